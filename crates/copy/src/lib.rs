@@ -1,0 +1,1 @@
+//! Kernels that carry out plan operations between two memories.

@@ -1,0 +1,1 @@
+//! Safe wrappers over what the operating system offers.

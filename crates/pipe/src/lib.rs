@@ -1,0 +1,1 @@
+//! Parallel pipes: rendezvous of two programs, slots, steps, queue policies.

@@ -1,0 +1,1 @@
+//! Parallel pipes, files and layouts: open a port, move steps.

@@ -1,0 +1,1 @@
+//! Standard files (npy, raw) read and written by all units at once.
