@@ -1,1 +1,49 @@
-//! Parallel pipes: rendezvous of two programs, slots, steps, queue policies.
+//! Parallel pipes: two programs, two layouts, one copy.
+//!
+//! A writer program of P units and one or more reader programs of Q units each meet under a name. The writer's units
+//! hold the dataset in one layout, each reader program in another; a step written by the first is read by the others,
+//! every byte copied once, from the writer's slot to the reader's array.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
+//! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
+//! | `watch` | noticing that a peer has died |
+//! | [`writer`], [`reader`] | the two ends |
+//!
+//! The mechanism is that of the parallel pipes of nCUBE's release 3 (DeBenedictis and del Rosario, 1992): each side
+//! declares only its own mapping function and the system composes them.
+#![forbid(unsafe_code)]
+
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod port;
+#[cfg(not(loom))]
+pub mod reader;
+#[cfg(not(loom))]
+pub mod rendezvous;
+#[cfg(not(loom))]
+mod serve;
+pub mod slots;
+#[cfg(not(loom))]
+mod watch;
+#[cfg(not(loom))]
+pub mod wire;
+#[cfg(not(loom))]
+pub mod writer;
+
+#[cfg(not(loom))]
+pub use config::{Interrupt, OnLoss, Options, Policy};
+#[cfg(not(loom))]
+pub use error::{PipeError, Refusal, Scope, Side, UnitName};
+#[cfg(not(loom))]
+pub use port::Stats;
+#[cfg(not(loom))]
+pub use reader::{Expect, Reader, Step};
+#[cfg(not(loom))]
+pub use writer::{Given, StepMut, Writer};

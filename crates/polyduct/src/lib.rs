@@ -1,1 +1,44 @@
-//! Parallel pipes, files and layouts: open a port, move steps.
+//! polyduct: distributed arrays between parallel programs and files, each side in its own layout.
+//!
+//! A program says how *its own* part of an array is laid out, and [opens](open()) a port by name. polyduct composes the
+//! two sides' layouts and copies every byte once, straight to its place.
+//!
+//! ```no_run
+//! use polyduct::{open, layout::{Dataset, ElemType}};
+//!
+//! // The writer: one of 64 units, started by mpiexec, srun, torchrun or `polyduct run`.
+//! let field = Dataset::new(&[4096, 4096], ElemType::F32)?;
+//! let mut out = open("pipe:field").write(&field, "block,*")?;
+//! let mut step = out.step()?;
+//! step.fill(0);
+//! step.publish()?;
+//!
+//! // The reader, in another program, of 12 units.
+//! let mut input = open("pipe:field").read("*,block")?;
+//! let mut part = vec![0; input.local_len_bytes()];
+//! while let Some(step) = input.read(&mut part)? {
+//!     println!("step {step}");
+//! }
+//! # Ok::<(), polyduct::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod env;
+mod error;
+mod open;
+mod port;
+mod redistribute;
+mod stats;
+mod url;
+
+pub use env::{place, Place};
+pub use error::Error;
+pub use open::{open, Open};
+pub use polyduct_copy as copy;
+pub use polyduct_layout as layout;
+pub use polyduct_os as os;
+pub use polyduct_pipe as pipe;
+pub use polyduct_pipe::{Interrupt, OnLoss, Policy, Stats};
+pub use port::{Reader, StepMut, Writer};
+pub use redistribute::redistribute;
+pub use url::{Mode, Target};

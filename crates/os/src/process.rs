@@ -1,0 +1,195 @@
+//! Who a process is, and whether it still lives.
+//!
+//! A bare process number is reused; a process here is (number, start time), or a descriptor of it.
+
+use core::time::Duration;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::error::{OsError, Result};
+use crate::poll::{poll, PollItem};
+
+pub use rustix::process::Signal;
+
+/// A process, told from every other that had or will have its number since the machine started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since the machine did.
+    pub start_time: u64,
+}
+
+impl ProcessId {
+    /// This process.
+    pub fn current() -> Result<ProcessId> {
+        ProcessId::of(std::process::id())
+    }
+
+    /// The process that has this number now, dead but unreaped ones included.
+    ///
+    /// # Errors
+    /// [`OsError::PeerGone`] where there is none.
+    pub fn of(pid: u32) -> Result<ProcessId> {
+        read_stat(pid).map(|stat| ProcessId { pid, start_time: stat.start_time })
+    }
+
+    /// Whether this very process still runs.
+    pub fn is_alive(&self) -> bool {
+        read_stat(self.pid)
+            .is_ok_and(|s| s.start_time == self.start_time && !matches!(s.state, b'Z' | b'X' | b'x'))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    start_time: u64,
+}
+
+fn read_stat(pid: u32) -> Result<Stat> {
+    let path = format!("/proc/{pid}/stat");
+    let bytes = fs::read(&path).map_err(|e| match Errno::from_io_error(&e) {
+        Some(Errno::NOENT | Errno::SRCH) => OsError::PeerGone { pid },
+        errno => OsError::sys("read", path.clone(), errno.unwrap_or(Errno::IO)),
+    })?;
+    parse_stat(&bytes).ok_or(OsError::NotUnderstood { path, reason: "fields 3 and 22 after the last ')'" })
+}
+
+/// The name of the program (field 2) may hold anything, parentheses, spaces and newlines too, so count from its end.
+fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    let after = bytes.iter().rposition(|&b| b == b')')? + 1;
+    let mut fields = bytes[after..].split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
+    let &[state] = fields.next()? else { return None };
+    let start_time = core::str::from_utf8(fields.nth(18)?).ok()?.parse().ok()?;
+    Some(Stat { state, start_time })
+}
+
+/// A descriptor of a process: it stays with that process whatever becomes of the number, and polls readable (see
+/// [`PollItem::readable`]) once the process has exited.
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+impl PidFd {
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// [`OsError::PeerGone`] where there is none.
+    pub fn open(pid: u32) -> Result<PidFd> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(OsError::PeerGone { pid })?;
+        match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Ok(PidFd { fd, pid }),
+            Err(Errno::SRCH) => Err(OsError::PeerGone { pid }),
+            Err(e) => Err(OsError::sys("pidfd_open", format!("process {pid}"), e)),
+        }
+    }
+
+    /// This very process, and not a later one with the same number.
+    ///
+    /// # Errors
+    /// [`OsError::PeerGone`] where it is no more.
+    pub fn of(process: ProcessId) -> Result<PidFd> {
+        let fd = PidFd::open(process.pid)?;
+        // Looked at after opening: if it is the one now, it was the one then.
+        match ProcessId::of(process.pid)? == process {
+            true => Ok(fd),
+            false => Err(OsError::PeerGone { pid: process.pid }),
+        }
+    }
+
+    pub(crate) fn from_fd(fd: OwnedFd, pid: u32) -> PidFd {
+        PidFd { fd, pid }
+    }
+
+    /// Its number, of use only while it lives.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has not exited yet.
+    pub fn is_alive(&self) -> bool {
+        !self.exited_within(Duration::ZERO).unwrap_or(false)
+    }
+
+    /// Waits until it has exited or `timeout` is over; returns whether it has.
+    pub fn exited_within(&self, timeout: Duration) -> Result<bool> {
+        poll(&mut [PollItem::readable(self)], Some(timeout)).map(|n| n > 0)
+    }
+
+    /// Sends a signal to this very process.
+    pub fn send_signal(&self, signal: Signal) -> Result<()> {
+        rustix::process::pidfd_send_signal(&self.fd, signal).map_err(|e| match e {
+            Errno::SRCH => OsError::PeerGone { pid: self.pid },
+            e => OsError::sys("pidfd_send_signal", format!("process {}", self.pid), e),
+        })
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub fn kill(&self) -> Result<()> {
+        self.send_signal(Signal::KILL)
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Time since the machine started, on the clock of [`ProcessId::start_time`].
+pub fn boot_clock_now() -> Duration {
+    crate::clock::since_boot()
+}
+
+/// Asks for `signal` when the *thread* that started this process ends (`None`: no signal). The parent may be gone already:
+/// the caller compares [`parent_id`] with what it expects afterwards.
+pub fn set_parent_death_signal(signal: Option<Signal>) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(signal)
+        .map_err(|e| OsError::sys("prctl", "PDEATHSIG", e))
+}
+
+/// The number of the parent now; another than before once the parent has exited.
+pub fn parent_id() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+/// The effective user of this process: what peers see of it.
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(name: &str) -> Vec<u8> {
+        let fields: Vec<String> = (4..=52).map(|n| (n * 10).to_string()).collect();
+        format!("42 ({name}) S {}\n", fields.join(" ")).into_bytes()
+    }
+
+    #[test]
+    fn a_program_may_call_itself_anything() {
+        for name in ["cat", "", ") R 1 2 3", "(((", "a b\nc", "))))", "\u{fffd}"] {
+            assert_eq!(parse_stat(&stat(name)), Some(Stat { state: b'S', start_time: 220 }), "{name:?}");
+        }
+        let mut bytes = stat("x");
+        bytes[4] = 0xFF;
+        assert!(parse_stat(&bytes).is_some(), "a name need not be UTF-8");
+    }
+
+    #[test]
+    fn what_is_cut_short_is_not_understood() {
+        let whole = stat("x");
+        let end = whole.windows(5).position(|w| w == b" 220 ").unwrap() + 2;
+        for len in 0..end {
+            assert_eq!(parse_stat(&whole[..len]), None, "{len}");
+        }
+        assert_eq!(parse_stat(b"1 (x) SS 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"), None);
+    }
+}

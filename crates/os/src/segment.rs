@@ -1,0 +1,249 @@
+//! Unnamed shared memory whose size cannot change.
+//!
+//! A segment is a memfd: no name that could be left behind, and it is gone with its last holder. Its creator reserves
+//! every page and seals the size, and who receives it checks both, so that no access can end in SIGBUS.
+//!
+//! # What the views promise
+//!
+//! Within one mapping the views keep Rust's rules. [`Segment::lines`] and [`Segment::bytes`] are atomics and may be
+//! shared freely. [`Segment::slice_mut`] borrows the segment alone. [`Segment::slice`] is plain memory, and so no byte is
+//! ever given both as an atomic and as plain memory while the segment is shared: atomics lie below plain memory, and
+//! the first view that would cross is a [`OsError::ViewConflict`].
+//!
+//! *Another* mapping of the same memory, in another process or in this one, is beyond Rust's rules. A plain view is accepted
+//! all the same, for zero copy: only processes of the same user get the descriptor, and the protocol above gives each
+//! slot to its writer or to its readers, never both. A peer that breaks the protocol can make the *content* of a view
+//! change while it is read. Content in shared memory is data, never trusted for indexing: what steers the program is
+//! loaded once from an atomic view, checked, then used.
+
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::{retry_on_intr, Errno};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::error::{OsError, Result};
+use crate::memory;
+
+mod fault;
+mod views;
+
+pub use fault::SegmentFault;
+
+/// What a mapping allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only plain reading; also for descriptors that cannot be written.
+    ReadOnly,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+const NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for ever.
+const PIECE: usize = 64 << 20;
+
+/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder.
+#[derive(Debug)]
+pub struct Segment {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: usize,
+    access: Access,
+    created: bool,
+    /// End of the bytes given as atomics, and start of those given as plain memory, through a shared reference. Invariant:
+    /// `atomic_end <= plain_start`. Under `dividing` they move towards each other; only the segment alone resets them.
+    atomic_end: AtomicUsize,
+    plain_start: AtomicUsize,
+    dividing: Mutex<()>,
+}
+
+// SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep the rules.
+unsafe impl Send for Segment {}
+// SAFETY: through a shared reference there are only atomics and read-only memory, and no byte is both.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes a segment of `len` zero bytes, reserved and sealed. `name` is only what tools show.
+    ///
+    /// # Errors
+    /// [`OsError::NoMemory`] where `len` bytes cannot be had now, without touching the memory of others.
+    pub fn create(name: &str, len: usize) -> Result<Segment> {
+        let refuse = |available_bytes| OsError::NoMemory {
+            what: format!("segment {name:?}"),
+            asked_bytes: len as u64,
+            available_bytes,
+        };
+        if len == 0 || name.len() > 200 || name.contains('\0') {
+            let reason = if len == 0 { "a segment needs at least one byte" } else { "no memfd can have it" };
+            return Err(OsError::BadName { name: name.into(), reason });
+        }
+        // The kernel would fill a memfd until it kills somebody, so ask first what there is.
+        let available = memory::obtainable_bytes().min(memory::file_size_limit_bytes());
+        if len as u64 > available || len > isize::MAX as usize {
+            return Err(refuse(Some(available)));
+        }
+        let fail = |op, errno| match errno {
+            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => refuse(None),
+            errno => OsError::sys(op, format!("segment {name:?} of {len} bytes"), errno),
+        };
+        let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = match rustix::fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create(name, base), // before Linux 6.3
+            other => other,
+        }
+        .map_err(|e| fail("memfd_create", e))?;
+        retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(|e| fail("ftruncate", e))?;
+        for at in (0..len).step_by(PIECE) {
+            let piece = PIECE.min(len - at) as u64;
+            retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), at as u64, piece))
+                .map_err(|e| fail("fallocate", e))?;
+        }
+        rustix::fs::fcntl_add_seals(&fd, NEEDED | SealFlags::SEAL).map_err(|e| fail("seal", e))?;
+        let base = map(&fd, len, Access::ReadWrite).map_err(|e| fail("mmap", e))?;
+        Ok(Segment::new(fd, base, len, Access::ReadWrite, true))
+    }
+
+    /// Maps a segment that a peer handed over, after checking that it is one: an ordinary memfd, its size sealed and
+    /// within `min_len..=max_len`, its pages reserved.
+    ///
+    /// # Errors
+    /// [`OsError::BadSegment`] says what is wrong with it; the descriptor is closed.
+    pub fn from_fd(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<Segment> {
+        let fail = |op, errno| OsError::sys(op, "a segment from a peer", errno);
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentFault::NotMemfd)?;
+        let fs = rustix::fs::fstatfs(&fd).map_err(|e| fail("fstatfs", e))?;
+        if fs.f_type as i64 != TMPFS_MAGIC {
+            return Err(SegmentFault::NotMemfd.into()); // huge pages of hugetlbfs are not reserved by length
+        }
+        if !seals.contains(NEEDED) {
+            let (needed, found) = (NEEDED.bits(), seals.bits());
+            return Err(SegmentFault::Unsealed { needed, found }.into());
+        }
+        // The size is final from here on.
+        let stat = rustix::fs::fstat(&fd).map_err(|e| fail("fstat", e))?;
+        let found_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        if found_bytes < min_len.max(1) as u64 {
+            return Err(SegmentFault::TooShort { min_bytes: min_len.max(1), found_bytes }.into());
+        }
+        let max_bytes = max_len.min(isize::MAX as usize);
+        if found_bytes > max_bytes as u64 {
+            return Err(SegmentFault::TooLong { max_bytes, found_bytes }.into());
+        }
+        let reserved_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        if reserved_bytes < found_bytes {
+            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes: found_bytes }.into());
+        }
+        let len = found_bytes as usize;
+        let base = map(&fd, len, access).map_err(|e| match e {
+            Errno::NOMEM => OsError::NoMemory {
+                what: "mapping a segment from a peer".into(),
+                asked_bytes: found_bytes,
+                available_bytes: None,
+            },
+            e => fail("mmap", e),
+        })?;
+        Ok(Segment::new(fd, base, len, access, false))
+    }
+
+    /// Maps a segment that a predecessor of this process made and filled, to go on filling it in place. Checked as by
+    /// [`from_fd`](Segment::from_fd); it must have `len` bytes.
+    pub fn take_over(fd: OwnedFd, len: usize) -> Result<Segment> {
+        let mut segment = Segment::from_fd(fd, len, len, Access::ReadWrite)?;
+        segment.created = true;
+        Ok(segment)
+    }
+
+    fn new(fd: OwnedFd, base: NonNull<u8>, len: usize, access: Access, created: bool) -> Segment {
+        let (atomic_end, plain_start) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        Segment { fd, base, len, access, created, atomic_end, plain_start, dividing: Mutex::new(()) }
+    }
+
+    /// The descriptor, to hand to a peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Its length in bytes; never zero.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What this mapping allows.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The address of the first byte in this process, for peers that read it with [`crate::remote`].
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Brings the pages of `range` into this process's tables, so that the first use does not pay for it. Large ranges
+    /// may be split over threads. Content does not change.
+    pub fn prefault(&self, range: Range<usize>) -> Result<()> {
+        self.check(&range)?;
+        let page = rustix::param::page_size();
+        let advice = match self.access {
+            Access::ReadWrite => Advice::LinuxPopulateWrite,
+            Access::ReadOnly => Advice::LinuxPopulateRead,
+        };
+        let first = range.start / page * page;
+        for at in (first..range.end).step_by(PIECE) {
+            let piece = PIECE.min(range.end - at);
+            // SAFETY: page-aligned and within the mapping; populating changes no content.
+            match retry_on_intr(|| unsafe { rustix::mm::madvise(self.at(at).cast(), piece, advice) }) {
+                Ok(()) => {}
+                Err(Errno::INVAL) => {
+                    // Before Linux 5.14; and where that is not allowed either, the first use pays.
+                    let _ = self.prefault_by_reading(first..range.end, page);
+                    return Ok(());
+                }
+                Err(Errno::NOMEM | Errno::FAULT) => {
+                    let what = "touching a segment".into();
+                    return Err(OsError::NoMemory { what, asked_bytes: piece as u64, available_bytes: None });
+                }
+                Err(e) => return Err(OsError::sys("madvise", "a segment", e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel touch one byte of every page: no access of ours, so no race with the other views.
+    fn prefault_by_reading(&self, range: Range<usize>, page: usize) -> Result<()> {
+        let me = crate::remote::RemoteReader::new(std::process::id())?;
+        let mut sink = [0_u8; 1];
+        let runs = range.step_by(page).map(|at| (0, self.address() + at as u64, 1));
+        me.read_runs(&mut sink, runs).map(|_| ())
+    }
+
+    /// Asks for huge pages; says whether the kernel took the advice. Harmless where it does not.
+    pub fn advise_huge_pages(&self) -> bool {
+        // SAFETY: the range is this mapping; the advice changes no content.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) }.is_ok()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail for a whole
+        // mapping; were it to, the mapping would only stay.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn map(fd: &OwnedFd, len: usize, access: Access) -> rustix::io::Result<NonNull<u8>> {
+    let prot = match access {
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+    let at = unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+    NonNull::new(at.cast()).ok_or(Errno::NOMEM)
+}

@@ -1,0 +1,73 @@
+//! The end that waits for peers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net;
+
+use super::{address, socket, Conn, FLAGS};
+use crate::error::{OsError, Result};
+
+const BACKLOG: i32 = 4096; // the kernel cuts it to net.core.somaxconn
+
+/// A name where peers connect.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    name: String,
+    /// Given up for a moment when there is no other descriptor, so that a peer can be turned away and does not wait on.
+    spare: Mutex<Option<OwnedFd>>,
+}
+
+impl Listener {
+    /// Listens at `name`, 1 to 107 bytes.
+    ///
+    /// # Errors
+    /// [`OsError::AddrInUse`] where somebody already does.
+    pub fn bind(name: &[u8]) -> Result<Listener> {
+        let (addr, shown) = address(name)?;
+        let fail = |op, e| match e {
+            Errno::ADDRINUSE => OsError::AddrInUse { name: shown.clone() },
+            e => OsError::sys(op, format!("listener {shown:?}"), e),
+        };
+        let fd = socket().map_err(|e| fail("socket", e))?;
+        net::bind(&fd, &addr).map_err(|e| fail("bind", e))?;
+        net::listen(&fd, BACKLOG).map_err(|e| fail("listen", e))?;
+        let spare = Mutex::new(Some(rustix::io::fcntl_dupfd_cloexec(&fd, 3).map_err(|e| fail("dup", e))?));
+        Ok(Listener { fd, name: shown, spare })
+    }
+
+    /// The next peer that has connected, if any.
+    ///
+    /// # Errors
+    /// [`OsError::OutOfDescriptors`]: a waiting peer, if any, was turned away (its connection is closed); the listener
+    /// goes on.
+    pub fn accept(&self) -> Result<Option<Conn>> {
+        loop {
+            match net::accept_with(&self.fd, FLAGS) {
+                Ok(fd) => return Ok(Some(Conn { fd })),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(e @ (Errno::MFILE | Errno::NFILE)) => {
+                    self.turn_away();
+                    return Err(OsError::sys("accept", format!("listener {:?}", self.name), e));
+                }
+                Err(e) => return Err(OsError::sys("accept", format!("listener {:?}", self.name), e)),
+            }
+        }
+    }
+
+    fn turn_away(&self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(spare.take());
+        drop(net::accept_with(&self.fd, FLAGS));
+        *spare = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).ok();
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

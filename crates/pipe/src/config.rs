@@ -1,0 +1,105 @@
+//! What the two sides of a pipe may choose.
+
+use crate::error::PipeError;
+pub use crate::slots::{bell::Interrupt, names::Policy};
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr, time::Duration};
+
+const POLICIES: [(&str, Policy); 4] = [
+    ("block", Policy::Block),
+    ("latest", Policy::Latest),
+    ("drop_oldest", Policy::DropOldest),
+    ("drop_newest", Policy::DropNewest),
+];
+
+impl FromStr for Policy {
+    type Err = PipeError;
+
+    fn from_str(s: &str) -> Result<Policy, PipeError> {
+        POLICIES.iter().find(|(name, _)| *name == s).map(|(_, p)| *p).ok_or_else(|| PipeError::BadOption {
+            option: "policy",
+            found: s.to_owned(),
+            expected: "block, latest, drop_oldest or drop_newest",
+        })
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(POLICIES.iter().find(|(_, p)| p == self).map_or("?", |(name, _)| name))
+    }
+}
+
+/// What happens to a program when one of its units is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OnLoss {
+    /// Every survivor, on both sides, gets [`PipeError::PeerLost`].
+    #[default]
+    Raise,
+    /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number.
+    Wait,
+}
+
+impl FromStr for OnLoss {
+    type Err = PipeError;
+
+    fn from_str(s: &str) -> Result<OnLoss, PipeError> {
+        match s {
+            "raise" => Ok(OnLoss::Raise),
+            "wait" => Ok(OnLoss::Wait),
+            _ => Err(PipeError::BadOption { option: "on_loss", found: s.to_owned(), expected: "raise or wait" }),
+        }
+    }
+}
+
+/// What a unit says when it opens its side of a pipe.
+#[derive(Clone)]
+pub struct Options {
+    /// Number of this unit, from 0.
+    pub unit: u32,
+    /// Units of this program.
+    pub units: u32,
+    /// Name of this program, the same in all its units and no other's: tells several reader programs apart.
+    pub program: String,
+    /// Slots of each writer unit (writers only), 1 to 64.
+    pub depth: u32,
+    /// Policy for a full queue (writers only).
+    pub policy: Policy,
+    /// Reader programs that the writer waits for when it opens (writers only), 1 to 8.
+    pub readers: u32,
+    /// Longest wait of any later call; `None` waits as long as the peers live.
+    pub timeout: Option<Duration>,
+    /// Longest wait for the other units when opening.
+    pub open_timeout: Duration,
+    /// What the loss of a unit of this program means.
+    pub on_loss: OnLoss,
+    /// Asked during blocking calls.
+    pub interrupt: Option<Interrupt>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            unit: 0,
+            units: 1,
+            program: String::new(),
+            depth: 2,
+            policy: Policy::Block,
+            readers: 1,
+            timeout: None,
+            open_timeout: Duration::from_secs(60),
+            on_loss: OnLoss::Raise,
+            interrupt: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "unit {} of {} of program {:?}, depth {}, policy {}, readers {}, timeout {:?}",
+            self.unit, self.units, self.program, self.depth, self.policy, self.readers, self.timeout
+        )
+    }
+}

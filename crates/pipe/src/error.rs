@@ -1,0 +1,273 @@
+//! Everything that can go wrong with a pipe, sorted by who is at fault.
+
+use polyduct_layout::LayoutError;
+use polyduct_os::OsError;
+pub use crate::slots::names::{Side, UnitName};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How far an error reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This call did nothing; the port is as it was.
+    Operation,
+    /// The port is of no further use and should be closed.
+    Port,
+}
+
+/// What can go wrong with a pipe.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipeError {
+    // -- the caller's misuse --
+    /// A layout does not parse, or does not fit the dataset and the units.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// An option has a value that it cannot have.
+    #[error("{option} is {found:?}; expected {expected}")]
+    BadOption {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// An array of the wrong size was given to a write or a read.
+    #[error("pipe {pipe}: the array has {found} bytes; unit {unit}'s part has {expected}")]
+    WrongSize {
+        /// The pipe.
+        pipe: String,
+        /// This unit.
+        unit: u32,
+        /// Bytes of the unit's part.
+        expected: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// The pipe has this name already.
+    #[error("pipe {pipe}: another program of this user is already its writer")]
+    NameTaken {
+        /// The pipe.
+        pipe: String,
+    },
+    /// The port has failed or was closed before.
+    #[error("pipe {pipe}: the port is closed")]
+    Closed {
+        /// The pipe.
+        pipe: String,
+    },
+
+    // -- the peers --
+    /// A unit's process ended without closing its port.
+    #[error("pipe {pipe}: {unit} (pid {pid}) died")]
+    PeerLost {
+        /// The pipe.
+        pipe: String,
+        /// The unit that was lost.
+        unit: UnitName,
+        /// Its process.
+        pid: u32,
+    },
+    /// A unit gave up, because of an error of its own, in the middle of its work.
+    #[error("pipe {pipe}: {unit} gave up")]
+    PeerAborted {
+        /// The pipe.
+        pipe: String,
+        /// The unit that gave up.
+        unit: UnitName,
+    },
+    /// The units of a program closed after different numbers of steps.
+    #[error("pipe {pipe}: {unit} closed after {closed_after} steps, while this unit came to step {step}")]
+    UnevenSteps {
+        /// The pipe.
+        pipe: String,
+        /// The unit that closed.
+        unit: UnitName,
+        /// Steps it took part in.
+        closed_after: u64,
+        /// The step that this unit asked for, from 0.
+        step: u64,
+    },
+    /// All reader programs have closed; nobody will take further steps.
+    #[error("pipe {pipe}: every reader has closed; step {step} has nobody to go to")]
+    ReadersGone {
+        /// The pipe.
+        pipe: String,
+        /// The step, from 0.
+        step: u64,
+    },
+    /// The other units did not agree to this one joining.
+    #[error("pipe {pipe}: {reason}")]
+    Refused {
+        /// The pipe.
+        pipe: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The process at the other end belongs to another user.
+    #[error("pipe {pipe}: the process serving it belongs to user {found}, not to user {expected}")]
+    Stranger {
+        /// The pipe.
+        pipe: String,
+        /// This user.
+        expected: u32,
+        /// The other's user.
+        found: u32,
+    },
+    /// A peer broke the protocol, or the shared memory holds what it cannot hold.
+    #[error("pipe {pipe}: a peer broke the protocol: {what}")]
+    BadPeer {
+        /// The pipe.
+        pipe: String,
+        /// What was found, and where.
+        what: String,
+    },
+
+    // -- time and the system --
+    /// A wait came to its deadline.
+    #[error("pipe {pipe}: timed out after {waited:.1?} waiting for {what}")]
+    Timeout {
+        /// The pipe.
+        pipe: String,
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// The caller asked blocking calls to stop (Ctrl-C).
+    #[error("pipe {pipe}: interrupted")]
+    Interrupted {
+        /// The pipe.
+        pipe: String,
+    },
+    /// The system refused something.
+    #[error("pipe {pipe}: {source}")]
+    System {
+        /// The pipe.
+        pipe: String,
+        /// What it refused.
+        source: OsError,
+    },
+}
+
+impl PipeError {
+    /// How far the error reaches.
+    pub fn scope(&self) -> Scope {
+        match self {
+            PipeError::WrongSize { .. }
+            | PipeError::BadOption { .. }
+            | PipeError::Timeout { .. }
+            | PipeError::Interrupted { .. } => Scope::Operation,
+            _ => Scope::Port,
+        }
+    }
+}
+
+/// Why a unit may not join a pipe. Crosses the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The two sides speak different versions of the handshake.
+    #[error("this unit speaks version {found} of the handshake, the pipe's writer version {expected}")]
+    Version {
+        /// The version of the writer's unit 0.
+        expected: u32,
+        /// The version of the unit that asks.
+        found: u32,
+    },
+    /// The message could not be read.
+    #[error("the first message of this unit could not be read")]
+    Malformed,
+    /// Units of one program disagree.
+    #[error("{unit} says {what} {found}; unit {other} of the same program says {expected}")]
+    Disagree {
+        /// The unit that asks.
+        unit: UnitName,
+        /// What they disagree on.
+        what: String,
+        /// A unit that joined before.
+        other: u32,
+        /// What that one said.
+        expected: String,
+        /// What this one says.
+        found: String,
+    },
+    /// The reader expects another dataset than the writer gives.
+    #[error("the reader expects {what} {found}; the writer gives {expected}")]
+    Dataset {
+        /// Shape or element type.
+        what: String,
+        /// The writer's.
+        expected: String,
+        /// The reader's.
+        found: String,
+    },
+    /// A unit number that is not below the number of units, or a number of units out of range.
+    #[error("unit {unit} of {units} units: expected 1 to 4096 units, numbered from 0")]
+    UnitRange {
+        /// The unit.
+        unit: u32,
+        /// The units.
+        units: u32,
+    },
+    /// This unit has joined before and is still there.
+    #[error("{unit} is already there (pid {pid})")]
+    Duplicate {
+        /// The unit.
+        unit: UnitName,
+        /// The process that has its place.
+        pid: u32,
+    },
+    /// The writer expects fewer reader programs.
+    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many (open the writer with readers={})", expected + 1)]
+    TooManyPrograms {
+        /// Programs that the writer expects.
+        expected: u32,
+        /// The name of the one too many.
+        found: String,
+    },
+    /// The layout does not fit the dataset and the units.
+    #[error("{unit}: {error}")]
+    Layout {
+        /// The unit.
+        unit: UnitName,
+        /// The layout error in words.
+        error: String,
+    },
+    /// Neither side said what the dataset is.
+    #[error("the writer passes plain bytes: the reader must say their shape and dtype")]
+    NoDataset,
+    /// The segment handed over is not what it must be.
+    #[error("{unit} handed over a bad segment: {error}")]
+    Segment {
+        /// The unit.
+        unit: UnitName,
+        /// What was wrong.
+        error: String,
+    },
+    /// Not all units came in time.
+    #[error("{missing} did not come within {waited_ms} ms")]
+    Missing {
+        /// Who is missing, in words.
+        missing: String,
+        /// How long the writer waited.
+        waited_ms: u64,
+    },
+    /// A unit was lost before all had come.
+    #[error("{unit} (pid {pid}) died while the pipe was opening")]
+    Lost {
+        /// The unit.
+        unit: UnitName,
+        /// Its process.
+        pid: u32,
+    },
+    /// The pipe already failed or came to its end.
+    #[error("the pipe has already ended")]
+    Over,
+    /// The system refused something to the unit that builds the pipe.
+    #[error("the writer's unit 0 could not build the pipe: {error}")]
+    System {
+        /// The system's words.
+        error: String,
+    },
+}

@@ -1,0 +1,188 @@
+//! Joining a pipe: how a unit that is not the writer's unit 0 comes in.
+
+use crate::config::Options;
+use crate::error::{PipeError, Refusal, UnitName};
+use crate::serve::HOST;
+use crate::wire::{self, encode, Bad, FromHost, Hello, Incoming, ToHost};
+use polyduct_os::{
+    clock,
+    poll::{poll, PollItem},
+    process::ProcessId,
+    socket::{Conn, Sent, MESSAGE_LIMIT},
+    OsError,
+};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// How often the name is tried while nobody serves it, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+/// How often a wait looks for an interrupt.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// A connection to unit 0 in the time before data flows.
+pub struct Joining<'a> {
+    conn: Conn,
+    pipe: &'a str,
+    options: &'a Options,
+    start: Duration,
+    buffer: Vec<u8>,
+}
+
+/// The abstract socket name of a pipe.
+pub fn socket_name(uid: u32, pipe: &str) -> Vec<u8> {
+    format!("polyduct/{uid}/{pipe}").into_bytes()
+}
+
+/// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`.
+pub fn check_name(pipe: &str) -> Result<(), PipeError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if (1..=80).contains(&pipe.len()) && pipe.chars().all(good) {
+        return Ok(());
+    }
+    Err(PipeError::BadOption {
+        option: "pipe name",
+        found: pipe.chars().take(100).collect(),
+        expected: "1 to 80 letters, digits, '.', '_', '-' or '/'",
+    })
+}
+
+/// The system's refusal, in terms of a pipe.
+pub fn system(pipe: &str) -> impl Fn(OsError) -> PipeError + '_ {
+    move |source| PipeError::System { pipe: pipe.to_owned(), source }
+}
+
+/// What a unit says of itself.
+pub fn hello(options: &Options, layout: &str, role: wire::Role) -> Result<Hello, OsError> {
+    Ok(Hello {
+        program: options.program.clone(),
+        unit: options.unit,
+        units: options.units,
+        layout: layout.to_owned(),
+        start_time: ProcessId::current()?.start_time,
+        on_loss: options.on_loss,
+        role,
+        rejoin: None,
+    })
+}
+
+impl<'a> Joining<'a> {
+    /// Connects to unit 0 of the writers, waiting for it to serve the name.
+    pub fn connect(pipe: &'a str, options: &'a Options) -> Result<Joining<'a>, PipeError> {
+        let uid = polyduct_os::process::user_id();
+        let name = socket_name(uid, pipe);
+        let start = clock::now();
+        let mut pause = RETRY.0;
+        let conn = loop {
+            match Conn::connect(&name) {
+                Ok(conn) => break conn,
+                Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
+                Err(e) => return Err(system(pipe)(e)),
+            }
+            check_patience(pipe, options, start, &format!("{HOST} to open the pipe"))?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(RETRY.1);
+        };
+        let found = conn.peer().map_err(system(pipe))?.uid;
+        if found != uid {
+            return Err(PipeError::Stranger { pipe: pipe.to_owned(), expected: uid, found });
+        }
+        Ok(Joining { conn, pipe, options, start, buffer: vec![0; MESSAGE_LIMIT] })
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &ToHost, fds: &[BorrowedFd<'_>]) -> Result<(), PipeError> {
+        let encoded = encode(message).map_err(system(self.pipe))?;
+        loop {
+            match encoded.send(&self.conn, fds) {
+                Ok(Sent::Done) => return Ok(()),
+                Ok(Sent::WouldBlock) => self.wait("the writer's unit 0 to listen", PollItem::writable)?,
+                // It may have said why before it hung up.
+                Err(OsError::PeerClosed) => return Err(self.receive("an answer").err().unwrap_or_else(|| self.lost())),
+                Err(e) => return Err(system(self.pipe)(e)),
+            }
+        }
+    }
+
+    /// Waits for the next message; a refusal is an error.
+    pub fn receive(&mut self, what: &str) -> Result<(FromHost, Vec<OwnedFd>), PipeError> {
+        loop {
+            match wire::receive::<FromHost>(&self.conn, &mut self.buffer) {
+                Incoming::Message(FromHost::Refused(reason), _) => {
+                    return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason })
+                }
+                Incoming::Message(message, fds) => return Ok((message, fds)),
+                Incoming::Nothing => self.wait(what, PollItem::readable)?,
+                Incoming::Closed => return Err(self.lost()),
+                Incoming::Bad(Bad::Version(found)) => {
+                    let reason = Refusal::Version { expected: found.into(), found: wire::VERSION.into() };
+                    return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason });
+                }
+                Incoming::Bad(Bad::Malformed) => return Err(self.bad("an unreadable message")),
+            }
+        }
+    }
+
+    /// The connection, once the unit has joined.
+    pub fn into_conn(self) -> Conn {
+        self.conn
+    }
+
+    /// An error for a peer that answered something else than it should.
+    pub fn bad(&self, what: &str) -> PipeError {
+        PipeError::BadPeer { pipe: self.pipe.to_owned(), what: what.to_owned() }
+    }
+
+    fn lost(&self) -> PipeError {
+        let pid = self.conn.peer().map_or(0, |p| p.pid);
+        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid }
+    }
+
+    fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {
+        loop {
+            let left = check_patience(self.pipe, self.options, self.start, what)?;
+            let n = poll(&mut [item(&self.conn)], Some(left.min(SLICE))).map_err(system(self.pipe))?;
+            if n > 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The time left for opening; an error when there is none, or when the caller wants to stop.
+pub fn check_patience(pipe: &str, options: &Options, start: Duration, what: &str) -> Result<Duration, PipeError> {
+    if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+        return Err(PipeError::Interrupted { pipe: pipe.to_owned() });
+    }
+    let waited = clock::now() - start;
+    // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    let patience = options.open_timeout + Duration::from_millis(500);
+    if waited >= patience {
+        return Err(PipeError::Timeout { pipe: pipe.to_owned(), what: what.to_owned(), waited });
+    }
+    Ok(patience - waited)
+}
+
+/// Checks the options that both sides share, and names this unit.
+pub fn check_options(options: &Options, side: crate::error::Side) -> Result<UnitName, PipeError> {
+    let bad = |option, found: u32, expected| Err(PipeError::BadOption { option, found: found.to_string(), expected });
+    if options.units == 0 || options.units > crate::slots::bits::MAX_UNITS {
+        return bad("units", options.units, "1 to 4096");
+    }
+    if options.unit >= options.units {
+        return bad("unit", options.unit, "a number below units");
+    }
+    if options.depth == 0 || options.depth > crate::slots::geometry::MAX_DEPTH {
+        return bad("depth", options.depth, "1 to 64");
+    }
+    if options.readers == 0 || options.readers > crate::slots::geometry::MAX_PROGRAMS {
+        return bad("readers", options.readers, "1 to 8");
+    }
+    if options.program.len() > 256 {
+        return Err(PipeError::BadOption {
+            option: "program",
+            found: options.program.chars().take(40).collect(),
+            expected: "at most 256 bytes",
+        });
+    }
+    Ok(UnitName { side, unit: options.unit })
+}

@@ -1,0 +1,144 @@
+//! What a writer's and a reader's port have in common: the pipe's control state, the watching thread, waiting, errors.
+
+use crate::config::Options;
+use crate::error::{PipeError, Scope, UnitName};
+use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
+use polyduct_os::{poll::EventFd, sync::Line};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Counters of one port, from its opening on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Steps written or read.
+    pub steps: u64,
+    /// Steps that the queue dropped (writers).
+    pub dropped: u64,
+    /// Bytes of this unit's part that were written or read.
+    pub bytes: u64,
+    /// Contiguous runs that they were copied in (readers).
+    pub runs: u64,
+    /// Time spent waiting for the other side.
+    pub waited: Duration,
+    /// Time spent copying.
+    pub copied: Duration,
+    /// Time from the call of open to its return.
+    pub opened: Duration,
+}
+
+/// The state of a port.
+pub struct Port {
+    pub pipe: String,
+    pub me: UnitName,
+    pub slots: Slots,
+    pub patience: Patience,
+    pub stats: Stats,
+    wait_on_loss: bool,
+    failed: Option<PipeError>,
+    watch: Option<(Arc<EventFd>, JoinHandle<()>)>,
+}
+
+/// Processes beyond the cores make spinning a theft of time.
+fn spin_time(slots: &Slots) -> Duration {
+    let units: u64 = slots.sizes().readers.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(slots.sizes().writers);
+    match units <= polyduct_os::cpu::allowed().len() as u64 {
+        true => Duration::from_micros(50),
+        false => Duration::from_micros(2),
+    }
+}
+
+impl Port {
+    pub fn new(
+        pipe: &str,
+        me: UnitName,
+        slots: Slots,
+        options: &Options,
+        opened: Duration,
+        watch: (Arc<EventFd>, JoinHandle<()>),
+    ) -> Port {
+        let (timeout, interrupt) = (options.timeout, options.interrupt.clone());
+        Port {
+            pipe: pipe.to_owned(),
+            me,
+            patience: Patience { spin: spin_time(&slots), timeout, interrupt },
+            slots,
+            stats: Stats { opened, ..Stats::default() },
+            wait_on_loss: options.on_loss == crate::config::OnLoss::Wait,
+            failed: None,
+            watch: Some(watch),
+        }
+    }
+
+    /// An error if the port has failed or is closed.
+    pub fn check_open(&self) -> Result<(), PipeError> {
+        match &self.failed {
+            Some(e) => Err(e.clone()),
+            None if self.watch.is_none() => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits at a bell for what `look` finds.
+    pub fn wait<T>(
+        &mut self,
+        bell: fn(&Slots) -> &Line,
+        step: u64,
+        what: &str,
+        look: impl Fn(&Slots) -> Result<Option<T>, Stop>,
+    ) -> Result<T, PipeError> {
+        let slots = &self.slots;
+        let mut waited = Duration::ZERO;
+        let met = crate::slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || look(slots).transpose());
+        self.stats.waited += waited;
+        match met {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(stop)) => Err(self.stopped(stop, step)),
+            Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: self.pipe.clone() }),
+            Err(Unmet::Timeout) => {
+                Err(PipeError::Timeout { pipe: self.pipe.clone(), what: format!("{what} {step}"), waited })
+            }
+        }
+    }
+
+    fn stopped(&mut self, stop: Stop, step: u64) -> PipeError {
+        let pipe = self.pipe.clone();
+        self.fail(match stop {
+            Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
+            Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
+            Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
+            Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
+            Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },
+        })
+    }
+
+    /// Remembers an error that ends the port, for the calls that come after it.
+    pub fn fail(&mut self, error: PipeError) -> PipeError {
+        if error.scope() == Scope::Port {
+            self.failed = Some(error.clone());
+        }
+        error
+    }
+
+    /// The place of this port in its program was given up: tells the others, unless they wait for a replacement.
+    pub fn abort(&mut self) {
+        if self.watch.is_some() && !self.wait_on_loss {
+            self.slots.fail(Fault::Aborted { unit: self.me });
+            self.slots.leave(self.me);
+        }
+        self.leave();
+    }
+
+    /// Whether the port still has its place.
+    pub fn is_open(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Ends the watching thread. What others are to know must be in the control state before.
+    pub fn leave(&mut self) {
+        if let Some((stop, thread)) = self.watch.take() {
+            let _ = stop.signal();
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The reading side of a pipe.
+
+use crate::config::Options;
+use crate::error::{PipeError, Side, UnitName};
+use crate::join::{check_name, check_options, hello, system, Joining};
+use crate::port::{Port, Stats};
+use crate::serve::attach;
+use crate::slots::{Next, Slots, Turn};
+use crate::wire::{FromHost, Role, ToHost};
+use crate::writer::{from_wire, slot_stride, spawn};
+use polyduct_copy::{self as copy, Conversion, Dest, Source};
+use polyduct_layout::{Dataset, ElemType, Layout, Mapping, OpTable, Plan};
+use polyduct_os::{
+    clock,
+    poll::EventFd,
+    remote::RemoteReader,
+    segment::{Access, Segment},
+};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a reader expects of the writer's dataset.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// The shape; any if `None`.
+    pub shape: Option<Vec<u64>>,
+    /// The element type; any if `None`.
+    pub elem: Option<ElemType>,
+    /// Whether another element type may be converted into [`elem`](Expect::elem) on the way.
+    pub convert: bool,
+}
+
+/// One unit's reading end of a pipe.
+pub struct Reader {
+    port: Port,
+    program: u32,
+    dataset: Dataset,
+    src: Mapping,
+    dst: Mapping,
+    plan: Plan,
+    conversion: Option<Conversion>,
+    /// The slots of the writer unit of each transfer.
+    parts: Vec<Part>,
+    /// Where this unit's whole part lies in the slot of the one writer that has all of it.
+    direct: Option<Range<usize>>,
+    next: u64,
+    len: usize,
+    /// Where [`next_step`](Reader::next_step) gathers what does not lie in one place.
+    gathered: Vec<u8>,
+}
+
+struct Part {
+    unit: u32,
+    segment: Segment,
+    stride: usize,
+    len: usize,
+}
+
+impl Reader {
+    /// Opens the pipe `pipe` and waits until all units of this program, of the writer and of all reader programs have
+    /// come. The dataset is the writer's.
+    ///
+    /// # Errors
+    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is done; [`PipeError::Timeout`] when no writer
+    /// comes within the open timeout; [`PipeError::Refused`] when the units disagree, a program is one too many, or the
+    /// dataset is not what was expected.
+    pub fn open(pipe: &str, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
+        let start = clock::now();
+        check_name(pipe)?;
+        check_options(options, Side::Reader(0))?;
+        let layout: Layout = layout.parse()?;
+        let mut joining = Joining::connect(pipe, options)?;
+        let role = Role::Reader {
+            shape: expect.shape.clone(),
+            elem: expect.elem.map(|e| e.to_string()),
+            convert: expect.convert,
+        };
+        let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
+        joining.send(&ToHost::Hello(hello), &[])?;
+        let (message, mut fds) = joining.receive("all other units")?;
+        let FromHost::Welcome(welcome) = message else { return Err(joining.bad("no welcome")) };
+        if fds.is_empty() || welcome.program as usize >= welcome.readers.len() {
+            return Err(joining.bad("a welcome without a control segment or a place"));
+        }
+        let slots = attach(pipe, fds.remove(0), &welcome)?;
+        let me = UnitName { side: Side::Reader(welcome.program), unit: options.unit };
+
+        let given = from_wire(&welcome.dataset)?;
+        let elem = expect.elem.unwrap_or(given.elem());
+        let conversion = conversion(&given, elem)?;
+        let dataset = Dataset::new(given.shape(), elem)?;
+        let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
+        let dst = layout.bind(&dataset, u64::from(options.units))?;
+        let plan = Plan::to_reader(&src, &dst, u64::from(options.unit))?;
+        let parts = segments(&mut joining, &plan, &src, welcome.depth)?;
+
+        joining.send(&ToHost::Ready, &[])?;
+        match joining.receive("all other units to be ready")? {
+            (FromHost::Go, _) => {}
+            _ => return Err(joining.bad("no go")),
+        }
+        let len = dst.local_len_bytes(u64::from(options.unit))? as usize;
+        let direct = direct_range(&plan, conversion, len);
+        let next = slots.resume_at(me);
+        let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
+        let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
+        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, stopped))?;
+        let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
+        let program = welcome.program;
+        let gathered = Vec::new();
+        Ok(Reader { port, program, dataset, src, dst, plan, conversion, parts, direct, next, len, gathered })
+    }
+
+    /// Shape and element type of what this unit reads.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// The writers' mapping.
+    pub fn source_mapping(&self) -> &Mapping {
+        &self.src
+    }
+
+    /// This program's mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.dst
+    }
+
+    /// What is copied from whom.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.port.stats
+    }
+
+    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of the step,
+    /// `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// [`PipeError::WrongSize`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used
+    /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
+    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
+        if part.len() != self.len {
+            return Err(PipeError::WrongSize {
+                pipe: self.port.pipe.clone(),
+                unit: self.port.me.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        let Some(turn) = self.take()? else { return Ok(None) };
+        self.copy(turn, part)?;
+        self.release(turn);
+        Ok(Some(turn.step))
+    }
+
+    /// Waits for the next step and gives this unit's part of it until the [`Step`] is dropped: straight from the
+    /// writer's slot when it lies there in one piece and in this layout's order, else from a buffer of the port.
+    ///
+    /// # Errors
+    /// As [`read`](Reader::read).
+    pub fn next_step(&mut self) -> Result<Option<Step<'_>>, PipeError> {
+        let Some(turn) = self.take()? else { return Ok(None) };
+        let offered = self.parts.first().and_then(|p| self.port.slots.offered(p.unit, turn));
+        let held = self.direct.is_some() && offered.is_none();
+        if !held {
+            let mut buffer = std::mem::take(&mut self.gathered);
+            buffer.resize(self.len, 0);
+            let copied = self.copy(turn, &mut buffer);
+            self.gathered = buffer;
+            copied?;
+            self.release(turn);
+        }
+        Ok(Some(Step { reader: self, turn, held }))
+    }
+
+    fn take(&mut self) -> Result<Option<Turn>, PipeError> {
+        self.port.check_open()?;
+        let (program, unit, k) = (self.program, self.port.me.unit, self.next);
+        let next = self.port.wait(Slots::published_bell, k, "step", |slots| slots.poll_next(program, unit, k))?;
+        match next {
+            Next::End => Ok(None),
+            Next::Step(turn) => Ok(Some(turn)),
+        }
+    }
+
+    fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+        let start = clock::now();
+        let done = self.copy_parts(turn, part);
+        self.port.stats.copied += clock::now() - start;
+        done
+    }
+
+    fn copy_parts(&self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+        let pipe = &self.port.pipe;
+        for (transfer, from) in self.plan.transfers().iter().zip(&self.parts) {
+            let offered = self.port.slots.offered(from.unit, turn);
+            let at = turn.slot as usize * from.stride;
+            let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
+            for table in transfer.tables() {
+                let (src, dst) = (Source::from(slot), Dest::from(&mut *part));
+                let copied = match (offered, self.conversion) {
+                    (Some(address), _) => {
+                        self.pull(from, address, &table, part)?;
+                        continue;
+                    }
+                    (None, None) => copy::execute(&table, src, dst),
+                    (None, Some(conversion)) => copy::execute_convert(&table, conversion, src, dst),
+                };
+                copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what a table says from the writer's own memory.
+    fn pull(&self, from: &Part, address: u64, table: &OpTable, part: &mut [u8]) -> Result<(), PipeError> {
+        let unit = UnitName { side: Side::Writer, unit: from.unit };
+        let elem = table.elem_len();
+        let mut runs = Vec::new();
+        table.for_each_run(|src, dst, run| runs.push(((dst * elem) as usize, address + src * elem, (run * elem) as usize)));
+        let remote = RemoteReader::new(self.port.slots.process(unit).0).map_err(system(&self.port.pipe))?;
+        remote.read_runs(part, runs.into_iter()).map_err(system(&self.port.pipe))?;
+        Ok(())
+    }
+
+    fn release(&mut self, turn: Turn) {
+        self.port.slots.release(self.program, self.port.me.unit, self.next, turn);
+        self.next += 1;
+        self.port.stats.steps += 1;
+        self.port.stats.bytes += self.len as u64;
+    }
+
+    /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with
+    /// [`PipeError::ReadersGone`].
+    ///
+    /// # Errors
+    /// The error that the port failed with before, if any.
+    pub fn close(&mut self) -> Result<Stats, PipeError> {
+        let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
+        if self.port.is_open() {
+            self.port.slots.close_reader(self.program, self.port.me.unit, self.next);
+            self.port.leave();
+        }
+        failed.map_or(Ok(self.port.stats), Err)
+    }
+
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    pub fn abort(&mut self) {
+        self.port.abort();
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        } else {
+            let _ = self.close();
+        }
+    }
+}
+
+/// One step, as a unit reads it. The writer cannot reuse its slot before this is dropped.
+pub struct Step<'a> {
+    reader: &'a mut Reader,
+    turn: Turn,
+    held: bool,
+}
+
+impl Step<'_> {
+    /// The writer's number of the step.
+    pub fn number(&self) -> u64 {
+        self.turn.step
+    }
+
+    /// Whether the data lie in the writer's slot: nothing was copied.
+    pub fn is_mapped(&self) -> bool {
+        self.held
+    }
+}
+
+impl std::ops::Deref for Step<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match (&self.reader.direct, self.reader.parts.first()) {
+            (Some(range), Some(from)) if self.held => {
+                let at = self.turn.slot as usize * from.stride;
+                from.segment.slice(at + range.start..at + range.end).unwrap_or_default()
+            }
+            _ => &self.reader.gathered,
+        }
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            self.reader.release(self.turn);
+        }
+    }
+}
+
+/// Asks unit 0 for the segments of the writers that this plan reads, and maps them.
+fn segments(joining: &mut Joining<'_>, plan: &Plan, src: &Mapping, depth: u32) -> Result<Vec<Part>, PipeError> {
+    let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
+    let mut parts = Vec::with_capacity(units.len());
+    // Few at a time, so that what is on its way stays small.
+    for chunk in units.chunks(64) {
+        joining.send(&ToHost::Segments(chunk.to_vec()), &[])?;
+        for &unit in chunk {
+            let (message, mut fds) = joining.receive("the slots of the writers")?;
+            let fd = match message {
+                FromHost::Segment(got) if got == unit => fds.pop(),
+                _ => None,
+            };
+            let fd = fd.ok_or_else(|| joining.bad("a segment that was not asked for"))?;
+            let len = src.local_len_bytes(u64::from(unit))?;
+            let stride = slot_stride(len);
+            let total = stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
+            let (Some(stride), Some(total)) = (stride, total) else { return Err(joining.bad("slots too large")) };
+            let total = total as usize;
+            let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
+                .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
+            segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
+            parts.push(Part { unit, segment, stride: stride as usize, len: len as usize });
+        }
+    }
+    Ok(parts)
+}
+
+/// The conversion from the writer's element type, if one is needed.
+fn conversion(given: &Dataset, elem: ElemType) -> Result<Option<Conversion>, PipeError> {
+    if given.elem() == elem {
+        return Ok(None);
+    }
+    use ElemType::{Bf16, F16, F32, F64};
+    match (given.elem(), elem) {
+        (F32, Bf16) => Ok(Some(Conversion::F32ToBf16)),
+        (Bf16, F32) => Ok(Some(Conversion::Bf16ToF32)),
+        (F32, F16) => Ok(Some(Conversion::F32ToF16)),
+        (F16, F32) => Ok(Some(Conversion::F16ToF32)),
+        (F64, F32) => Ok(Some(Conversion::F64ToF32)),
+        (F32, F64) => Ok(Some(Conversion::F32ToF64)),
+        (from, to) => Err(PipeError::BadOption {
+            option: "dtype",
+            found: format!("{to} (the writer gives {from})"),
+            expected: "the writer's dtype, or one of f32↔bf16, f32↔f16, f64↔f32",
+        }),
+    }
+}
+
+/// Where the whole part lies in one slot, if a single run carries all of it.
+fn direct_range(plan: &Plan, conversion: Option<Conversion>, len: usize) -> Option<Range<usize>> {
+    let [transfer] = plan.transfers() else { return None };
+    let table = transfer.table()?;
+    let [op] = table.ops() else { return None };
+    let whole = op.loops == 0 && op.dst == 0 && (op.run * table.elem_len()) as usize == len;
+    let start = (op.src * table.elem_len()) as usize;
+    (whole && conversion.is_none()).then_some(start..start + len)
+}

@@ -1,0 +1,444 @@
+//! How the units of two or more programs become one pipe: the state machine of the writer's unit 0.
+//!
+//! Input: connections, their messages, their hangups. Output: [`Action`]s. No sockets, no time; `F` stands for a file
+//! descriptor, so that tests can drive it with numbers.
+//!
+//! Every unit says [`Hello`]. When all units of the writer and of every expected reader program have come, each is
+//! [welcomed](Welcome) with the control segment; readers ask for the segments that their plans need; when all are ready,
+//! all may go. After that the only input is hangups, and replacements of lost units where their program waits for them.
+
+use crate::config::OnLoss;
+use crate::error::{Refusal, Side, UnitName};
+use crate::slots::bits::MAX_UNITS;
+use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};
+use std::collections::{BTreeMap, HashMap};
+
+/// Names one connection.
+pub type ConnId = u64;
+
+/// What the driver has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this.
+    Send(ConnId, FromHost),
+    /// Send a welcome with the control segment, and a writer's own segment if it is a replacement.
+    Welcome {
+        /// To whom.
+        to: ConnId,
+        /// What.
+        welcome: Welcome,
+        /// The writer unit whose segment goes with it.
+        segment: Option<u32>,
+    },
+    /// Send the segment of a writer unit.
+    Segment(ConnId, u32),
+    /// Close the connection.
+    Drop(ConnId),
+    /// All units are there: build the control segment for this pipe before carrying out what follows.
+    Build(Welcome),
+    /// A unit has its place in the control segment from now on: its pid and start time.
+    Join(ConnId, UnitName, u32, u64),
+    /// All units are ready: unit 0 itself may go.
+    Go,
+    /// The pipe cannot come to be.
+    Fail(Refusal),
+    /// A unit is gone and its program does not wait for a replacement.
+    Lost(UnitName, u32),
+}
+
+/// Where the rendezvous stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    Readying,
+    Running,
+    Over,
+}
+
+struct Member {
+    conn: ConnId,
+    pid: u32,
+    hello: Hello,
+    ready: bool,
+}
+
+/// The state machine.
+pub struct Rendezvous<F> {
+    phase: Phase,
+    members: BTreeMap<(u32, u32), Member>,
+    by_conn: HashMap<ConnId, (u32, u32)>,
+    /// Names of the reader programs, in the order in which they came.
+    programs: Vec<String>,
+    segments: HashMap<u32, F>,
+    readers: u32,
+    welcome: Option<Welcome>,
+    /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
+    check_layout: CheckLayout,
+}
+
+/// Says what is wrong with a layout for a dataset (as text) and a number of units.
+pub type CheckLayout = fn(layout: &str, dataset: &Dataset, units: u32, writer: bool) -> Result<(), Refusal>;
+
+/// The conn id that stands for unit 0 itself.
+const SELF: ConnId = 0;
+
+fn side(program: u32) -> Side {
+    if program == 0 {
+        Side::Writer
+    } else {
+        Side::Reader(program - 1)
+    }
+}
+
+fn name((program, unit): (u32, u32)) -> UnitName {
+    UnitName { side: side(program), unit }
+}
+
+impl<F> Rendezvous<F> {
+    /// A rendezvous opened by unit 0 of a writer program. Connection ids given later must not be 0.
+    pub fn new(me: Hello, pid: u32, segment: Option<F>, check_layout: CheckLayout) -> (Self, Vec<Action>) {
+        let readers = match &me.role {
+            Role::Writer { readers, .. } => *readers,
+            Role::Reader { .. } => 0,
+        };
+        let mut r = Rendezvous {
+            phase: Phase::Gathering,
+            members: BTreeMap::new(),
+            by_conn: HashMap::new(),
+            programs: Vec::new(),
+            segments: HashMap::new(),
+            readers,
+            welcome: None,
+            check_layout,
+        };
+        let mut actions = Vec::new();
+        r.hello(SELF, pid, me, segment, &mut actions);
+        if let [Action::Send(SELF, FromHost::Refused(why)), ..] = &mut actions[..] {
+            actions = vec![Action::Fail(why.clone())];
+        }
+        (r, actions)
+    }
+
+    /// The segment of a writer unit.
+    pub fn segment(&self, unit: u32) -> Option<&F> {
+        self.segments.get(&unit)
+    }
+
+    /// Gives the segment of a writer unit that came without one.
+    pub fn set_segment(&mut self, unit: u32, segment: F) {
+        self.segments.insert(unit, segment);
+    }
+
+    /// Whether all units have been told to go.
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// A message came.
+    pub fn handle(&mut self, conn: ConnId, pid: u32, message: ToHost, segment: Option<F>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match message {
+            ToHost::Hello(hello) if !self.by_conn.contains_key(&conn) => {
+                self.hello(conn, pid, hello, segment, &mut actions)
+            }
+            ToHost::Segments(units) if self.may_ask(conn) => {
+                actions.extend(units.iter().filter(|u| self.segments.contains_key(u)).map(|&u| Action::Segment(conn, u)))
+            }
+            ToHost::Ready if self.may_ask(conn) => self.ready(conn, &mut actions),
+            // Out of turn.
+            _ => {
+                actions.push(Action::Send(conn, FromHost::Refused(Refusal::Malformed)));
+                actions.push(Action::Drop(conn));
+            }
+        }
+        actions
+    }
+
+    fn may_ask(&self, conn: ConnId) -> bool {
+        self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
+    }
+
+    /// A connection hung up. `closed` says whether its unit closed its port before.
+    pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
+        let Some(key) = self.by_conn.remove(&conn) else {
+            return Vec::new();
+        };
+        let Some(member) = self.members.get(&key) else {
+            return Vec::new();
+        };
+        let (pid, wait) = (member.pid, member.hello.on_loss == OnLoss::Wait);
+        match self.phase {
+            Phase::Running if closed => Vec::new(),
+            Phase::Running if wait => {
+                tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
+                self.members.remove(&key);
+                Vec::new()
+            }
+            Phase::Running => vec![Action::Lost(name(key), pid)],
+            Phase::Over => Vec::new(),
+            // A unit that is lost while others still come leaves its place free.
+            Phase::Gathering => {
+                self.members.remove(&key);
+                if key.0 == 0 {
+                    self.segments.remove(&key.1);
+                } else if !self.members.keys().any(|k| k.0 == key.0) && key.0 as usize == self.programs.len() {
+                    self.programs.pop();
+                }
+                Vec::new()
+            }
+            Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
+        }
+    }
+
+    /// The time to gather is over.
+    pub fn deadline(&mut self, waited_ms: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Running | Phase::Over) {
+            return Vec::new();
+        }
+        let missing = self.missing();
+        self.abandon(Refusal::Missing { missing, waited_ms })
+    }
+
+    /// The driver could not carry out a build.
+    pub fn abandon(&mut self, why: Refusal) -> Vec<Action> {
+        self.phase = Phase::Over;
+        let conns = self.by_conn.keys().filter(|&&c| c != SELF);
+        let mut actions: Vec<_> =
+            conns.map(|&c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        actions.push(Action::Fail(why));
+        actions
+    }
+
+    /// Who is missing, in words.
+    fn missing(&self) -> String {
+        let mut parts = Vec::new();
+        for program in 0..=self.readers {
+            let here: Vec<u32> = self.members.keys().filter(|k| k.0 == program).map(|k| k.1).collect();
+            let not_ready = || self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
+            match self.units_of(program) {
+                _ if self.phase == Phase::Readying => parts.extend(not_ready().map(|u| name((program, u)).to_string())),
+                None => parts.push(format!("reader program {program} of {}", self.readers)),
+                Some(units) => {
+                    let absent = (0..units).filter(|u| here.binary_search(u).is_err());
+                    parts.extend(absent.take(5).map(|u| name((program, u)).to_string()));
+                    if units as usize - here.len() > 5 {
+                        parts.push(format!("{} more units", units as usize - here.len() - 5));
+                    }
+                }
+            }
+        }
+        parts.join(", ")
+    }
+
+    fn units_of(&self, program: u32) -> Option<u32> {
+        self.members.range((program, 0)..(program + 1, 0)).next().map(|(_, m)| m.hello.units)
+    }
+
+    fn hello(&mut self, conn: ConnId, pid: u32, hello: Hello, segment: Option<F>, actions: &mut Vec<Action>) {
+        match self.admit(&hello, segment.is_some()) {
+            Err(why) => {
+                actions.push(Action::Send(conn, FromHost::Refused(why)));
+                actions.push(Action::Drop(conn));
+            }
+            Ok(key) => {
+                if let Some(segment) = segment.filter(|_| key.0 == 0) {
+                    self.segments.insert(key.1, segment);
+                }
+                if key.0 as usize > self.programs.len() {
+                    self.programs.push(hello.program.clone());
+                }
+                let start_time = hello.start_time;
+                self.by_conn.insert(conn, key);
+                self.members.insert(key, Member { conn, pid, hello, ready: false });
+                match self.phase {
+                    Phase::Gathering => self.build_if_complete(actions),
+                    _ => {
+                        actions.push(Action::Join(conn, name(key), pid, start_time));
+                        actions.extend(self.welcome_to(key));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a unit may join, and which place it gets: program (0 the writer, then the readers) and unit.
+    fn admit(&self, hello: &Hello, has_segment: bool) -> Result<(u32, u32), Refusal> {
+        if self.phase == Phase::Over {
+            return Err(Refusal::Over);
+        }
+        if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
+            return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
+        }
+        let writer = matches!(hello.role, Role::Writer { .. });
+        let program = if writer {
+            0
+        } else {
+            match self.programs.iter().position(|p| *p == hello.program) {
+                Some(i) => i as u32 + 1,
+                None if (self.programs.len() as u32) < self.readers && self.phase == Phase::Gathering => {
+                    self.programs.len() as u32 + 1
+                }
+                // A lone lost unit may come back under another name: its program is the one that misses a unit.
+                None => self.program_missing(hello).ok_or_else(|| Refusal::TooManyPrograms {
+                    expected: self.readers,
+                    found: hello.program.clone(),
+                })?,
+            }
+        };
+        let key = (program, hello.unit);
+        if let Some(there) = self.members.get(&key) {
+            return Err(Refusal::Duplicate { unit: name(key), pid: there.pid });
+        }
+        let running = matches!(self.phase, Phase::Running | Phase::Readying);
+        let late = matches!(hello.role, Role::Writer { dataset: None, .. });
+        if writer && !late && has_segment == running {
+            let error = if running { "a replacement takes over its predecessor's" } else { "none came" };
+            return Err(Refusal::Segment { unit: name(key), error: error.into() });
+        }
+        if let Some((other, first)) = self.members.range((program, 0)..(program + 1, 0)).next() {
+            agree(name(key), other.1, &first.hello, hello)?;
+        }
+        if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
+            check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
+            (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, name(key)))?;
+        }
+        Ok(key)
+    }
+
+    fn program_missing(&self, hello: &Hello) -> Option<u32> {
+        (1..=self.programs.len() as u32).find(|&p| {
+            self.phase == Phase::Running
+                && self.welcome.as_ref().is_some_and(|w| w.readers.get(p as usize - 1) == Some(&hello.units))
+                && !self.members.contains_key(&(p, hello.unit))
+        })
+    }
+
+    /// The dataset, if a side has said it.
+    fn dataset(&self) -> Option<Dataset> {
+        if let Some(w) = &self.welcome {
+            return Some(w.dataset.clone());
+        }
+        match &self.members.get(&(0, 0))?.hello.role {
+            Role::Writer { dataset: Some(d), .. } => Some(d.clone()),
+            _ => self.members.values().find_map(|m| match &m.hello.role {
+                Role::Reader { shape: Some(shape), elem: Some(elem), .. } => {
+                    Some(Dataset { shape: shape.clone(), elem: elem.clone() })
+                }
+                _ => None,
+            }),
+        }
+    }
+
+    fn build_if_complete(&mut self, actions: &mut Vec<Action>) {
+        let units: Option<Vec<u32>> = (0..=self.readers).map(|p| self.units_of(p)).collect();
+        let Some(units) = units else { return };
+        if self.members.len() as u64 != units.iter().map(|&u| u64::from(u)).sum::<u64>() {
+            return;
+        }
+        let built = self.dataset().ok_or(Refusal::NoDataset).and_then(|dataset| {
+            for (key, m) in &self.members {
+                if let Role::Reader { shape, elem, convert } = &m.hello.role {
+                    check_dataset(&dataset, shape.as_deref(), elem.as_deref(), *convert)?;
+                }
+                if key.1 == 0 {
+                    (self.check_layout)(&m.hello.layout, &dataset, m.hello.units, key.0 == 0)
+                        .map_err(|e| named(e, name(*key)))?;
+                }
+            }
+            Ok(dataset)
+        });
+        let (dataset, first) = match (built, self.members.get(&(0, 0))) {
+            (Ok(dataset), Some(first)) => (dataset, first),
+            (Err(why), _) => return actions.extend(self.abandon(why)),
+            (_, None) => return,
+        };
+        let Role::Writer { depth, policy, .. } = first.hello.role else { return };
+        let welcome = Welcome {
+            program: 0,
+            writers: units[0],
+            readers: units[1..].to_vec(),
+            depth,
+            policy,
+            dataset,
+            layout: first.hello.layout.clone(),
+        };
+        actions.push(Action::Build(welcome.clone()));
+        self.welcome = Some(welcome);
+        self.phase = Phase::Readying;
+        let keys: Vec<_> = self.members.keys().copied().collect();
+        for &key in &keys {
+            let m = &self.members[&key];
+            actions.push(Action::Join(m.conn, name(key), m.pid, m.hello.start_time));
+        }
+        actions.extend(keys.iter().filter_map(|&key| self.welcome_to(key)));
+        self.ready(SELF, actions);
+    }
+
+    fn welcome_to(&self, key: (u32, u32)) -> Option<Action> {
+        let to = Some(self.members.get(&key)?.conn).filter(|&c| c != SELF)?;
+        let mut welcome = self.welcome.clone()?;
+        welcome.program = key.0.saturating_sub(1);
+        let segment = (key.0 == 0 && self.phase == Phase::Running).then_some(key.1);
+        Some(Action::Welcome { to, welcome, segment })
+    }
+
+    fn ready(&mut self, conn: ConnId, actions: &mut Vec<Action>) {
+        let Some(member) = self.by_conn.get(&conn).and_then(|key| self.members.get_mut(key)) else { return };
+        member.ready = true;
+        if self.phase == Phase::Running {
+            actions.push(Action::Send(conn, FromHost::Go));
+        } else if self.members.values().all(|m| m.ready) {
+            self.phase = Phase::Running;
+            let conns = self.members.values().map(|m| m.conn).filter(|&c| c != SELF);
+            actions.extend(conns.map(|c| Action::Send(c, FromHost::Go)));
+            actions.push(Action::Go);
+        }
+    }
+}
+
+fn named(mut why: Refusal, who: UnitName) -> Refusal {
+    if let Refusal::Layout { unit, .. } = &mut why {
+        *unit = who;
+    }
+    why
+}
+
+/// Units of one program must say the same of everything that is the program's.
+fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
+    let disagree = |what: &str, expected: &dyn std::fmt::Debug, found: &dyn std::fmt::Debug| {
+        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
+        if expected == found {
+            return Ok(());
+        }
+        Err(Refusal::Disagree { unit, what: what.into(), other, expected, found })
+    };
+    disagree("units", &first.units, &hello.units)?;
+    disagree("layout", &first.layout, &hello.layout)?;
+    disagree("on_loss", &first.on_loss, &hello.on_loss)?;
+    match (&first.role, &hello.role) {
+        (
+            Role::Writer { dataset: d1, depth: n1, policy: p1, readers: r1 },
+            Role::Writer { dataset: d2, depth: n2, policy: p2, readers: r2 },
+        ) => {
+            disagree("shape", &d1.as_ref().map(|d| &d.shape), &d2.as_ref().map(|d| &d.shape))?;
+            disagree("dtype", &d1.as_ref().map(|d| &d.elem), &d2.as_ref().map(|d| &d.elem))?;
+            disagree("depth", n1, n2)?;
+            disagree("policy", p1, p2)?;
+            disagree("readers", r1, r2)
+        }
+        (a, b) => disagree("expected shape and dtype", a, b),
+    }
+}
+
+fn check_dataset(given: &Dataset, shape: Option<&[u64]>, elem: Option<&str>, convert: bool) -> Result<(), Refusal> {
+    let refuse = |what: &str, expected: String, found: String| {
+        Err(Refusal::Dataset { what: what.into(), expected, found })
+    };
+    if let Some(shape) = shape.filter(|s| *s != given.shape) {
+        return refuse("shape", format!("{:?}", given.shape), format!("{shape:?}"));
+    }
+    match elem {
+        Some(elem) if elem != given.elem && !convert => refuse("dtype", given.elem.clone(), elem.to_owned()),
+        _ => Ok(()),
+    }
+}

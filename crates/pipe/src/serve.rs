@@ -1,0 +1,313 @@
+//! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every unit.
+
+use crate::error::{PipeError, Refusal, Side, UnitName};
+use crate::rendezvous::{Action, ConnId, Rendezvous};
+use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
+use crate::wire::{self, encode, Bad, FromHost, Incoming, ToHost, Welcome};
+use polyduct_os::{
+    clock,
+    poll::{poll, EventFd, PollItem},
+    process::PidFd,
+    segment::{Access, Segment},
+    socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
+    OsError,
+};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
+
+/// Connections that have not joined yet; more are turned away.
+const STRANGERS: usize = 256;
+
+/// What unit 0 learns when the pipe is open.
+pub struct Opened {
+    /// The control state.
+    pub slots: Slots,
+    /// The same that the others were told.
+    pub welcome: Welcome,
+    /// Unit 0's own slots, where they could be made only when the dataset was known.
+    pub late: Option<Segment>,
+}
+
+/// How the opening ended.
+pub type Outcome = Result<Opened, Refusal>;
+
+struct Peer {
+    conn: Conn,
+    /// Also hangs up when a forked child keeps the socket open.
+    process: Option<PidFd>,
+    pid: u32,
+    unit: Option<UnitName>,
+    outbox: VecDeque<(wire::Encoded, Vec<OwnedFd>)>,
+}
+
+/// Makes unit 0's own slots once the dataset is known.
+type MakeSlots = Box<dyn FnOnce(&Welcome) -> Result<Segment, String> + Send>;
+
+/// Everything the thread holds.
+pub struct Server {
+    listener: Listener,
+    uid: u32,
+    peers: HashMap<ConnId, Peer>,
+    next_id: ConnId,
+    rendezvous: Rendezvous<OwnedFd>,
+    control: Option<(Arc<Segment>, Opened)>,
+    outcome: Option<mpsc::Sender<Outcome>>,
+    make_slots: Option<MakeSlots>,
+    stop: Arc<EventFd>,
+    started: Duration,
+    deadline: Duration,
+}
+
+impl Server {
+    /// A server for a bound listener. `actions` are what the rendezvous said when it was made.
+    pub fn new(
+        listener: Listener,
+        uid: u32,
+        rendezvous: Rendezvous<OwnedFd>,
+        outcome: mpsc::Sender<Outcome>,
+        stop: Arc<EventFd>,
+        open_timeout: Duration,
+    ) -> Server {
+        let started = clock::now();
+        Server {
+            listener,
+            uid,
+            peers: HashMap::new(),
+            next_id: 1,
+            rendezvous,
+            control: None,
+            outcome: Some(outcome),
+            make_slots: None,
+            stop,
+            started,
+            deadline: started + open_timeout,
+        }
+    }
+
+    /// For a writer that learns its dataset from a reader: how to make its slots then.
+    pub fn with_late_segment(
+        mut self,
+        make: impl FnOnce(&Welcome) -> Result<Segment, String> + Send + 'static,
+    ) -> Server {
+        self.make_slots = Some(Box::new(make));
+        self
+    }
+
+    /// Runs until stopped, or until the pipe has failed to open.
+    pub fn run(mut self, first: Vec<Action>) {
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        self.carry_out(first);
+        while self.outcome.is_some() || self.rendezvous.is_running() {
+            let ids: Vec<ConnId> = self.peers.keys().copied().collect();
+            let Some((stopped, knocked, ready)) = self.wait(&ids) else { return };
+            if stopped {
+                return;
+            }
+            for id in ready {
+                self.serve(id, &mut buffer);
+            }
+            if knocked {
+                self.welcome_strangers();
+            }
+            if self.outcome.is_some() && clock::now() >= self.deadline {
+                let waited = (clock::now() - self.started).as_millis() as u64;
+                let actions = self.rendezvous.deadline(waited);
+                self.carry_out(actions);
+            }
+        }
+    }
+
+    /// Waits for something to happen: a stop, a knock, or connections to look at.
+    fn wait(&self, ids: &[ConnId]) -> Option<(bool, bool, Vec<ConnId>)> {
+        let timeout = self.outcome.as_ref().map(|_| self.deadline.saturating_sub(clock::now()));
+        let mut items = vec![PollItem::readable(&*self.stop), PollItem::readable(&self.listener)];
+        for id in ids {
+            let peer = &self.peers[id];
+            items.push(match peer.outbox.is_empty() {
+                true => PollItem::readable(&peer.conn),
+                false => PollItem::both(&peer.conn),
+            });
+            items.push(match &peer.process {
+                Some(process) => PollItem::readable(process),
+                None => PollItem::hangup(&peer.conn),
+            });
+        }
+        // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but gone.
+        poll(&mut items, timeout).ok()?;
+        let ready = ids.iter().zip(items[2..].chunks(2)).filter(|(_, i)| i.iter().any(PollItem::is_ready));
+        Some((items[0].is_ready(), items[1].is_ready(), ready.map(|(&id, _)| id).collect()))
+    }
+
+    fn welcome_strangers(&mut self) {
+        // A failing accept (no descriptors left) turns that one away; the others go on.
+        while let Ok(Some(conn)) = self.listener.accept() {
+            let Ok(cred) = conn.peer() else { continue };
+            let strangers = self.peers.values().filter(|p| p.unit.is_none()).count();
+            if cred.uid != self.uid || strangers >= STRANGERS {
+                tracing::warn!(uid = cred.uid, pid = cred.pid, "turned a connection away");
+                continue;
+            }
+            let process = conn.peer_pidfd().ok();
+            self.peers.insert(
+                self.next_id,
+                Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new() },
+            );
+            self.next_id += 1;
+        }
+    }
+
+    fn serve(&mut self, id: ConnId, buffer: &mut [u8]) {
+        self.flush(id);
+        loop {
+            let Some(peer) = self.peers.get(&id) else { return };
+            match wire::receive::<ToHost>(&peer.conn, buffer) {
+                Incoming::Message(message, mut fds) => {
+                    let pid = peer.pid;
+                    let actions = self.rendezvous.handle(id, pid, message, fds.pop());
+                    self.carry_out(actions);
+                }
+                Incoming::Nothing => {
+                    // Nothing more to read, and yet its process may be over while a child of it holds the socket.
+                    if peer.process.as_ref().is_some_and(|p| !p.is_alive()) {
+                        self.hang_up(id);
+                    }
+                    return;
+                }
+                Incoming::Closed => return self.hang_up(id),
+                Incoming::Bad(bad) => {
+                    let why = match bad {
+                        Bad::Malformed => Refusal::Malformed,
+                        Bad::Version(v) => Refusal::Version { expected: wire::VERSION.into(), found: v.into() },
+                    };
+                    self.carry_out(vec![Action::Send(id, FromHost::Refused(why))]);
+                    return self.hang_up(id);
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self, id: ConnId) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        let closed = match (&self.control, peer.unit) {
+            (Some((_, opened)), Some(unit)) => opened.slots.is_closed(unit),
+            _ => false,
+        };
+        let actions = self.rendezvous.hangup(id, closed);
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(to, message) => self.send(to, &message, Vec::new()),
+                Action::Welcome { to, welcome, segment } => {
+                    let mut fds = Vec::new();
+                    fds.extend(self.control.as_ref().and_then(|(c, _)| c.fd().try_clone_to_owned().ok()));
+                    fds.extend(segment.and_then(|unit| self.segment_of(unit)));
+                    self.send(to, &FromHost::Welcome(welcome), fds);
+                }
+                Action::Segment(to, unit) => {
+                    let fds = self.segment_of(unit).into_iter().collect();
+                    self.send(to, &FromHost::Segment(unit), fds);
+                }
+                Action::Drop(id) => {
+                    self.peers.remove(&id);
+                }
+                Action::Build(welcome) => {
+                    if let Err(error) = self.build(welcome) {
+                        let actions = self.rendezvous.abandon(Refusal::System { error });
+                        return self.carry_out(actions);
+                    }
+                }
+                Action::Join(id, unit, pid, start_time) => {
+                    if let Some((_, opened)) = &self.control {
+                        opened.slots.join(unit, (pid, start_time));
+                    }
+                    if let Some(peer) = self.peers.get_mut(&id) {
+                        peer.unit = Some(unit);
+                    }
+                }
+                Action::Go => {
+                    if let (Some(tell), Some((_, o))) = (self.outcome.take(), &mut self.control) {
+                        let (slots, welcome, late) = (o.slots.clone(), o.welcome.clone(), o.late.take());
+                        let _ = tell.send(Ok(Opened { slots, welcome, late }));
+                    }
+                }
+                Action::Fail(why) => {
+                    if let Some(tell) = self.outcome.take() {
+                        let _ = tell.send(Err(why));
+                    }
+                }
+                Action::Lost(unit, pid) => {
+                    tracing::warn!(%unit, pid, "lost");
+                    if let Some((_, opened)) = &self.control {
+                        opened.slots.fail(Fault::Lost { unit, pid });
+                    }
+                }
+            }
+        }
+    }
+
+    fn build(&mut self, welcome: Welcome) -> Result<(), String> {
+        let (segment, slots) = build(&welcome).map_err(|e| e.to_string())?;
+        let late = self.make_slots.take().map(|make| make(&welcome)).transpose()?;
+        if let Some(own) = &late {
+            let fd = own.fd().try_clone_to_owned().map_err(|e| e.to_string())?;
+            self.rendezvous.set_segment(HOST.unit, fd);
+        }
+        self.control = Some((segment, Opened { slots, welcome, late }));
+        Ok(())
+    }
+
+    fn segment_of(&self, unit: u32) -> Option<OwnedFd> {
+        self.rendezvous.segment(unit).and_then(|fd| fd.as_fd().try_clone_to_owned().ok())
+    }
+
+    fn send(&mut self, to: ConnId, message: &FromHost, fds: Vec<OwnedFd>) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        if let Ok(encoded) = encode(message) {
+            peer.outbox.push_back((encoded, fds));
+        }
+        self.flush(to);
+    }
+
+    fn flush(&mut self, id: ConnId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        while let Some((message, fds)) = peer.outbox.front() {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            match message.send(&peer.conn, &fds) {
+                Ok(Sent::WouldBlock) => return,
+                // A peer that is gone is noticed by its hangup.
+                Ok(Sent::Done) | Err(_) => peer.outbox.pop_front(),
+            };
+        }
+    }
+}
+
+/// The sizes of the pipe that a welcome describes, if they are in their limits.
+pub fn sizes(welcome: &Welcome) -> Option<Sizes> {
+    let (readers, policy) = (welcome.readers.clone(), welcome.policy);
+    let sizes = Sizes { writers: welcome.writers, readers, depth: welcome.depth, policy };
+    sizes.in_limits().then_some(sizes)
+}
+
+fn build(welcome: &Welcome) -> Result<(Arc<Segment>, Slots), OsError> {
+    let sizes = sizes(welcome).ok_or(OsError::BadName { name: "pipe".into(), reason: "sizes out of limits" })?;
+    let segment = Arc::new(Segment::create("polyduct-control", Slots::len_bytes(&sizes))?);
+    segment.prefault(0..segment.len())?;
+    Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
+}
+
+/// The control state in a segment that unit 0 handed over.
+pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<Slots, PipeError> {
+    let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
+    let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
+    let len = Slots::len_bytes(&sizes);
+    let segment = Segment::from_fd(fd, len, len, Access::ReadWrite).map_err(|e| bad(format!("control segment: {e}")))?;
+    Ok(Slots::new(Lines::Shared(Arc::new(segment)), sizes))
+}
+
+/// The name of unit 0 of the writers, which serves the rendezvous.
+pub const HOST: UnitName = UnitName { side: Side::Writer, unit: 0 };

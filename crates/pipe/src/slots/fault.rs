@@ -1,0 +1,83 @@
+//! The first thing that went wrong, in one word, so that every survivor reports the same.
+
+use super::{bell::ring, Slots, FAULT, GLOBAL};
+use super::names::{Side, UnitName};
+use polyduct_os::sync::Ordering;
+
+/// Why a pipe came to a bad end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A unit's process ended without closing.
+    Lost {
+        /// The unit.
+        unit: UnitName,
+        /// Its process.
+        pid: u32,
+    },
+    /// A unit gave up.
+    Aborted {
+        /// The unit.
+        unit: UnitName,
+    },
+}
+
+impl Fault {
+    /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), unit in 32-47, pid in 0-31.
+    fn pack(self) -> u64 {
+        let (kind, unit, pid) = match self {
+            Fault::Lost { unit, pid } => (1, unit, pid),
+            Fault::Aborted { unit } => (2, unit, 0),
+        };
+        let side = match unit.side {
+            Side::Writer => 0,
+            Side::Reader(p) => 1 + u64::from(p),
+        };
+        kind << 62 | side << 56 | u64::from(unit.unit) << 32 | u64::from(pid)
+    }
+
+    fn unpack(word: u64) -> Option<Fault> {
+        let side = match word >> 56 & 0x1f {
+            0 => Side::Writer,
+            p => Side::Reader(p as u32 - 1),
+        };
+        let unit = UnitName { side, unit: (word >> 32 & 0xffff) as u32 };
+        match word >> 62 {
+            0 => None,
+            1 => Some(Fault::Lost { unit, pid: word as u32 }),
+            _ => Some(Fault::Aborted { unit }),
+        }
+    }
+}
+
+impl Slots {
+    /// The fault of this pipe, if it has one.
+    pub fn fault(&self) -> Option<Fault> {
+        Fault::unpack(self.line(GLOBAL).w[FAULT].load(Ordering::Acquire))
+    }
+
+    /// Records a fault, unless there is one already, and wakes everybody.
+    pub fn fail(&self, fault: Fault) {
+        let word = &self.line(GLOBAL).w[FAULT];
+        let _ = word.compare_exchange(0, fault.pack(), Ordering::AcqRel, Ordering::Acquire);
+        ring(self.published_bell());
+        ring(self.freed_bell());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_survive_the_word() {
+        for side in [Side::Writer, Side::Reader(0), Side::Reader(7)] {
+            for unit in [0, 1, 4095] {
+                let unit = UnitName { side, unit };
+                for fault in [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }] {
+                    assert_eq!(Fault::unpack(fault.pack()), Some(fault));
+                }
+            }
+        }
+        assert_eq!(Fault::unpack(0), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! Where everything lies in the control segment: a pure function of the pipe's sizes, computed alike by every unit.
+//!
+//! Each entry has cache lines of its own, so that units which do not wait for each other do not share one.
+
+use super::bits::{Bits, MAX_UNITS};
+use super::names::Policy;
+
+/// The most slots a pipe may have.
+pub const MAX_DEPTH: u32 = 64;
+/// The most reader programs on one writer: their bits share one word of a slot.
+pub const MAX_PROGRAMS: u32 = 8;
+
+/// The sizes of one pipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Units of the writer program, 1 to [`MAX_UNITS`].
+    pub writers: u32,
+    /// Units of each reader program, each 1 to [`MAX_UNITS`]; 1 to [`MAX_PROGRAMS`] programs.
+    pub readers: Vec<u32>,
+    /// Slots of each writer unit, 1 to [`MAX_DEPTH`].
+    pub depth: u32,
+    /// What happens when all slots are full.
+    pub policy: Policy,
+}
+
+impl Sizes {
+    /// Whether every size lies within its limit.
+    pub fn in_limits(&self) -> bool {
+        let units = |n: u32| (1..=MAX_UNITS).contains(&n);
+        units(self.writers)
+            && (1..=MAX_DEPTH).contains(&self.depth)
+            && (1..=MAX_PROGRAMS as usize).contains(&self.readers.len())
+            && self.readers.iter().all(|&n| units(n))
+    }
+}
+
+/// Line indices of everything in the control segment.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// The sizes that the rest follows from.
+    pub sizes: Sizes,
+    slots: usize,
+    writer_units: usize,
+    arrivals: usize,
+    writer_ring: usize,
+    programs: Vec<Program>,
+    total: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Program {
+    line: usize,
+    released: usize,
+    units: usize,
+    done: usize,
+    closed: usize,
+    ring: usize,
+}
+
+/// Lines 0 to 2: faults and the end; the bell that readers sleep at; the bell that writers sleep at.
+pub const GLOBAL: usize = 0;
+/// See [`GLOBAL`].
+pub const PUBLISHED: usize = 1;
+/// See [`GLOBAL`].
+pub const FREED: usize = 2;
+
+impl Geometry {
+    /// Lays out the control segment for sizes that are [in their limits](Sizes::in_limits).
+    pub fn new(sizes: Sizes) -> Geometry {
+        debug_assert!(sizes.in_limits());
+        let depth = sizes.depth as usize;
+        let mut next = FREED + 1;
+        let mut take = |lines: usize| {
+            let at = next;
+            next += lines;
+            at
+        };
+        let ring_len = if sizes.policy == Policy::Block { 0 } else { ring_len(sizes.depth) as usize };
+        let slots = take(depth);
+        let writer_units = take(sizes.writers as usize);
+        let arrivals = take(depth * Bits::lines(sizes.writers));
+        let writer_ring = take(ring_len);
+        let programs = sizes
+            .readers
+            .iter()
+            .map(|&n| Program {
+                line: take(1),
+                released: take(depth),
+                units: take(n as usize),
+                done: take(depth * Bits::lines(n)),
+                closed: take(Bits::lines(n)),
+                ring: take(ring_len),
+            })
+            .collect();
+        Geometry { slots, writer_units, arrivals, writer_ring, programs, total: next, sizes }
+    }
+
+    /// Lines of the whole control segment.
+    pub fn lines(&self) -> usize {
+        self.total
+    }
+
+    /// The line of a slot.
+    pub fn slot(&self, slot: u32) -> usize {
+        self.slots + slot as usize
+    }
+
+    /// The line of a writer unit.
+    pub fn writer(&self, unit: u32) -> usize {
+        self.writer_units + unit as usize
+    }
+
+    /// The arrival set of the writers in a slot.
+    pub fn arrivals(&self, slot: u32) -> Bits {
+        let n = self.sizes.writers;
+        Bits::new(self.arrivals + slot as usize * Bits::lines(n), n)
+    }
+
+    /// The line that says what became of the writers' attempt `step` (lossy policies).
+    pub fn decision(&self, step: u64) -> usize {
+        self.writer_ring + (step % ring_len(self.sizes.depth)) as usize
+    }
+
+    /// The line of a reader program.
+    pub fn program(&self, program: u32) -> usize {
+        self.programs[program as usize].line
+    }
+
+    /// The line that counts how often a program has released a slot.
+    pub fn released(&self, program: u32, slot: u32) -> usize {
+        self.programs[program as usize].released + slot as usize
+    }
+
+    /// The line of a reader unit.
+    pub fn reader(&self, program: u32, unit: u32) -> usize {
+        self.programs[program as usize].units + unit as usize
+    }
+
+    /// The set of a program's units that have finished with a slot.
+    pub fn done(&self, program: u32, slot: u32) -> Bits {
+        let n = self.sizes.readers[program as usize];
+        Bits::new(self.programs[program as usize].done + slot as usize * Bits::lines(n), n)
+    }
+
+    /// The set of a program's units that have closed.
+    pub fn closed(&self, program: u32) -> Bits {
+        Bits::new(self.programs[program as usize].closed, self.sizes.readers[program as usize])
+    }
+
+    /// The line that says which slot a program takes as its step number `take` (lossy policies).
+    pub fn take(&self, program: u32, take: u64) -> usize {
+        self.programs[program as usize].ring + (take % ring_len(self.sizes.depth)) as usize
+    }
+}
+
+/// Entries of a decision ring: how far the first unit of a program may run ahead of its last.
+pub fn ring_len(depth: u32) -> u64 {
+    2 * u64::from(depth) + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_entries_share_a_line() {
+        for policy in [Policy::Block, Policy::Latest] {
+            let sizes = Sizes { writers: 65, readers: vec![1, 3, 200], depth: 3, policy };
+            let g = Geometry::new(sizes);
+            let mut seen = vec![GLOBAL, PUBLISHED, FREED];
+            seen.extend((0..3).map(|s| g.slot(s)).chain((0..65).map(|u| g.writer(u))));
+            for p in 0..3 {
+                seen.push(g.program(p));
+                seen.extend((0..3).map(|s| g.released(p, s)));
+                seen.extend((0..g.sizes.readers[p as usize]).map(|u| g.reader(p, u)));
+                if policy == Policy::Latest {
+                    seen.extend((0..ring_len(3)).map(|k| g.take(p, k)));
+                }
+            }
+            if policy == Policy::Latest {
+                seen.extend((0..ring_len(3)).map(|k| g.decision(k)));
+            }
+            assert!(seen.iter().all(|&l| l < g.lines()));
+            let n = seen.len();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), n);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The queues that drop steps: `latest`, `drop_oldest`, `drop_newest`. The writer never waits for a reader.
+//!
+//! All units of a program must drop the same steps, so unit 0 of each program decides and writes its decision into a
+//! ring; the others follow it. A slot's word holds everything that a decision depends on, so that one compare-exchange
+//! takes or frees it:
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0-1 | free, filling, visible |
+//! | 2 | sense of the current fill |
+//! | 3-10 | programs that have yet to finish with the step |
+//! | 11-18 | programs that are reading it |
+//! | 19-63 | the step |
+
+use super::{bell::ring, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
+use super::names::Policy;
+use super::geometry::ring_len;
+use polyduct_os::sync::Ordering;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word(u64);
+
+const FREE: u64 = 0;
+const FILLING: u64 = 1;
+const VISIBLE: u64 = 2;
+
+impl Word {
+    fn new(state: u64, sense: bool, pending: u64, pins: u64, step: u64) -> Word {
+        Word(state | u64::from(sense) << 2 | (pending & 0xff) << 3 | (pins & 0xff) << 11 | step << 19)
+    }
+    fn state(self) -> u64 {
+        self.0 & 3
+    }
+    fn sense(self) -> bool {
+        self.0 >> 2 & 1 == 1
+    }
+    fn pending(self) -> u64 {
+        self.0 >> 3 & 0xff
+    }
+    fn pins(self) -> u64 {
+        self.0 >> 11 & 0xff
+    }
+    fn step(self) -> u64 {
+        self.0 >> 19
+    }
+}
+
+// Words of a decision: what was decided, then the tag that makes it valid.
+const TAG: usize = 0;
+const WHAT: usize = 1;
+const STEP: usize = 2;
+const USES: usize = 3;
+const DROPPED: u64 = u64::MAX;
+
+impl Slots {
+    fn word(&self, slot: u32) -> Word {
+        Word(self.line(self.geometry.slot(slot)).w[0].load(Ordering::Acquire))
+    }
+
+    fn swap(&self, slot: u32, from: Word, to: Word) -> bool {
+        let word = &self.line(self.geometry.slot(slot)).w[0];
+        word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// What was decided for the writers' step `n`, if anything yet.
+    pub(super) fn decided(&self, n: u64) -> Option<Begin> {
+        let line = self.line(self.geometry.decision(n));
+        if line.w[TAG].load(Ordering::Acquire) != n + 1 {
+            return None;
+        }
+        let what = line.w[WHAT].load(Ordering::Relaxed);
+        if what == DROPPED {
+            return Some(Begin::Drop);
+        }
+        let slot = (what >> 1) as u32 % self.sizes().depth;
+        Some(Begin::Fill(Turn { step: n, slot, sense: what & 1 == 1, uses: 0 }))
+    }
+
+    fn decide(&self, n: u64, begin: Begin) -> Begin {
+        let line = self.line(self.geometry.decision(n));
+        let what = match begin {
+            Begin::Fill(turn) => u64::from(turn.slot) << 1 | u64::from(turn.sense),
+            Begin::Drop => DROPPED,
+        };
+        line.w[WHAT].store(what, Ordering::Relaxed);
+        line.w[TAG].store(n + 1, Ordering::Release);
+        if self.sizes().writers > 1 {
+            ring(self.freed_bell());
+        }
+        begin
+    }
+
+    pub(super) fn poll_begin_lossy(&self, unit: u32, n: u64) -> Result<Option<Begin>, Stop> {
+        if let Some(decided) = self.decided(n) {
+            return Ok(Some(decided));
+        }
+        if unit != 0 {
+            return Ok(None);
+        }
+        if n > MAX_STEP {
+            return Err(Stop::Corrupt("the step counter is exhausted"));
+        }
+        // An entry of the ring may be overwritten once every unit has passed it.
+        if n >= ring_len(self.sizes().depth) {
+            let last = (0..self.sizes().writers)
+                .map(|u| self.line(self.geometry.writer(u)).w[NEXT].load(Ordering::Acquire))
+                .min()
+                .unwrap_or(n);
+            if last + ring_len(self.sizes().depth) <= n {
+                return Ok(None);
+            }
+        }
+        Ok(self.choose(n).map(|begin| self.decide(n, begin)))
+    }
+
+    /// Finds a slot for step `n`, or drops it. Only unit 0 of the writers comes here, so slots become fuller only by
+    /// its own doing; readers may empty them meanwhile. `None`: where an old step may be dropped but the other writer
+    /// units have yet to complete it, they are waited for; readers never are.
+    fn choose(&self, n: u64) -> Option<Begin> {
+        loop {
+            let gone = self.gone();
+            let mut free = None;
+            let mut oldest: Option<(u32, Word)> = None;
+            let mut filling = false;
+            for slot in 0..self.sizes().depth {
+                let w = self.word(slot);
+                match w.state() {
+                    // Taken by a predecessor that was killed before it wrote its decision.
+                    FILLING if w.step() == n => {
+                        return Some(Begin::Fill(Turn { step: n, slot, sense: w.sense(), uses: 0 }))
+                    }
+                    FILLING => filling = true,
+                    VISIBLE if w.pending() & !gone != 0 => {
+                        if w.pins() & !gone == 0 && oldest.is_none_or(|(_, o)| w.step() < o.step()) {
+                            oldest = Some((slot, w));
+                        }
+                    }
+                    _ => free = free.or(Some((slot, w))),
+                }
+            }
+            let may_drop_old = self.sizes().policy != Policy::DropNewest;
+            let Some((slot, seen)) = free.or(oldest.filter(|_| may_drop_old)) else {
+                return (!(filling && may_drop_old)).then_some(Begin::Drop);
+            };
+            let sense = !seen.sense();
+            if self.swap(slot, seen, Word::new(FILLING, sense, 0, 0, n)) {
+                return Some(Begin::Fill(Turn { step: n, slot, sense, uses: 0 }));
+            }
+        }
+    }
+
+    pub(super) fn show_lossy(&self, turn: Turn) {
+        let filling = Word::new(FILLING, turn.sense, 0, 0, turn.step);
+        let pending = self.all_programs();
+        // Fails only when a replacement repeats what its predecessor completed.
+        self.swap(turn.slot, filling, Word::new(VISIBLE, turn.sense, pending, 0, turn.step));
+    }
+
+    pub(super) fn is_shown_lossy(&self, turn: Turn) -> bool {
+        self.word(turn.slot) != Word::new(FILLING, turn.sense, 0, 0, turn.step)
+    }
+
+    pub(super) fn poll_next_lossy(&self, program: u32, unit: u32, k: u64) -> Result<Option<Next>, Stop> {
+        if let Some(turn) = self.taken(program, k) {
+            return Ok(Some(Next::Step(turn)));
+        }
+        // The end is read before the slots: what was visible by then is still found below.
+        let close = self.first_close();
+        let mut unfinished = false;
+        if unit == 0 {
+            let after = k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|t| t.step);
+            if let Some((slot, word)) = self.pick(program, after, &mut unfinished) {
+                return Ok(Some(Next::Step(self.take(program, k, slot, word))));
+            }
+            if close.is_some() && !unfinished {
+                self.end(program, k);
+            }
+        }
+        Ok(self.is_end(program, k).then_some(Next::End))
+    }
+
+    /// Pins the slot that `program` reads next. `unfinished` becomes true when there may be one later: a step is still
+    /// being filled, or the program's other units have yet to finish with what it took before. One slot stays unpinned, so
+    /// that a single reader program never makes the writer drop its newest step.
+    fn pick(&self, program: u32, after: Option<u64>, unfinished: &mut bool) -> Option<(u32, Word)> {
+        let bit = 1 << program;
+        let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
+        loop {
+            *unfinished = false;
+            let mut best: Option<(u32, Word)> = None;
+            let mut pinned = 0;
+            for slot in 0..self.sizes().depth {
+                let w = self.word(slot);
+                pinned += u32::from(w.state() == VISIBLE && w.pins() & bit != 0);
+                *unfinished |= w.state() == FILLING && w.step() < end;
+                let fresh = after.is_none_or(|after| w.step() > after);
+                if w.state() != VISIBLE || w.pending() & bit == 0 || !fresh {
+                    continue;
+                }
+                // Pinned and not yet taken: a predecessor was killed in between.
+                if w.pins() & bit != 0 {
+                    return Some((slot, w));
+                }
+                let newest = self.sizes().policy == Policy::Latest;
+                if best.is_none_or(|(_, b)| (w.step() > b.step()) == newest) {
+                    best = Some((slot, w));
+                }
+            }
+            if pinned > 0 && pinned + 1 >= self.sizes().depth {
+                *unfinished = true;
+                return None;
+            }
+            let (slot, seen) = best?;
+            let pinned = Word(seen.0 | bit << 11);
+            if self.swap(slot, seen, pinned) {
+                if self.sizes().policy == Policy::Latest {
+                    self.pass_over(program, pinned.step());
+                }
+                return Some((slot, pinned));
+            }
+        }
+    }
+
+    /// Under `latest`, gives back the steps older than the one taken.
+    fn pass_over(&self, program: u32, taken: u64) {
+        let bit = 1 << program;
+        for slot in 0..self.sizes().depth {
+            let w = self.word(slot);
+            if w.state() == VISIBLE && w.step() < taken && w.pins() & bit == 0 && w.pending() & bit != 0 {
+                self.finish(slot, program);
+            }
+        }
+    }
+
+    /// Clears a program's bits in a slot, and frees the slot when no program is left.
+    fn finish(&self, slot: u32, program: u32) {
+        let bits = 1 << (3 + program) | 1 << (11 + program);
+        loop {
+            let seen = self.word(slot);
+            let mut to = Word(seen.0 & !bits);
+            if seen.state() != VISIBLE || to == seen {
+                return;
+            }
+            if to.pending() == 0 {
+                to = Word::new(FREE, seen.sense(), 0, 0, seen.step());
+            }
+            if self.swap(slot, seen, to) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn unpin(&self, program: u32, slot: u32) {
+        self.finish(slot, program);
+    }
+
+    /// The slot that `program` reads as its `k`-th step, if that was decided.
+    fn taken(&self, program: u32, k: u64) -> Option<Turn> {
+        let line = self.line(self.geometry.take(program, k));
+        if line.w[TAG].load(Ordering::Acquire) != k + 1 {
+            return None;
+        }
+        let what = line.w[WHAT].load(Ordering::Relaxed);
+        Some(Turn {
+            step: line.w[STEP].load(Ordering::Relaxed),
+            slot: (what >> 1) as u32 % self.sizes().depth,
+            sense: what & 1 == 1,
+            uses: line.w[USES].load(Ordering::Relaxed),
+        })
+    }
+
+    fn take(&self, program: u32, k: u64, slot: u32, word: Word) -> Turn {
+        let uses = self.line(self.geometry.released(program, slot)).w[0].load(Ordering::Acquire);
+        let turn = Turn { step: word.step(), slot, sense: uses % 2 == 0, uses: uses + 1 };
+        let line = self.line(self.geometry.take(program, k));
+        line.w[WHAT].store(u64::from(slot) << 1 | u64::from(turn.sense), Ordering::Relaxed);
+        line.w[STEP].store(turn.step, Ordering::Relaxed);
+        line.w[USES].store(turn.uses, Ordering::Relaxed);
+        line.w[TAG].store(k + 1, Ordering::Release);
+        if self.sizes().readers[program as usize] > 1 {
+            ring(self.published_bell());
+        }
+        turn
+    }
+
+    /// The first unit of a program says that its stream ends before its `k`-th step.
+    fn end(&self, program: u32, k: u64) {
+        self.line(self.geometry.program(program)).w[END].store(k + 1, Ordering::Release);
+        if self.sizes().readers[program as usize] > 1 {
+            ring(self.published_bell());
+        }
+    }
+
+    fn is_end(&self, program: u32, k: u64) -> bool {
+        let end = self.line(self.geometry.program(program)).w[END].load(Ordering::Acquire);
+        end != 0 && k + 1 >= end
+    }
+}
+
+// Word of a program line, beside FIRST_CLOSE.
+const END: usize = 2;

@@ -1,0 +1,424 @@
+//! The step protocol: who may fill, read and reuse which slot, as state words in shared memory.
+//!
+//! Nothing here waits, sleeps or knows bytes. Each `poll_*` looks once and says what it saw; the ports wait between
+//! polls at the [bells](bell). Words are read as input from a stranger: loaded once, checked, then used.
+//!
+//! Every change that a unit makes can be made again by its replacement: a unit killed between any two instructions
+//! leaves a state from which the step can be finished.
+//!
+//! * [`block`]: the lossless queue. Step `n` lives in slot `n % depth`; nothing has to be agreed.
+//! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
+
+pub mod bell;
+pub mod bits;
+pub mod block;
+pub mod fault;
+pub mod geometry;
+pub mod lossy;
+pub mod names;
+
+use names::Policy;
+use names::{Side, UnitName};
+use bell::ring;
+use fault::Fault;
+use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
+use polyduct_os::sync::{Line, Ordering};
+use std::sync::Arc;
+
+/// Where the control lines lie.
+#[derive(Clone)]
+pub enum Lines {
+    /// In a segment that all units map.
+    #[cfg(not(loom))]
+    Shared(Arc<polyduct_os::segment::Segment>),
+    /// In this process: for models and tests of the protocol.
+    Heap(Arc<[Line]>),
+}
+
+/// The control state of one pipe.
+#[derive(Clone)]
+pub struct Slots {
+    lines: Lines,
+    geometry: Arc<Geometry>,
+}
+
+/// What a writer may do with its next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Fill this slot, then publish.
+    Fill(Turn),
+    /// The queue drops this step.
+    Drop,
+}
+
+/// What a reader gets as its next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Read this slot, then release it.
+    Step(Turn),
+    /// The writers have closed and everything was read.
+    End,
+}
+
+/// One use of a slot by one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The writer's number of the step.
+    pub step: u64,
+    /// The slot.
+    pub slot: u32,
+    /// Sense of the arrival set in this round.
+    pub sense: bool,
+    /// How often the slot will have been used by the program when this turn ends.
+    pub uses: u64,
+}
+
+/// Why there will be no next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A unit was lost or gave up.
+    Fault(Fault),
+    /// A unit of the same program has closed after fewer steps.
+    Uneven {
+        /// That unit.
+        unit: UnitName,
+        /// Its steps.
+        closed_after: u64,
+    },
+    /// All reader programs have closed.
+    ReadersGone,
+    /// The shared memory holds what it cannot hold.
+    Corrupt(&'static str),
+}
+
+/// What a look at the state showed: `None` is "not yet".
+pub type Poll<T> = Result<Option<T>, Stop>;
+
+impl Slots {
+    /// The control state in `lines`, which hold at least what the sizes need and start as zeros.
+    pub fn new(lines: Lines, sizes: Sizes) -> Slots {
+        let slots = Slots { lines, geometry: Arc::new(Geometry::new(sizes)) };
+        debug_assert!(slots.lines().len() >= slots.geometry.lines());
+        slots
+    }
+
+    /// Bytes that the control segment of a pipe of these sizes takes.
+    pub fn len_bytes(sizes: &Sizes) -> usize {
+        Geometry::new(sizes.clone()).lines() * size_of::<Line>()
+    }
+
+    /// A pipe's control state in this process's own memory.
+    pub fn on_heap(sizes: Sizes) -> Slots {
+        let n = Geometry::new(sizes.clone()).lines();
+        Slots::new(Lines::Heap((0..n).map(|_| Line::new()).collect()), sizes)
+    }
+
+    /// The sizes of the pipe.
+    pub fn sizes(&self) -> &Sizes {
+        &self.geometry.sizes
+    }
+
+    fn lines(&self) -> &[Line] {
+        match &self.lines {
+            // The whole segment was checked to be lines when it was made or attached.
+            #[cfg(not(loom))]
+            Lines::Shared(segment) => segment.lines(0..segment.len() / 64 * 64).unwrap_or_default(),
+            Lines::Heap(lines) => lines,
+        }
+    }
+
+    fn line(&self, i: usize) -> &Line {
+        &self.lines()[i]
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.sizes().policy != Policy::Block
+    }
+
+    /// The bell that rings when a step becomes visible, a writer closes, or something fails.
+    pub fn published_bell(&self) -> &Line {
+        self.line(PUBLISHED)
+    }
+
+    /// The bell that rings when a slot is freed, a reader closes, a lossy queue decides, or something fails.
+    pub fn freed_bell(&self) -> &Line {
+        self.line(FREED)
+    }
+
+    // -- writers --
+
+    /// May writer `unit` fill its part of step `n`?
+    pub fn poll_begin(&self, unit: u32, n: u64) -> Poll<Begin> {
+        if let Some(fault) = self.fault() {
+            return Err(Stop::Fault(fault));
+        }
+        if let Some((closed_after, by)) = self.first_close() {
+            if n >= closed_after {
+                return Err(Stop::Uneven { unit: UnitName { side: Side::Writer, unit: by }, closed_after });
+            }
+        }
+        if self.gone() == self.all_programs() {
+            return Err(Stop::ReadersGone);
+        }
+        if self.is_lossy() {
+            self.poll_begin_lossy(unit, n)
+        } else {
+            Ok(self.poll_begin_block(n).map(Begin::Fill))
+        }
+    }
+
+    /// Writer `unit` has filled its part of the step. Returns whether the whole step became visible by this.
+    pub fn publish(&self, unit: u32, turn: Turn) -> bool {
+        let last = self.geometry.arrivals(turn.slot).arrive(self.lines(), unit, turn.sense);
+        if last {
+            if self.is_lossy() {
+                self.show_lossy(turn);
+            } else {
+                self.show_block(turn);
+            }
+            ring(self.published_bell());
+        }
+        self.advance_writer(unit, turn.step + 1);
+        last
+    }
+
+    /// Writer `unit` has nothing to do for step `n`, which the queue drops.
+    pub fn skip(&self, unit: u32, n: u64) {
+        self.advance_writer(unit, n + 1);
+    }
+
+    fn advance_writer(&self, unit: u32, next: u64) {
+        self.line(self.geometry.writer(unit)).w[NEXT].store(next, Ordering::Release);
+        if self.is_lossy() && self.sizes().writers > 1 {
+            // The deciding unit may be waiting for the last unit to catch up.
+            ring(self.freed_bell());
+        }
+    }
+
+    /// A unit leaves after an error that all have seen or will see: nothing ends by this.
+    pub fn leave(&self, unit: UnitName) {
+        self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);
+    }
+
+    /// Writer `unit` will write no more: the stream ends before step `n`.
+    pub fn close_writer(&self, unit: u32, n: u64) {
+        self.leave(UnitName { side: Side::Writer, unit });
+        // Steps and unit in one word, so that the first unit to close and its count are one fact.
+        let mine = n.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
+        let word = &self.line(GLOBAL).w[FIRST_CLOSE];
+        let mut seen = word.load(Ordering::Acquire);
+        while seen == 0 || mine < seen {
+            match word.compare_exchange_weak(seen, mine, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        ring(self.published_bell());
+        ring(self.freed_bell());
+    }
+
+    /// Steps after which the first writer closed, and that writer.
+    fn first_close(&self) -> Option<(u64, u32)> {
+        let word = self.line(GLOBAL).w[FIRST_CLOSE].load(Ordering::Acquire);
+        (word != 0).then_some(((word & !(1 << 63)) >> 16, word as u32 & 0xffff))
+    }
+
+    // -- readers --
+
+    /// What is the `k`-th step of reader program `program`, as its unit `unit` sees it?
+    pub fn poll_next(&self, program: u32, unit: u32, k: u64) -> Poll<Next> {
+        let found = if self.is_lossy() {
+            self.poll_next_lossy(program, unit, k)?
+        } else {
+            self.poll_next_block(k)?
+        };
+        // A complete step is given out even when something has failed since.
+        if found.is_some() {
+            return Ok(found);
+        }
+        if let Some(fault) = self.fault() {
+            return Err(Stop::Fault(fault));
+        }
+        let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
+        if word != 0 && k >= (word & !(1 << 63)) >> 16 {
+            let unit = UnitName { side: Side::Reader(program), unit: word as u32 & 0xffff };
+            return Err(Stop::Uneven { unit, closed_after: (word & !(1 << 63)) >> 16 });
+        }
+        Ok(None)
+    }
+
+    /// Reader `unit` has finished with its `k`-th step and no longer looks at the slot.
+    pub fn release(&self, program: u32, unit: u32, k: u64, turn: Turn) {
+        let uses = &self.line(self.geometry.released(program, turn.slot)).w[0];
+        // A replacement may repeat a release that its predecessor completed; the slot may be in its next round by now.
+        if uses.load(Ordering::Acquire) < turn.uses
+            && self.geometry.done(program, turn.slot).arrive(self.lines(), unit, turn.sense)
+        {
+            uses.store(turn.uses, Ordering::Release);
+            if self.is_lossy() {
+                self.unpin(program, turn.slot);
+                ring(self.published_bell());
+            }
+            ring(self.freed_bell());
+        }
+        self.line(self.geometry.reader(program, unit)).w[NEXT].store(k + 1, Ordering::Release);
+    }
+
+    /// Reader `unit` will read no more than the `k` steps it has read.
+    pub fn close_reader(&self, program: u32, unit: u32, k: u64) {
+        self.leave(UnitName { side: Side::Reader(program), unit });
+        let line = self.line(self.geometry.program(program));
+        let mine = k.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
+        let mut seen = line.w[FIRST_CLOSE].load(Ordering::Acquire);
+        while seen == 0 || mine < seen {
+            match line.w[FIRST_CLOSE].compare_exchange_weak(seen, mine, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        if self.geometry.closed(program).arrive(self.lines(), unit, true) {
+            self.line(GLOBAL).w[GONE].fetch_or(1 << program, Ordering::AcqRel);
+        }
+        ring(self.freed_bell());
+        ring(self.published_bell());
+    }
+
+    fn gone(&self) -> u64 {
+        self.line(GLOBAL).w[GONE].load(Ordering::Acquire)
+    }
+
+    fn all_programs(&self) -> u64 {
+        u64::MAX >> (64 - self.sizes().readers.len())
+    }
+
+    // -- units --
+
+    fn unit_line(&self, unit: UnitName) -> &Line {
+        self.line(match unit.side {
+            Side::Writer => self.geometry.writer(unit.unit),
+            Side::Reader(p) => self.geometry.reader(p, unit.unit),
+        })
+    }
+
+    /// A unit takes its place: at the pipe's start, or as the replacement of a lost one. `process` is its process,
+    /// by pid and start time.
+    pub fn join(&self, unit: UnitName, process: (u32, u64)) {
+        let line = self.unit_line(unit);
+        line.w[PID].store(u64::from(process.0), Ordering::Relaxed);
+        line.w[START].store(process.1, Ordering::Relaxed);
+        line.w[STATE].store(UnitState::Joined as u64, Ordering::Release);
+    }
+
+    /// The process that has a unit's place: pid and start time.
+    pub fn process(&self, unit: UnitName) -> (u32, u64) {
+        let line = self.unit_line(unit);
+        (line.w[PID].load(Ordering::Relaxed) as u32, line.w[START].load(Ordering::Relaxed))
+    }
+
+    /// Whether a unit has closed its port.
+    pub fn is_closed(&self, unit: UnitName) -> bool {
+        self.unit_line(unit).w[STATE].load(Ordering::Acquire) == UnitState::Closed as u64
+    }
+
+    /// All units of all programs.
+    pub fn units(&self) -> impl Iterator<Item = UnitName> + '_ {
+        let readers = self.sizes().readers.iter().enumerate();
+        let readers = readers.flat_map(|(p, &n)| (0..n).map(move |unit| (Side::Reader(p as u32), unit)));
+        (0..self.sizes().writers)
+            .map(|unit| (Side::Writer, unit))
+            .chain(readers)
+            .map(|(side, unit)| UnitName { side, unit })
+    }
+
+    /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was.
+    pub fn resume_at(&self, unit: UnitName) -> u64 {
+        let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire);
+        match unit.side {
+            Side::Writer => next + u64::from(self.was_published(unit.unit, next)),
+            Side::Reader(_) => next,
+        }
+    }
+
+    /// Whether writer `unit` published step `n` but died before it could say so.
+    fn was_published(&self, unit: u32, n: u64) -> bool {
+        let turn = match self.turn_of(n) {
+            Some(turn) => turn,
+            None => return false,
+        };
+        match self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit, turn.sense) {
+            Some(arrived) => arrived,
+            None => self.is_shown(turn),
+        }
+    }
+
+    fn turn_of(&self, n: u64) -> Option<Turn> {
+        if self.is_lossy() {
+            match self.decided(n) {
+                Some(Begin::Fill(turn)) => Some(turn),
+                _ => None,
+            }
+        } else {
+            Some(self.block_turn(n))
+        }
+    }
+
+    fn is_shown(&self, turn: Turn) -> bool {
+        if self.is_lossy() {
+            self.is_shown_lossy(turn)
+        } else {
+            self.is_shown_block(turn)
+        }
+    }
+
+    /// Says that this step's part of writer `unit` does not lie in its slot but at `address` of its own memory.
+    /// Before [`publish`](Self::publish).
+    pub fn offer(&self, unit: u32, turn: Turn, address: u64) {
+        let line = self.line(self.geometry.writer(unit));
+        line.w[OFFER].store(address, Ordering::Relaxed);
+        line.w[OFFER_STEP].store(turn.step + 1, Ordering::Release);
+        self.line(self.geometry.slot(turn.slot)).w[OFFERS].store(turn.step + 1, Ordering::Release);
+    }
+
+    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot.
+    pub fn offered(&self, unit: u32, turn: Turn) -> Option<u64> {
+        if self.line(self.geometry.slot(turn.slot)).w[OFFERS].load(Ordering::Acquire) != turn.step + 1 {
+            return None;
+        }
+        let line = self.line(self.geometry.writer(unit));
+        let mine = line.w[OFFER_STEP].load(Ordering::Acquire) == turn.step + 1;
+        mine.then(|| line.w[OFFER].load(Ordering::Relaxed))
+    }
+
+    /// Whether every reader program has released this turn's slot (or is gone).
+    pub fn is_released(&self, turn: Turn) -> bool {
+        let gone = self.gone();
+        (0..self.sizes().readers.len() as u32).all(|p| {
+            gone >> p & 1 == 1
+                || self.line(self.geometry.released(p, turn.slot)).w[0].load(Ordering::Acquire) >= turn.uses
+        })
+    }
+}
+
+/// A unit's place in the pipe.
+#[repr(u64)]
+enum UnitState {
+    Joined = 1,
+    Closed = 2,
+}
+
+// Words of the global line and of the program lines.
+const FAULT: usize = 0;
+const FIRST_CLOSE: usize = 1;
+const GONE: usize = 2;
+// Words of the unit lines.
+const STATE: usize = 0;
+const NEXT: usize = 1;
+const PID: usize = 2;
+const START: usize = 3;
+const OFFER: usize = 4;
+const OFFER_STEP: usize = 5;
+// Words of the slot lines; word 0 belongs to the queue.
+const OFFERS: usize = 1;
+
+/// Steps are counted in 45 bits: at a million steps a second, more than a year.
+pub const MAX_STEP: u64 = (1 << 45) - 1;

@@ -1,0 +1,405 @@
+//! The writing side of a pipe.
+
+use crate::config::Options;
+use crate::error::{PipeError, Refusal, Side};
+use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
+use crate::port::{Port, Stats};
+use crate::rendezvous::Rendezvous;
+use crate::serve::{attach, Opened, Server};
+use crate::slots::{Begin, Slots, Turn};
+use crate::wire::{self, FromHost, Role, ToHost, Welcome};
+use polyduct_copy as copy;
+use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
+use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
+
+/// Slots start at pages, so that a reader can map one by itself.
+const SLOT_ALIGN: u64 = 4096;
+
+/// One unit's writing end of a pipe.
+///
+/// Steps are filled [in place](Writer::step), or [copied in](Writer::write). The port is [closed](Writer::close), or
+/// closes when it is dropped; dropped in a panic it [aborts](Writer::abort).
+pub struct Writer {
+    port: Port,
+    mapping: Mapping,
+    segment: Segment,
+    slot_len: usize,
+    len: usize,
+    next: u64,
+    /// Where a step is written that the queue drops; made when first needed.
+    scratch: Vec<u8>,
+}
+
+/// A dataset given when opening, or left to the readers.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// This one.
+    Dataset(Dataset),
+    /// The one that the first reader expects: for a single unit that passes plain bytes on.
+    ByReader,
+}
+
+impl Writer {
+    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come.
+    ///
+    /// # Errors
+    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
+    /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's refusals.
+    pub fn open(pipe: &str, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError> {
+        let start = clock::now();
+        check_name(pipe)?;
+        let me = check_options(options, Side::Writer)?;
+        let layout: Layout = layout.parse()?;
+        let (dataset, mapping) = match given {
+            Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
+            Given::ByReader if options.units == 1 => (None, None),
+            Given::ByReader => {
+                let (option, found) = ("units", options.units.to_string());
+                return Err(PipeError::BadOption { option, found, expected: "1 where the reader says the shape" });
+            }
+        };
+        let role = Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
+        let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
+        let segment = |mapping: &Mapping| {
+            let (_, total) = slot_sizes(mapping, options)?;
+            Segment::create("polyduct-slots", total).map_err(system(pipe))
+        };
+        if options.unit == 0 {
+            let own = mapping.as_ref().map(segment).transpose()?;
+            let (opened, own, thread) = serve(pipe, hello, own, options, &stop)?;
+            let mapping = match mapping {
+                Some(m) => m,
+                None => bind_writer(&layout, &from_wire(&opened.welcome.dataset)?, options.units)?,
+            };
+            let port = Port::new(pipe, me, opened.slots, options, clock::now() - start, (stop, thread));
+            return Writer::new(port, mapping, own, options);
+        }
+        let mut joining = Joining::connect(pipe, options)?;
+        let mapping = mapping.ok_or_else(|| joining.bad("no dataset"))?;
+        let own = segment(&mapping)?;
+        joining.send(&ToHost::Hello(hello.clone()), &[own.fd()])?;
+        let (message, mut fds) = joining.receive("all other units")?;
+        let FromHost::Welcome(welcome) = message else { return Err(joining.bad("no welcome")) };
+        if fds.is_empty() {
+            return Err(joining.bad("a welcome without a control segment"));
+        }
+        let slots = attach(pipe, fds.remove(0), &welcome)?;
+        // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
+        let own = match fds.pop() {
+            Some(fd) => Segment::take_over(fd, own.len()).map_err(system(pipe))?,
+            None => own,
+        };
+        joining.send(&ToHost::Ready, &[])?;
+        match joining.receive("all other units to be ready")? {
+            (FromHost::Go, _) => {}
+            _ => return Err(joining.bad("no go")),
+        }
+        let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
+        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, stopped))?;
+        let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
+        Writer::new(port, mapping, own, options)
+    }
+
+    fn new(port: Port, mapping: Mapping, segment: Segment, options: &Options) -> Result<Writer, PipeError> {
+        let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
+        let (slot_len, _) = slot_sizes(&mapping, options)?;
+        segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
+        let next = port.slots.resume_at(port.me);
+        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new() })
+    }
+
+    /// The dataset and who owns what of it.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Number of the next step, from 0.
+    pub fn next_step(&self) -> u64 {
+        self.next
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.port.stats
+    }
+
+    /// Waits for a slot and gives this unit's part of the next step, to be filled in place and
+    /// [published](StepMut::publish). Its content is undefined (an older step's). Dropped without publishing, the step
+    /// is not written and the next call gives it again.
+    ///
+    /// # Errors
+    /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,
+    /// after which it cannot.
+    pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
+        let begin = self.begin()?;
+        if begin == Begin::Drop && self.scratch.len() != self.len {
+            self.scratch.resize(self.len, 0);
+        }
+        Ok(StepMut { writer: self, begin })
+    }
+
+    /// Writes this unit's part of the next step from memory of the caller's: one copy more than [`step`](Self::step).
+    /// Returns whether the step was taken (`false`: the queue dropped it, and nothing was copied).
+    ///
+    /// # Errors
+    /// [`PipeError::WrongSize`]; otherwise as [`step`](Self::step).
+    pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
+        if part.len() != self.len {
+            return Err(PipeError::WrongSize {
+                pipe: self.port.pipe.clone(),
+                unit: self.port.me.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        match self.begin()? {
+            Begin::Drop => {
+                self.finish(Begin::Drop);
+                Ok(false)
+            }
+            Begin::Fill(turn) => {
+                let start = clock::now();
+                let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
+                copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
+                self.port.stats.copied += clock::now() - start;
+                self.finish(Begin::Fill(turn));
+                Ok(true)
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<Begin, PipeError> {
+        self.port.check_open()?;
+        let (unit, n) = (self.port.me.unit, self.next);
+        self.port.wait(Slots::freed_bell, n, "a free slot for step", |slots| slots.poll_begin(unit, n))
+    }
+
+    fn slot(&mut self, turn: Turn) -> Result<&mut [u8], PipeError> {
+        let start = turn.slot as usize * self.slot_len;
+        let pipe = &self.port.pipe;
+        self.segment.slice_mut(start..start + self.len).map_err(|source| PipeError::System { pipe: pipe.clone(), source })
+    }
+
+    fn finish(&mut self, begin: Begin) {
+        let unit = self.port.me.unit;
+        match begin {
+            Begin::Fill(turn) => {
+                self.port.slots.publish(unit, turn);
+                self.port.stats.steps += 1;
+                self.port.stats.bytes += self.len as u64;
+            }
+            Begin::Drop => {
+                self.port.slots.skip(unit, self.next);
+                self.port.stats.dropped += 1;
+            }
+        }
+        self.next += 1;
+    }
+
+    /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
+    /// number of steps. Does not wait for the readers.
+    ///
+    /// # Errors
+    /// The error that the port failed with before, if any.
+    pub fn close(&mut self) -> Result<Stats, PipeError> {
+        let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
+        if self.port.is_open() {
+            match failed {
+                None => self.port.slots.close_writer(self.port.me.unit, self.next),
+                Some(_) => self.port.slots.leave(self.port.me),
+            }
+            self.port.leave();
+        }
+        failed.map_or(Ok(self.port.stats), Err)
+    }
+
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    pub fn abort(&mut self) {
+        self.port.abort();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        } else {
+            let _ = self.close();
+        }
+    }
+}
+
+/// This unit's part of one step, to be filled in place.
+pub struct StepMut<'a> {
+    writer: &'a mut Writer,
+    begin: Begin,
+}
+
+impl StepMut<'_> {
+    /// Makes the part visible, together with those of all other units. Returns whether the queue took the step.
+    pub fn publish(self) -> bool {
+        self.writer.finish(self.begin);
+        self.begin != Begin::Drop
+    }
+
+    /// Number of the step, from 0.
+    pub fn number(&self) -> u64 {
+        self.writer.next
+    }
+}
+
+impl Deref for StepMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self.begin {
+            Begin::Drop => &self.writer.scratch,
+            Begin::Fill(turn) => {
+                let start = turn.slot as usize * self.writer.slot_len;
+                self.writer.segment.slice(start..start + self.writer.len).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl DerefMut for StepMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self.begin {
+            Begin::Drop => &mut self.writer.scratch,
+            Begin::Fill(turn) => self.writer.slot(turn).unwrap_or_default(),
+        }
+    }
+}
+
+/// Serves the rendezvous in a thread of its own until all units have come.
+fn serve(
+    pipe: &str,
+    hello: wire::Hello,
+    own: Option<Segment>,
+    options: &Options,
+    stop: &Arc<EventFd>,
+) -> Result<(Opened, Segment, std::thread::JoinHandle<()>), PipeError> {
+    let uid = process::user_id();
+    let listener = Listener::bind(&socket_name(uid, pipe)).map_err(|e| match e {
+        OsError::AddrInUse { .. } => PipeError::NameTaken { pipe: pipe.to_owned() },
+        e => system(pipe)(e),
+    })?;
+    let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
+    let fd = fd.map_err(|e| PipeError::System {
+        pipe: pipe.to_owned(),
+        source: OsError::System {
+            op: "dup",
+            what: "the slots".into(),
+            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::IO),
+        },
+    })?;
+    let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), fd, check_layout);
+    let (tell, outcome) = mpsc::channel();
+    let server = Server::new(listener, uid, rendezvous, tell, stop.clone(), options.open_timeout);
+    let layout_units = options.clone();
+    let server = match own.is_none() {
+        true => server.with_late_segment(move |welcome| late_segment(welcome, &layout_units)),
+        false => server,
+    };
+    let thread = spawn(pipe, move || server.run(first))?;
+    let ended = |thread: std::thread::JoinHandle<()>, error| {
+        let _ = stop.signal();
+        let _ = thread.join();
+        Err(error)
+    };
+    loop {
+        match outcome.recv_timeout(Duration::from_millis(100)) {
+            Ok(Ok(mut opened)) => {
+                let own = own.or_else(|| opened.late.take());
+                return match own {
+                    Some(own) => Ok((opened, own, thread)),
+                    None => ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() }),
+                };
+            }
+            Ok(Err(reason)) => return ended(thread, PipeError::Refused { pipe: pipe.to_owned(), reason }),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                    return ended(thread, PipeError::Interrupted { pipe: pipe.to_owned() });
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() })
+            }
+        }
+    }
+}
+
+/// The slots of a writer that learns its dataset from a reader.
+fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String> {
+    let make = || -> Result<Segment, PipeError> {
+        let dataset = from_wire(&welcome.dataset)?;
+        let mapping = bind_writer(&welcome.layout.parse()?, &dataset, options.units)?;
+        Segment::create("polyduct-slots", slot_sizes(&mapping, options)?.1).map_err(system(""))
+    };
+    make().map_err(|e| e.to_string())
+}
+
+pub(crate) fn spawn(pipe: &str, f: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>, PipeError> {
+    std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(|e| PipeError::System {
+        pipe: pipe.to_owned(),
+        source: OsError::System {
+            op: "spawn",
+            what: "the watching thread".into(),
+            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
+        },
+    })
+}
+
+/// Bytes of one slot of this unit and of all its slots.
+fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), PipeError> {
+    let len = mapping.local_len_bytes(u64::from(options.unit))?;
+    let slot = len.max(1).checked_next_multiple_of(SLOT_ALIGN);
+    let total = slot.and_then(|s| s.checked_mul(u64::from(options.depth)));
+    match (slot, total) {
+        (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),
+        _ => Err(PipeError::BadOption { option: "depth", found: options.depth.to_string(), expected: "slots that fit the address space" }),
+    }
+}
+
+/// Bytes from one slot to the next in the segment of a writer unit.
+pub(crate) fn slot_stride(local_len: u64) -> Option<u64> {
+    local_len.max(1).checked_next_multiple_of(SLOT_ALIGN)
+}
+
+pub(crate) fn bind_writer(layout: &Layout, dataset: &Dataset, units: u32) -> Result<Mapping, PipeError> {
+    let mapping = layout.bind(dataset, u64::from(units))?;
+    mapping.check_writer()?;
+    Ok(mapping)
+}
+
+pub(crate) fn to_wire(d: &Dataset) -> wire::Dataset {
+    wire::Dataset { shape: d.shape().to_vec(), elem: d.elem().to_string() }
+}
+
+pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, PipeError> {
+    let elem: ElemType = d.elem.parse()?;
+    Ok(Dataset::new(&d.shape, elem)?)
+}
+
+/// See [`crate::rendezvous::CheckLayout`].
+fn check_layout(layout: &str, dataset: &wire::Dataset, units: u32, writer: bool) -> Result<(), Refusal> {
+    let check = || -> Result<(), PipeError> {
+        let (layout, dataset) = (layout.parse()?, from_wire(dataset)?);
+        if writer {
+            bind_writer(&layout, &dataset, units).map(|_| ())
+        } else {
+            Ok(layout.bind(&dataset, u64::from(units)).map(|_| ())?)
+        }
+    };
+    let unit = crate::serve::HOST;
+    check().map_err(|e| Refusal::Layout { unit, error: e.to_string() })
+}

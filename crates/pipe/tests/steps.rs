@@ -1,0 +1,320 @@
+//! Whole pipes, their units as threads of one process: what goes in comes out, whatever the layouts.
+
+mod common;
+
+use common::{fill, local_indices, reader_options, unique, writer_options, Pipe};
+use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_pipe::{Expect, Given, OnLoss, PipeError, Policy, Reader, Refusal, Writer};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// Sends `steps` steps through a pipe and checks every element that arrives.
+fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64) {
+    let data = Dataset::new(shape, ElemType::U64).unwrap();
+    let programs = [(dst, readers)];
+    let pipe = Pipe::new(&data, src, writers, &programs);
+    let mapping = dst.parse::<Layout>().unwrap().bind(&data, readers.into()).unwrap();
+    pipe.run(
+        |mut w, unit| {
+            let indices = local_indices(w.mapping(), unit);
+            for step in 0..steps {
+                let mut slot = w.step().unwrap();
+                fill(&mut slot, &indices, step);
+                slot.publish();
+            }
+            w.close().unwrap();
+        },
+        |mut r, _, unit| {
+            let indices = local_indices(&mapping, unit);
+            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+            for step in 0..steps {
+                assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                fill(&mut expected, &indices, step);
+                assert!(part == expected, "{src} x{writers} to {dst} x{readers}, unit {unit}, step {step}");
+            }
+            assert_eq!(r.read(&mut part).unwrap(), None);
+            r.close().unwrap();
+        },
+    );
+}
+
+#[test]
+fn rows_reach_columns() {
+    check(&[64, 48], "block,*", 3, "*,block", 4, 5);
+}
+
+#[test]
+fn one_unit_reaches_one_unit() {
+    check(&[7], "*", 1, "*", 1, 20);
+}
+
+#[test]
+fn halos_are_filled_and_orders_change() {
+    check(&[20, 30], "block,block@2x2", 4, "block,*;order=F;halo=2,0", 3, 3);
+}
+
+#[test]
+fn units_without_a_part_take_part() {
+    check(&[2, 3], "block,*", 4, "*,cyclic", 5, 3);
+}
+
+const LAYOUTS: [&str; 7] =
+    ["block,*", "*,block", "cyclic,*", "cyclic(2),*;order=F", "*,balanced;halo=0,1:2", "*,*", "*,cyclic(3)"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_pair_of_layouts(rows in 0u64..9, cols in 0u64..9, a in 0usize..7, b in 0usize..7, w in 1u32..4, r in 1u32..4) {
+        // `*,*` gives every unit all of it; as a writer that is a replica.
+        check(&[rows, cols], LAYOUTS[a].split(";halo").next().unwrap(), w, LAYOUTS[b], r, 3);
+    }
+}
+
+#[test]
+fn several_reader_programs_each_get_every_step_in_their_own_layout() {
+    let data = Dataset::new(&[12, 10], ElemType::U64).unwrap();
+    let layouts = [("block,*", 2), ("*,block", 3), ("*,*", 1)];
+    Pipe::new(&data, "*,cyclic", 2, &layouts).run(
+        |mut w, unit| {
+            let indices = local_indices(w.mapping(), unit);
+            for step in 0..10 {
+                let mut part = vec![0; w.local_len_bytes()];
+                fill(&mut part, &indices, step);
+                assert!(w.write(&part).unwrap());
+            }
+        },
+        |mut r, program, unit| {
+            let (layout, units) = layouts[program];
+            let mapping = layout.parse::<Layout>().unwrap().bind(&data, units.into()).unwrap();
+            let indices = local_indices(&mapping, unit);
+            let mut expected = vec![0; r.local_len_bytes()];
+            let mut steps = 0;
+            while let Some(step) = r.next_step().unwrap() {
+                fill(&mut expected, &indices, steps);
+                assert!(*step == *expected, "program {program} unit {unit} step {steps}");
+                steps += 1;
+            }
+            assert_eq!(steps, 10);
+        },
+    );
+}
+
+#[test]
+fn a_part_that_lies_in_one_slot_is_read_in_place() {
+    let data = Dataset::new(&[8, 8], ElemType::F64).unwrap();
+    Pipe::new(&data, "block,*", 2, &[("block,*", 4)]).run(
+        |mut w, _| assert!(w.step().unwrap().publish()),
+        |mut r, _, _| assert!(r.next_step().unwrap().unwrap().is_mapped()),
+    );
+}
+
+#[test]
+fn element_types_change_on_the_way_only_when_asked() {
+    let name = unique("convert");
+    let data = Dataset::new(&[100], ElemType::F32).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = Writer::open(&name, &Given::Dataset(data), "block", &writer_options(0, 1)).unwrap();
+            let part: Vec<u8> = (0..100).flat_map(|i| (i as f32).to_le_bytes()).collect();
+            w.write(&part).unwrap();
+        });
+        let refused = |expect| match Reader::open(&name, "block", &expect, &reader_options("r", 0, 1)) {
+            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
+            other => panic!("{:?}", other.err()),
+        };
+        let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };
+        assert_eq!(refused(expect.clone()), "dtype");
+        assert_eq!(refused(Expect { shape: Some(vec![99]), ..Expect::default() }), "shape");
+        let expect = Expect { convert: true, ..expect };
+        let mut r = Reader::open(&name, "block", &expect, &reader_options("r", 0, 1)).unwrap();
+        let mut part = vec![0; r.local_len_bytes()];
+        assert_eq!(r.read(&mut part).unwrap(), Some(0));
+        let got: Vec<f64> = part.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
+        assert!(got.iter().enumerate().all(|(i, &x)| x == i as f64));
+    });
+}
+
+#[test]
+fn lossy_queues_never_hold_the_writer_and_deliver_whole_steps_in_order() {
+    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
+        for (writers, readers) in [(1, 1), (3, 2)] {
+            let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
+            let programs = [("*,block", readers)];
+            let mut pipe = Pipe::new(&data, "block,*", writers, &programs);
+            pipe.policy = policy;
+            pipe.run(
+                |mut w, unit| {
+                    let indices = local_indices(w.mapping(), unit);
+                    for step in 0..500 {
+                        let mut slot = w.step().unwrap();
+                        fill(&mut slot, &indices, step);
+                        slot.publish();
+                    }
+                    let stats = w.close().unwrap();
+                    assert_eq!(stats.steps + stats.dropped, 500);
+                },
+                |mut r, _, unit| {
+                    let indices = local_indices(r.mapping(), unit);
+                    let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+                    let mut last = None;
+                    while let Some(step) = r.read(&mut part).unwrap() {
+                        assert!(last < Some(step), "{policy}: {step} after {last:?}");
+                        fill(&mut expected, &indices, step);
+                        assert!(part == expected, "{policy}, step {step} is torn");
+                        last = Some(step);
+                    }
+                    if policy != Policy::DropNewest {
+                        assert_eq!(last, Some(499), "{policy}: the last step is never the one dropped");
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn closing_unevenly_is_an_error_and_no_hang() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    Pipe::new(&data, "block", 2, &[("*", 1)]).run(
+        |mut w, unit| {
+            let steps = if unit == 0 { 2 } else { 5 };
+            let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
+            match (unit, result) {
+                (0, Ok(_)) => {}
+                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
+                (unit, other) => panic!("unit {unit}: {other:?}"),
+            }
+        },
+        |mut r, _, _| {
+            let mut part = [0; 4];
+            assert_eq!(r.read(&mut part).unwrap(), Some(0));
+            assert_eq!(r.read(&mut part).unwrap(), Some(1));
+            assert_eq!(r.read(&mut part).unwrap(), None);
+        },
+    );
+}
+
+#[test]
+fn a_writer_without_readers_left_is_told() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    Pipe::new(&data, "block", 2, &[("*", 2)]).run(
+        |mut w, _| {
+            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+            assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
+        },
+        |mut r, _, _| assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0)),
+    );
+}
+
+#[test]
+fn an_abort_reaches_everybody() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    Pipe::new(&data, "block", 2, &[("*", 2)]).run(
+        |mut w, unit| {
+            if unit == 1 {
+                return w.abort();
+            }
+            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+            assert!(matches!(error, PipeError::PeerAborted { unit, .. } if unit.unit == 1), "{error}");
+        },
+        |mut r, _, _| {
+            let error = r.read(&mut [0; 4]).unwrap_err();
+            assert_eq!(error.to_string().split(": ").nth(1), Some("writer unit 1 gave up"));
+        },
+    );
+}
+
+#[test]
+fn deadlines_hold() {
+    let options = polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
+    let nobody = Reader::open(&unique("nobody"), "*", &Expect::default(), &options);
+    assert!(matches!(nobody, Err(PipeError::Timeout { .. })));
+
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    let options = polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..writer_options(0, 2) };
+    match Writer::open(&unique("alone"), &Given::Dataset(data), "block", &options) {
+        Err(PipeError::Refused { reason: Refusal::Missing { missing, .. }, .. }) => {
+            assert_eq!(missing, "writer unit 1, reader program 1 of 1")
+        }
+        other => panic!("{:?}", other.err()),
+    }
+
+    let mut pipe = Pipe::new(&data, "block", 1, &[("*", 1)]);
+    pipe.timeout = Some(Duration::from_millis(30));
+    // The reader begins when the writer has seen its timeouts.
+    let (seen, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    pipe.run(
+        |mut w, _| {
+            w.write(&[0; 4]).unwrap();
+            w.write(&[0; 4]).unwrap();
+            let full = w.write(&[0; 4]).unwrap_err();
+            assert!(matches!(full, PipeError::Timeout { .. }), "{full}");
+            assert!(matches!(w.write(&[0; 4]), Err(PipeError::Timeout { .. })), "a timeout ends the call, not the port");
+            seen.wait();
+            wait.wait();
+            w.close().unwrap();
+        },
+        |mut r, _, _| {
+            seen.wait();
+            let mut part = [0; 4];
+            assert_eq!(r.read(&mut part).unwrap(), Some(0));
+            assert_eq!(r.read(&mut part).unwrap(), Some(1));
+            let empty = r.read(&mut part).unwrap_err();
+            assert!(matches!(empty, PipeError::Timeout { .. }), "{empty}");
+            wait.wait();
+            while r.read(&mut part) != Ok(None) {}
+        },
+    );
+}
+
+#[test]
+fn units_that_disagree_are_refused_by_name() {
+    let name = unique("disagree");
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    let open = |layout: &str, options: &_| Writer::open(&name, &Given::Dataset(data), layout, options).map(drop);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            Writer::open(&name, &Given::Dataset(data), "block", &writer_options(0, 2)).unwrap();
+        });
+        match open("cyclic", &writer_options(1, 2)) {
+            Err(PipeError::Refused { reason: Refusal::Disagree { what, expected, found, .. }, .. }) => {
+                assert_eq!((&what[..], &expected[..], &found[..]), ("layout", "\"block\"", "\"cyclic\""))
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(open("block", &writer_options(0, 2)), Err(PipeError::NameTaken { .. })));
+        let on_loss = polyduct_pipe::Options { on_loss: OnLoss::Wait, ..writer_options(1, 2) };
+        assert!(matches!(open("block", &on_loss), Err(PipeError::Refused { .. })));
+        let open = &open;
+        s.spawn(move || open("block", &writer_options(1, 2)).unwrap());
+        Reader::open(&name, "*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
+    });
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_is_done() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    let given = Given::Dataset(data);
+    let open = |name: &str, layout: &str, f: &dyn Fn(&mut polyduct_pipe::Options)| {
+        let mut options = writer_options(0, 1);
+        f(&mut options);
+        Writer::open(name, &given, layout, &options).map(drop).unwrap_err()
+    };
+    assert!(matches!(open("x", "blok", &|_| ()), PipeError::Layout(_)));
+    assert!(matches!(open("", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
+    assert!(matches!(open("a b", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
+    for (option, set) in [
+        ("unit", &(|o: &mut polyduct_pipe::Options| o.unit = 1) as &dyn Fn(&mut polyduct_pipe::Options)),
+        ("units", &|o| o.units = 0),
+        ("units", &|o| o.units = 5000),
+        ("depth", &|o| o.depth = 0),
+        ("depth", &|o| o.depth = 65),
+        ("readers", &|o| o.readers = 9),
+    ] {
+        let error = open("x", "block", set);
+        assert!(matches!(error, PipeError::BadOption { option: o, .. } if o == option), "{error}");
+    }
+    let huge = Given::Dataset(Dataset::new(&[1 << 50], ElemType::U8).unwrap());
+    let error = Writer::open(&unique("huge"), &huge, "block", &writer_options(0, 1)).map(drop).unwrap_err();
+    assert!(matches!(error, PipeError::System { .. }), "{error}");
+}

@@ -1,0 +1,56 @@
+//! The error of the façade: whose fault it is, and everything from below.
+
+/// What can go wrong with a port.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something that cannot be.
+    #[error("{what}")]
+    Misuse {
+        /// What, and what would have been right.
+        what: String,
+    },
+    /// A launcher's environment variable makes no sense.
+    #[error("environment variable {variable}: expected a number, found {found}")]
+    Environment {
+        /// The variable.
+        variable: String,
+        /// What it holds.
+        found: String,
+    },
+    /// A URL that is not understood.
+    #[error("cannot open {url:?}: {why}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// What would have been understood.
+        why: String,
+    },
+    /// A layout or a dataset.
+    #[error(transparent)]
+    Layout(#[from] polyduct_layout::LayoutError),
+    /// A pipe.
+    #[error(transparent)]
+    Pipe(polyduct_pipe::PipeError),
+    /// Parts and layouts given to [`redistribute`](crate::redistribute()) do not fit each other.
+    #[error("{side} part {unit} has {found} bytes; its layout gives it {expected}")]
+    PartSize {
+        /// `source` or `destination`.
+        side: &'static str,
+        /// The unit.
+        unit: u64,
+        /// Bytes by the layout.
+        expected: u64,
+        /// Bytes given.
+        found: u64,
+    },
+}
+
+impl From<polyduct_pipe::PipeError> for Error {
+    fn from(e: polyduct_pipe::PipeError) -> Error {
+        match e {
+            polyduct_pipe::PipeError::Layout(e) => Error::Layout(e),
+            e => Error::Pipe(e),
+        }
+    }
+}

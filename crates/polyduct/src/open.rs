@@ -1,0 +1,167 @@
+//! Opening a port.
+
+use crate::{env, url, Error, Mode, Reader, Target, Writer};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
+use std::time::Duration;
+
+/// A port about to be opened: says what is not usual, then [`write`](Open::write) or [`read`](Open::read).
+///
+/// ```no_run
+/// use polyduct::{open, layout::{Dataset, ElemType}};
+///
+/// let field = Dataset::new(&[4096, 4096], ElemType::F32)?;
+/// let mut out = open("pipe:field").depth(3).write(&field, "block,*")?;
+/// let mut step = out.step()?;
+/// step.fill(0); // this unit's part, in the slot: no copy
+/// step.publish()?;
+/// out.close()?;
+/// # Ok::<(), polyduct::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Open {
+    url: String,
+    unit: Option<u32>,
+    units: Option<u32>,
+    program: Option<String>,
+    shape: Option<Vec<u64>>,
+    elem: Option<ElemType>,
+    convert: bool,
+    pipe: polyduct_pipe::Options,
+}
+
+/// A port at `url`: `pipe:NAME`, `PATH.npy`, `PATH.raw`, or `-` for what the pipeline gave.
+pub fn open(url: &str) -> Open {
+    Open {
+        url: url.to_owned(),
+        unit: None,
+        units: None,
+        program: None,
+        shape: None,
+        elem: None,
+        convert: false,
+        pipe: polyduct_pipe::Options::default(),
+    }
+}
+
+impl Open {
+    /// Number of this unit, instead of the launcher's.
+    pub fn unit(mut self, unit: u32) -> Open {
+        self.unit = Some(unit);
+        self
+    }
+
+    /// Units of this program, instead of the launcher's.
+    pub fn units(mut self, units: u32) -> Open {
+        self.units = Some(units);
+        self
+    }
+
+    /// Name of this program, the same in all its units: tells several reader programs of one pipe apart.
+    pub fn program(mut self, name: &str) -> Open {
+        self.program = Some(name.to_owned());
+        self
+    }
+
+    /// Slots of each writer unit (1 to 64, default 2).
+    pub fn depth(mut self, depth: u32) -> Open {
+        self.pipe.depth = depth;
+        self
+    }
+
+    /// What a writer does when all slots are full (default: wait).
+    pub fn policy(mut self, policy: Policy) -> Open {
+        self.pipe.policy = policy;
+        self
+    }
+
+    /// Reader programs that a writer waits for when it opens (1 to 8, default 1).
+    pub fn readers(mut self, readers: u32) -> Open {
+        self.pipe.readers = readers;
+        self
+    }
+
+    /// Longest wait of any call, opening included. Without it a step is waited for as long as the peers live, and the
+    /// other program for 60 s.
+    pub fn timeout(mut self, timeout: Duration) -> Open {
+        self.pipe.timeout = Some(timeout);
+        self.pipe.open_timeout = timeout;
+        self
+    }
+
+    /// What the loss of a unit of this program means (default: an error for everybody).
+    pub fn on_loss(mut self, on_loss: OnLoss) -> Open {
+        self.pipe.on_loss = on_loss;
+        self
+    }
+
+    /// The shape that a reader expects. Needed where the other end gives plain bytes.
+    pub fn shape(mut self, shape: &[u64]) -> Open {
+        self.shape = Some(shape.to_vec());
+        self
+    }
+
+    /// The element type that a reader expects. Needed where the other end gives plain bytes.
+    pub fn elem(mut self, elem: ElemType) -> Open {
+        self.elem = Some(elem);
+        self
+    }
+
+    /// Lets a reader convert another element type into [`elem`](Open::elem) on the way: f32↔bf16, f32↔f16, f64↔f32.
+    pub fn convert(mut self, convert: bool) -> Open {
+        self.convert = convert;
+        self
+    }
+
+    /// A question asked during blocking calls: give up?
+    pub fn interrupt(mut self, ask: Interrupt) -> Open {
+        self.pipe.interrupt = Some(ask);
+        self
+    }
+
+    fn place(&mut self) -> Result<(), Error> {
+        let get = |name: &str| std::env::var(name).ok();
+        let place = env::place(self.unit, self.units, self.program.as_deref(), get)?;
+        (self.pipe.unit, self.pipe.units, self.pipe.program) = (place.unit, place.units, place.program);
+        Ok(())
+    }
+
+    fn target(&self, mode: Mode) -> Result<Target, Error> {
+        url::parse(&self.url, mode, |name| std::env::var(name).ok())
+    }
+
+    /// Opens for writing: this program holds `dataset` in `layout`.
+    ///
+    /// # Errors
+    /// Layouts, options and the environment are checked before anything is allocated; then see
+    /// [`polyduct_pipe::Writer::open`].
+    pub fn write(self, dataset: &Dataset, layout: &str) -> Result<Writer, Error> {
+        self.write_given(&Given::Dataset(*dataset), layout)
+    }
+
+    /// Opens a pipe for writing as a single unit that takes the dataset from the first reader: for passing on plain
+    /// bytes whose meaning only the reader knows.
+    ///
+    /// # Errors
+    /// As [`write`](Open::write); [`Error::Misuse`] when the other end is no pipe.
+    pub fn write_what_is_read(self) -> Result<Writer, Error> {
+        self.write_given(&Given::ByReader, "")
+    }
+
+    fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
+        self.place()?;
+        let target = self.target(Mode::Write)?;
+        Writer::open(&target, given, layout, &self.pipe)
+    }
+
+    /// Opens for reading in this program's `layout`; what the dataset is, the other end says.
+    ///
+    /// # Errors
+    /// As [`write`](Open::write), and [`polyduct_pipe::Reader::open`].
+    pub fn read(mut self, layout: &str) -> Result<Reader, Error> {
+        self.place()?;
+        let target = self.target(Mode::Read)?;
+        let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
+        Reader::open(&target, layout, &expect, &self.pipe)
+    }
+}
