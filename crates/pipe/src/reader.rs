@@ -4,8 +4,9 @@ use crate::config::Options;
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
 use crate::port::{Port, Stats};
-use crate::serve::attach;
+use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
+use crate::watch::Keepsake;
 use crate::wire::{FromHost, Role, ToHost};
 use crate::writer::{from_wire, slot_stride, spawn};
 use polyduct_copy::{self as copy, Conversion, Dest, Source};
@@ -76,13 +77,13 @@ impl Reader {
             convert: expect.convert,
         };
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
-        joining.send(&ToHost::Hello(hello), &[])?;
+        joining.send(&ToHost::Hello(hello.clone()), &[])?;
         let (message, mut fds) = joining.receive("all other units")?;
         let FromHost::Welcome(welcome) = message else { return Err(joining.bad("no welcome")) };
         if fds.is_empty() || welcome.program as usize >= welcome.readers.len() {
             return Err(joining.bad("a welcome without a control segment or a place"));
         }
-        let slots = attach(pipe, fds.remove(0), &welcome)?;
+        let (control, slots) = attach(pipe, fds.remove(0), &welcome)?;
         let me = UnitName { side: Side::Reader(welcome.program), unit: options.unit };
 
         let given = from_wire(&welcome.dataset)?;
@@ -104,7 +105,9 @@ impl Reader {
         let next = slots.resume_at(me);
         let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
         let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
-        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, stopped))?;
+        let first = parts.iter().find(|p| p.unit == HOST.unit).map(|p| &p.segment);
+        let keepsake = Keepsake::new(pipe, hello, &welcome, &control, first);
+        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
         let program = welcome.program;
         let gathered = Vec::new();

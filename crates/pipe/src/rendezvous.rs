@@ -36,6 +36,9 @@ pub enum Action {
     Drop(ConnId),
     /// All units are there: build the control segment for this pipe before carrying out what follows.
     Build(Welcome),
+    /// This pipe exists already, and its unit 0 was replaced by this one: take the control segment from
+    /// [`control`](Rendezvous::control).
+    Revive(Welcome),
     /// A unit has its place in the control segment from now on: its pid and start time.
     Join(ConnId, UnitName, u32, u64),
     /// All units are ready: unit 0 itself may go.
@@ -51,6 +54,8 @@ pub enum Action {
 enum Phase {
     Gathering,
     Readying,
+    /// Survivors of a pipe that lost its unit 0 come back.
+    Reviving,
     Running,
     Over,
 }
@@ -70,6 +75,7 @@ pub struct Rendezvous<F> {
     /// Names of the reader programs, in the order in which they came.
     programs: Vec<String>,
     segments: HashMap<u32, F>,
+    control: Option<F>,
     readers: u32,
     welcome: Option<Welcome>,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
@@ -107,12 +113,13 @@ impl<F> Rendezvous<F> {
             by_conn: HashMap::new(),
             programs: Vec::new(),
             segments: HashMap::new(),
+            control: None,
             readers,
             welcome: None,
             check_layout,
         };
         let mut actions = Vec::new();
-        r.hello(SELF, pid, me, segment, &mut actions);
+        r.hello(SELF, pid, me, segment.into_iter().collect(), &mut actions);
         if let [Action::Send(SELF, FromHost::Refused(why)), ..] = &mut actions[..] {
             actions = vec![Action::Fail(why.clone())];
         }
@@ -122,6 +129,34 @@ impl<F> Rendezvous<F> {
     /// The segment of a writer unit.
     pub fn segment(&self, unit: u32) -> Option<&F> {
         self.segments.get(&unit)
+    }
+
+    /// The control segment that a survivor brought.
+    pub fn control(&self) -> Option<&F> {
+        self.control.as_ref()
+    }
+
+    /// Whether survivors of an earlier pipe are coming back.
+    pub fn is_reviving(&self) -> bool {
+        self.phase == Phase::Reviving
+    }
+
+    /// Whether this unit has a connection (unit 0 has one to itself).
+    pub fn is_here(&self, unit: UnitName) -> bool {
+        let program = match unit.side {
+            Side::Writer => 0,
+            Side::Reader(p) => p + 1,
+        };
+        self.members.contains_key(&(program, unit.unit))
+    }
+
+    /// All survivors are back, or unit 0 has all it needs of them: it may go.
+    pub fn revived(&mut self) -> Vec<Action> {
+        if self.phase != Phase::Reviving {
+            return Vec::new();
+        }
+        self.phase = Phase::Running;
+        vec![Action::Go]
     }
 
     /// Gives the segment of a writer unit that came without one.
@@ -135,12 +170,14 @@ impl<F> Rendezvous<F> {
     }
 
     /// A message came.
-    pub fn handle(&mut self, conn: ConnId, pid: u32, message: ToHost, segment: Option<F>) -> Vec<Action> {
+    pub fn handle(&mut self, conn: ConnId, pid: u32, message: ToHost, fds: Vec<F>) -> Vec<Action> {
         let mut actions = Vec::new();
         match message {
             ToHost::Hello(hello) if !self.by_conn.contains_key(&conn) => {
-                self.hello(conn, pid, hello, segment, &mut actions)
+                self.hello(conn, pid, hello, fds, &mut actions)
             }
+            // Out of turn: until the survivors are back, nobody knows whose place is free.
+            _ if self.phase == Phase::Reviving => actions.push(Action::Drop(conn)),
             ToHost::Segments(units) if self.may_ask(conn) => {
                 actions.extend(units.iter().filter(|u| self.segments.contains_key(u)).map(|&u| Action::Segment(conn, u)))
             }
@@ -168,13 +205,13 @@ impl<F> Rendezvous<F> {
         };
         let (pid, wait) = (member.pid, member.hello.on_loss == OnLoss::Wait);
         match self.phase {
-            Phase::Running if closed => Vec::new(),
-            Phase::Running if wait => {
+            Phase::Running | Phase::Reviving if closed => Vec::new(),
+            Phase::Running | Phase::Reviving if wait => {
                 tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
                 self.members.remove(&key);
                 Vec::new()
             }
-            Phase::Running => vec![Action::Lost(name(key), pid)],
+            Phase::Running | Phase::Reviving => vec![Action::Lost(name(key), pid)],
             Phase::Over => Vec::new(),
             // A unit that is lost while others still come leaves its place free.
             Phase::Gathering => {
@@ -234,7 +271,11 @@ impl<F> Rendezvous<F> {
         self.members.range((program, 0)..(program + 1, 0)).next().map(|(_, m)| m.hello.units)
     }
 
-    fn hello(&mut self, conn: ConnId, pid: u32, hello: Hello, segment: Option<F>, actions: &mut Vec<Action>) {
+    fn hello(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
+        if hello.rejoin.is_some() {
+            return self.rejoin(conn, pid, hello, fds, actions);
+        }
+        let segment = fds.pop();
         match self.admit(&hello, segment.is_some()) {
             Err(why) => {
                 actions.push(Action::Send(conn, FromHost::Refused(why)));
@@ -242,7 +283,7 @@ impl<F> Rendezvous<F> {
             }
             Ok(key) => {
                 if let Some(segment) = segment.filter(|_| key.0 == 0) {
-                    self.segments.insert(key.1, segment);
+                    self.segments.entry(key.1).or_insert(segment);
                 }
                 if key.0 as usize > self.programs.len() {
                     self.programs.push(hello.program.clone());
@@ -259,6 +300,60 @@ impl<F> Rendezvous<F> {
                 }
             }
         }
+    }
+
+    /// A survivor of a pipe that lost its unit 0, which this one replaces.
+    fn rejoin(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
+        let first = self.phase == Phase::Gathering && self.members.keys().eq([&(0, 0)]);
+        let known = hello.rejoin.clone().filter(|w| match &self.welcome {
+            None => first && self.welcomes_me(w),
+            Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
+        });
+        let (Some(welcome), false) = (known, fds.is_empty()) else {
+            actions.push(Action::Send(conn, FromHost::Refused(Refusal::Over)));
+            return actions.push(Action::Drop(conn));
+        };
+        let control = fds.remove(0);
+        if self.welcome.is_none() {
+            self.control = Some(control);
+            self.programs = vec![String::new(); welcome.readers.len()];
+            self.phase = Phase::Reviving;
+            self.welcome = Some(welcome.clone());
+            actions.push(Action::Revive(welcome.clone()));
+            if let Some(me) = self.members.get(&(0, 0)) {
+                actions.push(Action::Join(SELF, name((0, 0)), me.pid, me.hello.start_time));
+            }
+            // The slots that unit 0 came with are of no use where a reader has its predecessor's mapped.
+            self.segments.clear();
+        }
+        let key = match hello.role {
+            Role::Writer { .. } => (0, hello.unit),
+            Role::Reader { .. } => (welcome.program + 1, hello.unit),
+        };
+        if let Some(program) = self.programs.get_mut((key.0 as usize).wrapping_sub(1)) {
+            program.clone_from(&hello.program);
+        }
+        if let Some(segment) = fds.pop() {
+            self.segments.insert(if key.0 == 0 { key.1 } else { 0 }, segment);
+        }
+        actions.push(Action::Join(conn, name(key), pid, hello.start_time));
+        self.by_conn.insert(conn, key);
+        self.members.insert(key, Member { conn, pid, hello, ready: true });
+        actions.push(Action::Send(conn, FromHost::Go));
+    }
+
+    /// Whether this unit 0 is what the pipe's old unit 0 was.
+    fn welcomes_me(&self, w: &Welcome) -> bool {
+        self.members.get(&(0, 0)).is_some_and(|me| match &me.hello.role {
+            Role::Writer { dataset, depth, policy, readers } => {
+                let same = dataset.as_ref().is_none_or(|d| *d == w.dataset) && *depth == w.depth;
+                same && *policy == w.policy
+                    && *readers as usize == w.readers.len()
+                    && me.hello.units == w.writers
+                    && me.hello.layout == w.layout
+            }
+            Role::Reader { .. } => false,
+        })
     }
 
     /// Whether a unit may join, and which place it gets: program (0 the writer, then the readers) and unit.
@@ -289,10 +384,11 @@ impl<F> Rendezvous<F> {
         if let Some(there) = self.members.get(&key) {
             return Err(Refusal::Duplicate { unit: name(key), pid: there.pid });
         }
-        let running = matches!(self.phase, Phase::Running | Phase::Readying);
+        // A unit that replaces another goes on with that one's slots, which the readers have mapped.
         let late = matches!(hello.role, Role::Writer { dataset: None, .. });
-        if writer && !late && has_segment == running {
-            let error = if running { "a replacement takes over its predecessor's" } else { "none came" };
+        let lost = matches!(self.phase, Phase::Running | Phase::Readying) && !self.segments.contains_key(&hello.unit);
+        if writer && (lost || !late && !has_segment) {
+            let error = if lost { "its predecessor's slots are lost" } else { "none came" };
             return Err(Refusal::Segment { unit: name(key), error: error.into() });
         }
         if let Some((other, first)) = self.members.range((program, 0)..(program + 1, 0)).next() {
@@ -361,6 +457,7 @@ impl<F> Rendezvous<F> {
             policy,
             dataset,
             layout: first.hello.layout.clone(),
+            writers_wait: first.hello.on_loss == OnLoss::Wait,
         };
         actions.push(Action::Build(welcome.clone()));
         self.welcome = Some(welcome);
@@ -394,6 +491,11 @@ impl<F> Rendezvous<F> {
             actions.push(Action::Go);
         }
     }
+}
+
+/// Whether two survivors speak of the same pipe.
+fn same_pipe(a: &Welcome, b: &Welcome) -> bool {
+    Welcome { program: 0, ..a.clone() } == Welcome { program: 0, ..b.clone() }
 }
 
 fn named(mut why: Refusal, who: UnitName) -> Refusal {

@@ -7,7 +7,7 @@ use crate::wire::{self, encode, Bad, FromHost, Incoming, ToHost, Welcome};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
-    process::PidFd,
+    process::{PidFd, ProcessId},
     segment::{Access, Segment},
     socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
     OsError,
@@ -55,6 +55,8 @@ pub struct Server {
     control: Option<(Arc<Segment>, Opened)>,
     outcome: Option<mpsc::Sender<Outcome>>,
     make_slots: Option<MakeSlots>,
+    /// Bytes of unit 0's own slots.
+    slots_len: usize,
     stop: Arc<EventFd>,
     started: Duration,
     deadline: Duration,
@@ -68,6 +70,7 @@ impl Server {
         rendezvous: Rendezvous<OwnedFd>,
         outcome: mpsc::Sender<Outcome>,
         stop: Arc<EventFd>,
+        slots_len: usize,
         open_timeout: Duration,
     ) -> Server {
         let started = clock::now();
@@ -80,6 +83,7 @@ impl Server {
             control: None,
             outcome: Some(outcome),
             make_slots: None,
+            slots_len,
             stop,
             started,
             deadline: started + open_timeout,
@@ -163,10 +167,11 @@ impl Server {
         loop {
             let Some(peer) = self.peers.get(&id) else { return };
             match wire::receive::<ToHost>(&peer.conn, buffer) {
-                Incoming::Message(message, mut fds) => {
+                Incoming::Message(message, fds) => {
                     let pid = peer.pid;
-                    let actions = self.rendezvous.handle(id, pid, message, fds.pop());
+                    let actions = self.rendezvous.handle(id, pid, message, fds);
                     self.carry_out(actions);
+                    self.go_on_if_revived();
                 }
                 Incoming::Nothing => {
                     // Nothing more to read, and yet its process may be over while a child of it holds the socket.
@@ -221,6 +226,19 @@ impl Server {
                         return self.carry_out(actions);
                     }
                 }
+                Action::Revive(welcome) => {
+                    let control = self.rendezvous.control().and_then(|fd| fd.try_clone().ok());
+                    match control.map(|fd| attach("", fd, &welcome)) {
+                        Some(Ok((segment, slots))) => {
+                            self.control = Some((segment, Opened { slots, welcome, late: None }))
+                        }
+                        other => {
+                            let error = other.and_then(Result::err).map_or(String::new(), |e| e.to_string());
+                            let actions = self.rendezvous.abandon(Refusal::System { error });
+                            return self.carry_out(actions);
+                        }
+                    }
+                }
                 Action::Join(id, unit, pid, start_time) => {
                     if let Some((_, opened)) = &self.control {
                         opened.slots.join(unit, (pid, start_time));
@@ -248,6 +266,33 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// The replacement of unit 0 goes on when it has its predecessor's slots, or when every unit that lives is back and
+    /// none had them.
+    fn go_on_if_revived(&mut self) {
+        let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else { return };
+        let slots = &opened.slots;
+        let lives = |unit: UnitName| {
+            let (pid, start_time) = slots.process(unit);
+            !slots.is_closed(unit) && ProcessId { pid, start_time }.is_alive()
+        };
+        match self.rendezvous.segment(HOST.unit) {
+            Some(fd) => {
+                let taken = fd.try_clone().map(|fd| Segment::take_over(fd, self.slots_len));
+                match taken {
+                    Ok(Ok(segment)) => opened.late = Some(segment),
+                    other => {
+                        let actions = self.rendezvous.abandon(Refusal::System { error: format!("{other:?}") });
+                        return self.carry_out(actions);
+                    }
+                }
+            }
+            None if slots.units().any(|unit| lives(unit) && !self.rendezvous.is_here(unit)) => return,
+            None => {}
+        }
+        let actions = self.rendezvous.revived();
+        self.carry_out(actions);
     }
 
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {
@@ -301,12 +346,13 @@ fn build(welcome: &Welcome) -> Result<(Arc<Segment>, Slots), OsError> {
 }
 
 /// The control state in a segment that unit 0 handed over.
-pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<Slots, PipeError> {
+pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(Arc<Segment>, Slots), PipeError> {
     let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
     let segment = Segment::from_fd(fd, len, len, Access::ReadWrite).map_err(|e| bad(format!("control segment: {e}")))?;
-    Ok(Slots::new(Lines::Shared(Arc::new(segment)), sizes))
+    let segment = Arc::new(segment);
+    Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
 }
 
 /// The name of unit 0 of the writers, which serves the rendezvous.

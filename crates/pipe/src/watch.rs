@@ -1,32 +1,98 @@
 //! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed and left,
-//! of everybody else.
+//! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
 
 use crate::error::UnitName;
+use crate::join::socket_name;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
+use crate::wire::{self, encode, FromHost, Hello, Incoming, ToHost, Welcome};
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
-    process::{PidFd, ProcessId},
-    socket::Conn,
+    process::{user_id, PidFd, ProcessId},
+    segment::Segment,
+    socket::{Conn, Sent, MESSAGE_LIMIT},
 };
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a new unit 0 is looked for.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// What a unit keeps to be able to come back to a new unit 0.
+pub struct Keepsake {
+    pipe: String,
+    hello: Hello,
+    /// The control segment, then the slots that this unit may have to hand over.
+    fds: Vec<OwnedFd>,
+}
+
+impl Keepsake {
+    /// Keeps what `hello` said, what it was answered, and descriptors of the segments. `None` where the writers do not
+    /// wait for a replacement, or no descriptor is left to keep them with.
+    pub fn new(
+        pipe: &str,
+        hello: Hello,
+        welcome: &Welcome,
+        control: &Segment,
+        slots: Option<&Segment>,
+    ) -> Option<Keepsake> {
+        let keep = |segment: &Segment| segment.fd().try_clone_to_owned().ok();
+        let fds: Option<Vec<OwnedFd>> = [Some(control), slots].into_iter().flatten().map(keep).collect();
+        let hello = Hello { rejoin: Some(welcome.clone()), ..hello };
+        Some(Keepsake { pipe: pipe.to_owned(), hello, fds: fds? }).filter(|_| welcome.writers_wait)
+    }
+}
 
 /// Watches until stopped.
-pub fn run(conn: Conn, me: UnitName, slots: Slots, stop: Arc<EventFd>) {
-    let host = conn.peer_pidfd().ok();
+pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake>, stop: Arc<EventFd>) {
     loop {
-        let mut items = vec![PollItem::readable(&*stop), PollItem::readable(&conn)];
-        items.extend(host.as_ref().map(|h| PollItem::readable(h)));
+        let host = conn.peer_pidfd().ok();
+        let lost = loop {
+            let mut items = vec![PollItem::readable(&*stop), PollItem::readable(&conn)];
+            items.extend(host.as_ref().map(|h| PollItem::readable(h)));
+            if poll(&mut items, None).is_err() || items[0].is_ready() {
+                return;
+            }
+            // Unit 0 has nothing more to say: whatever comes is its end.
+            if slots.is_closed(HOST) {
+                return watch_processes(me, &slots, &stop);
+            }
+            if items[1].is_hangup() || host.as_ref().is_none_or(|h| !h.is_alive()) {
+                break slots.process(HOST).0;
+            }
+        };
+        match keepsake.as_ref().map(|k| come_back(k, &slots, &stop)) {
+            None => return slots.fail(Fault::Lost { unit: HOST, pid: lost }),
+            Some(None) => return,
+            Some(Some(new)) => conn = new,
+        }
+    }
+}
+
+/// Brings this unit to the replacement of unit 0. `None` when the port was closed meanwhile.
+fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn> {
+    let name = socket_name(user_id(), &keepsake.pipe);
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    loop {
+        if poll(&mut [PollItem::readable(stop)], Some(RETRY)).map_or(true, |n| n > 0) || slots.fault().is_some() {
+            return None;
+        }
+        let Ok(conn) = Conn::connect(&name) else { continue };
+        if conn.peer().map(|p| p.uid) != Ok(user_id()) {
+            continue;
+        }
+        let fds: Vec<_> = keepsake.fds.iter().map(AsFd::as_fd).collect();
+        let sent = encode(&ToHost::Hello(keepsake.hello.clone())).and_then(|m| m.send(&conn, &fds));
+        if sent != Ok(Sent::Done) {
+            continue;
+        }
+        let mut items = [PollItem::readable(stop), PollItem::readable(&conn)];
         if poll(&mut items, None).is_err() || items[0].is_ready() {
-            return;
+            return None;
         }
-        // Unit 0 has nothing more to say: whatever comes is its end.
-        if slots.is_closed(HOST) {
-            return watch_processes(me, &slots, &stop);
-        }
-        let pid = slots.process(HOST).0;
-        if host.as_ref().is_none_or(|h| !h.is_alive()) || items[1].is_hangup() {
-            return slots.fail(Fault::Lost { unit: HOST, pid });
+        if let Incoming::Message(FromHost::Go, _) = wire::receive(&conn, &mut buffer) {
+            return Some(conn);
         }
     }
 }
@@ -45,7 +111,7 @@ fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
         }
     }
     loop {
-        others.retain(|(unit, process)| !(slots.is_closed(*unit) && !process.is_alive()));
+        others.retain(|(unit, process)| !slots.is_closed(*unit) || process.is_alive());
         let mut items = vec![PollItem::readable(stop)];
         items.extend(others.iter().map(|(_, p)| PollItem::readable(p)));
         if poll(&mut items, None).is_err() || items[0].is_ready() {

@@ -47,18 +47,9 @@ pub struct Hello {
     pub on_loss: OnLoss,
     /// The rest depends on the side.
     pub role: Role,
-    /// Set by a survivor that comes back after unit 0 of the writers was replaced: it hands over the control segment
-    /// (first descriptor) and its place in the list of reader programs.
-    pub rejoin: Option<Rejoin>,
-}
-
-/// What a survivor knows of a pipe that lost its unit 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejoin {
-    /// What it was told when it joined.
-    pub welcome: Welcome,
-    /// Whether the segment of writer unit 0 is the last descriptor.
-    pub has_first_segment: bool,
+    /// Set by a survivor that comes to the replacement of unit 0 of the writers: what it was told when it joined. With
+    /// it come the control segment and, from a writer its own slots, from a reader those of unit 0 if it reads them.
+    pub rejoin: Option<Welcome>,
 }
 
 /// What only one side says.
@@ -127,6 +118,8 @@ pub struct Welcome {
     pub dataset: Dataset,
     /// The writers' layout.
     pub layout: String,
+    /// Whether the writers wait for a replacement of a lost unit, unit 0 included.
+    pub writers_wait: bool,
 }
 
 /// Why a message could not be read.

@@ -7,6 +7,7 @@ use crate::port::{Port, Stats};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, Opened, Server};
 use crate::slots::{Begin, Slots, Turn};
+use crate::watch::Keepsake;
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
 use polyduct_copy as copy;
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
@@ -87,7 +88,7 @@ impl Writer {
         if fds.is_empty() {
             return Err(joining.bad("a welcome without a control segment"));
         }
-        let slots = attach(pipe, fds.remove(0), &welcome)?;
+        let (control, slots) = attach(pipe, fds.remove(0), &welcome)?;
         // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
         let own = match fds.pop() {
             Some(fd) => Segment::take_over(fd, own.len()).map_err(system(pipe))?,
@@ -98,8 +99,9 @@ impl Writer {
             (FromHost::Go, _) => {}
             _ => return Err(joining.bad("no go")),
         }
+        let keepsake = Keepsake::new(pipe, hello, &welcome, &control, Some(&own));
         let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
-        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, stopped))?;
+        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
         Writer::new(port, mapping, own, options)
     }
@@ -304,7 +306,8 @@ fn serve(
     })?;
     let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();
-    let server = Server::new(listener, uid, rendezvous, tell, stop.clone(), options.open_timeout);
+    let slots_len = own.as_ref().map_or(0, Segment::len);
+    let server = Server::new(listener, uid, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
     let layout_units = options.clone();
     let server = match own.is_none() {
         true => server.with_late_segment(move |welcome| late_segment(welcome, &layout_units)),
@@ -319,7 +322,8 @@ fn serve(
     loop {
         match outcome.recv_timeout(Duration::from_millis(100)) {
             Ok(Ok(mut opened)) => {
-                let own = own.or_else(|| opened.late.take());
+                // A replacement goes on with its predecessor's slots.
+                let own = opened.late.take().or(own);
                 return match own {
                     Some(own) => Ok((opened, own, thread)),
                     None => ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() }),

@@ -255,7 +255,7 @@ impl Slots {
     }
 
     /// The slot that `program` reads as its `k`-th step, if that was decided.
-    fn taken(&self, program: u32, k: u64) -> Option<Turn> {
+    pub(super) fn taken(&self, program: u32, k: u64) -> Option<Turn> {
         let line = self.line(self.geometry.take(program, k));
         if line.w[TAG].load(Ordering::Acquire) != k + 1 {
             return None;

@@ -330,35 +330,45 @@ impl Slots {
             .map(|(side, unit)| UnitName { side, unit })
     }
 
-    /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was.
+    /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was. What that one had
+    /// begun to say is said again, since it may have died before all of it was said.
     pub fn resume_at(&self, unit: UnitName) -> u64 {
         let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire);
-        match unit.side {
-            Side::Writer => next + u64::from(self.was_published(unit.unit, next)),
-            Side::Reader(_) => next,
-        }
-    }
-
-    /// Whether writer `unit` published step `n` but died before it could say so.
-    fn was_published(&self, unit: u32, n: u64) -> bool {
-        let turn = match self.turn_of(n) {
-            Some(turn) => turn,
-            None => return false,
+        let said = match unit.side {
+            Side::Writer => self.written_turn(next).filter(|turn| {
+                let arrived = self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
+                arrived.unwrap_or_else(|| self.is_shown(*turn))
+            }),
+            Side::Reader(p) => self.read_turn(p, next).filter(|turn| {
+                let arrived = self.geometry.done(p, turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
+                let uses = self.line(self.geometry.released(p, turn.slot)).w[0].load(Ordering::Acquire);
+                uses >= turn.uses || arrived.unwrap_or(false)
+            }),
         };
-        match self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit, turn.sense) {
-            Some(arrived) => arrived,
-            None => self.is_shown(turn),
+        match (unit.side, said) {
+            (_, None) => return next,
+            (Side::Writer, Some(turn)) => {
+                self.publish(unit.unit, turn);
+            }
+            (Side::Reader(p), Some(turn)) => self.release(p, unit.unit, next, turn),
         }
+        next + 1
     }
 
-    fn turn_of(&self, n: u64) -> Option<Turn> {
-        if self.is_lossy() {
-            match self.decided(n) {
+    fn written_turn(&self, n: u64) -> Option<Turn> {
+        match self.is_lossy() {
+            false => Some(self.block_turn(n)),
+            true => match self.decided(n) {
                 Some(Begin::Fill(turn)) => Some(turn),
                 _ => None,
-            }
-        } else {
-            Some(self.block_turn(n))
+            },
+        }
+    }
+
+    fn read_turn(&self, program: u32, k: u64) -> Option<Turn> {
+        match self.is_lossy() {
+            false => Some(self.block_turn(k)),
+            true => self.taken(program, k),
         }
     }
 
