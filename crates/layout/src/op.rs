@@ -235,7 +235,9 @@ mod tests {
         for l in nest {
             all = all
                 .iter()
-                .flat_map(|&(s, d)| (0..l.count as i64).map(move |i| (s + i * l.src_step, d + i * l.dst_step)))
+                .flat_map(|&(s, d)| {
+                    (0..l.count as i64).map(move |i| (s + i * l.src_step, d + i * l.dst_step))
+                })
                 .collect();
         }
         let mut all: Vec<_> = all.into_iter().map(|(s, d)| (s as u64, d as u64)).collect();

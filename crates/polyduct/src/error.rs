@@ -32,6 +32,9 @@ pub enum Error {
     /// A pipe.
     #[error(transparent)]
     Pipe(polyduct_pipe::PipeError),
+    /// A file.
+    #[error(transparent)]
+    File(polyduct_store::FileError),
     /// Parts and layouts given to [`redistribute`](crate::redistribute()) do not fit each other.
     #[error("{side} part {unit} has {found} bytes; its layout gives it {expected}")]
     PartSize {
@@ -51,6 +54,15 @@ impl From<polyduct_pipe::PipeError> for Error {
         match e {
             polyduct_pipe::PipeError::Layout(e) => Error::Layout(e),
             e => Error::Pipe(e),
+        }
+    }
+}
+
+impl From<polyduct_store::FileError> for Error {
+    fn from(e: polyduct_store::FileError) -> Error {
+        match e {
+            polyduct_store::FileError::Layout { source, .. } => Error::Layout(source),
+            e => Error::File(e),
         }
     }
 }

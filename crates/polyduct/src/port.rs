@@ -4,7 +4,9 @@ use crate::{stats, Error, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_pipe as pipe;
 use polyduct_pipe::{Expect, Given, Stats};
+use polyduct_store::{self as store, Format};
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 
 /// One unit's writing port.
 ///
@@ -17,13 +19,15 @@ pub struct Writer {
 
 enum WriteEnd {
     Pipe(Box<pipe::Writer>),
+    File(Box<store::FileWriter>),
 }
 
 impl Writer {
     pub(crate) fn open(target: &Target, given: &Given, layout: &str, options: &pipe::Options) -> Result<Writer, Error> {
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
-            Target::Npy(_) | Target::Raw(_) => return Err(Error::Misuse { what: "files are not there yet".into() }),
+            Target::Npy(path) => WriteEnd::File(Box::new(write_file(path, Format::Npy, given, layout, options)?)),
+            Target::Raw(path) => WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?)),
         };
         Ok(Writer { end, told: stats::Sink::new(target, "w", options) })
     }
@@ -32,6 +36,7 @@ impl Writer {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             WriteEnd::Pipe(w) => w.mapping(),
+            WriteEnd::File(w) => w.mapping(),
         }
     }
 
@@ -44,6 +49,7 @@ impl Writer {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
+            WriteEnd::File(w) => w.local_len_bytes(),
         }
     }
 
@@ -55,6 +61,7 @@ impl Writer {
     pub fn step(&mut self) -> Result<StepMut<'_>, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
+            WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
         }
     }
 
@@ -66,6 +73,7 @@ impl Writer {
     pub fn write(&mut self, part: &[u8]) -> Result<bool, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
+            WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
         }
     }
 
@@ -73,6 +81,7 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         match &self.end {
             WriteEnd::Pipe(w) => w.stats(),
+            WriteEnd::File(w) => file_stats(w.stats()),
         }
     }
 
@@ -83,6 +92,7 @@ impl Writer {
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
+            WriteEnd::File(w) => w.close().map(file_stats).map_err(Error::from),
         };
         self.told.tell(&self.stats());
         closed
@@ -92,6 +102,7 @@ impl Writer {
     pub fn abort(&mut self) {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.abort(),
+            WriteEnd::File(w) => w.abort("it was given up"),
         }
     }
 }
@@ -111,6 +122,7 @@ pub struct StepMut<'a>(StepEnd<'a>);
 
 enum StepEnd<'a> {
     Pipe(pipe::StepMut<'a>),
+    File(store::StepMut<'a>),
 }
 
 impl StepMut<'_> {
@@ -121,6 +133,7 @@ impl StepMut<'_> {
     pub fn publish(self) -> Result<bool, Error> {
         match self.0 {
             StepEnd::Pipe(step) => Ok(step.publish()),
+            StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
         }
     }
 }
@@ -131,6 +144,7 @@ impl Deref for StepMut<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             StepEnd::Pipe(step) => step,
+            StepEnd::File(step) => step,
         }
     }
 }
@@ -139,6 +153,7 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
             StepEnd::Pipe(step) => step,
+            StepEnd::File(step) => step,
         }
     }
 }
@@ -151,13 +166,15 @@ pub struct Reader {
 
 enum ReadEnd {
     Pipe(Box<pipe::Reader>),
+    File(Box<store::FileReader>),
 }
 
 impl Reader {
     pub(crate) fn open(target: &Target, layout: &str, expect: &Expect, options: &pipe::Options) -> Result<Reader, Error> {
         let end = match target {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
-            Target::Npy(_) | Target::Raw(_) => return Err(Error::Misuse { what: "files are not there yet".into() }),
+            Target::Npy(path) => ReadEnd::File(Box::new(read_file(path, Format::Npy, layout, expect, options)?)),
+            Target::Raw(path) => ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?)),
         };
         Ok(Reader { end, told: stats::Sink::new(target, "r", options) })
     }
@@ -166,6 +183,7 @@ impl Reader {
     pub fn dataset(&self) -> &Dataset {
         match &self.end {
             ReadEnd::Pipe(r) => r.dataset(),
+            ReadEnd::File(r) => r.dataset(),
         }
     }
 
@@ -173,6 +191,7 @@ impl Reader {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             ReadEnd::Pipe(r) => r.mapping(),
+            ReadEnd::File(r) => r.mapping(),
         }
     }
 
@@ -180,6 +199,7 @@ impl Reader {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
+            ReadEnd::File(r) => r.local_len_bytes(),
         }
     }
 
@@ -192,6 +212,7 @@ impl Reader {
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
+            ReadEnd::File(r) => Ok(r.read(part)?),
         }
     }
 
@@ -199,6 +220,7 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         match &self.end {
             ReadEnd::Pipe(r) => r.stats(),
+            ReadEnd::File(r) => file_stats(r.stats()),
         }
     }
 
@@ -209,6 +231,7 @@ impl Reader {
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
+            ReadEnd::File(r) => Ok(file_stats(r.close())),
         };
         self.told.tell(&self.stats());
         closed
@@ -218,6 +241,10 @@ impl Reader {
     pub fn abort(&mut self) {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.abort(),
+            // Nobody else is concerned by who reads a file.
+            ReadEnd::File(r) => {
+                r.close();
+            }
         }
     }
 }
@@ -230,4 +257,44 @@ impl Drop for Reader {
             let _ = self.close();
         }
     }
+}
+
+fn file_options(options: &pipe::Options) -> store::Options {
+    store::Options {
+        unit: options.unit,
+        units: options.units,
+        program: options.program.clone(),
+        timeout: options.timeout,
+        open_timeout: options.open_timeout,
+        interrupt: options.interrupt.clone(),
+    }
+}
+
+fn write_file(
+    path: &Path,
+    format: Format,
+    given: &Given,
+    layout: &str,
+    options: &pipe::Options,
+) -> Result<store::FileWriter, Error> {
+    match given {
+        Given::Dataset(data) => Ok(store::FileWriter::open(path, format, data, layout, &file_options(options))?),
+        Given::ByReader => Err(Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }),
+    }
+}
+
+fn read_file(
+    path: &Path,
+    format: Format,
+    layout: &str,
+    expect: &Expect,
+    options: &pipe::Options,
+) -> Result<store::FileReader, Error> {
+    let expect = store::Expect { shape: expect.shape.clone(), elem: expect.elem, convert: expect.convert };
+    Ok(store::FileReader::open(path, format, layout, &expect, &file_options(options))?)
+}
+
+fn file_stats(s: store::Stats) -> Stats {
+    let store::Stats { steps, dropped, bytes, runs, waited, copied, opened } = s;
+    Stats { steps, dropped, bytes, runs, waited, copied, opened }
 }

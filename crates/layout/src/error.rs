@@ -1,0 +1,254 @@
+//! The one error type of this crate.
+
+use crate::ElemType;
+
+/// Why a text, a dataset, a layout or a plan was refused. Every case is the caller's: nothing was allocated for it
+/// and nothing was moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// A layout text that does not parse.
+    #[error("layout text, byte {position}: expected {expected}, found {found}")]
+    Text {
+        /// Byte position in the text where parsing stopped.
+        position: usize,
+        /// What would have been right there.
+        expected: &'static str,
+        /// What stood there, shortened; `end of text` at the end.
+        found: String,
+    },
+    /// A layout text above the limit.
+    #[error("layout text of {len} bytes; the limit is {limit}")]
+    TextTooLong {
+        /// Length of the text in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// An element type that is not known.
+    #[error("unknown element type {text:?}")]
+    UnknownElem {
+        /// The text, shortened.
+        text: String,
+    },
+    /// A big-endian element type: polyduct moves little-endian data only.
+    #[error("element type {text:?} is big-endian; polyduct moves little-endian data only")]
+    BigEndian {
+        /// The text, shortened.
+        text: String,
+    },
+    /// A shape with too many dimensions.
+    #[error("{dims} dimensions; the limit is {limit}")]
+    TooManyDims {
+        /// Dimensions asked for.
+        dims: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A dataset whose bytes cannot be counted in 63 bits.
+    #[error("a dataset of this shape has more than 2^63-1 bytes (counted up to dimension {dim})")]
+    DatasetTooLarge {
+        /// The dimension at which the count passed the limit.
+        dim: usize,
+    },
+    /// A layout for another number of dimensions than the dataset's.
+    #[error("the layout has {layout} dimensions, the dataset {dataset}")]
+    DimsDiffer {
+        /// Dimensions of the layout.
+        layout: usize,
+        /// Dimensions of the dataset.
+        dataset: usize,
+    },
+    /// No units, or more than can be numbered.
+    #[error("{units} units; there must be 1 to {limit}")]
+    UnitCount {
+        /// Units asked for.
+        units: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A grid of another size than the number of units.
+    #[error("the grid has {grid} places for {units} units")]
+    GridSize {
+        /// Product of the grid's sizes (the largest `u64` when it overflows).
+        grid: u64,
+        /// Units given.
+        units: u64,
+    },
+    /// A dimension names a grid axis that does not exist.
+    #[error("dimension {dim} names grid axis {axis}, but the grid has {axes} axes")]
+    AxisOutOfRange {
+        /// The dimension.
+        dim: usize,
+        /// The axis that it names.
+        axis: usize,
+        /// Axes of the grid.
+        axes: usize,
+    },
+    /// Two uses of one grid axis.
+    #[error("grid axis {axis} is used by dimension {first} and by dimension {second}")]
+    AxisUsedTwice {
+        /// The axis.
+        axis: usize,
+        /// The dimension that used it first.
+        first: usize,
+        /// The dimension that used it again.
+        second: usize,
+    },
+    /// A distributed dimension finds no free grid axis.
+    #[error("dimension {dim} is distributed, but none of the {axes} grid axes is left for it")]
+    NoAxisLeft {
+        /// The dimension.
+        dim: usize,
+        /// Axes of the grid.
+        axes: usize,
+    },
+    /// `cut` with another number of pieces than units on its axis.
+    #[error("dimension {dim} is cut into {pieces} pieces for {parts} units on its axes")]
+    CutCount {
+        /// The dimension.
+        dim: usize,
+        /// Pieces named in the text.
+        pieces: usize,
+        /// Units on the dimension's axes.
+        parts: u64,
+    },
+    /// `cut` at an index past the end.
+    #[error("dimension {dim} is cut at {cut}, past its size {size}")]
+    CutPastEnd {
+        /// The dimension.
+        dim: usize,
+        /// The offending index.
+        cut: u64,
+        /// The dimension's size.
+        size: u64,
+    },
+    /// `boxes(...)` with another number of units than given.
+    #[error("the layout lists boxes for {listed} units, but there are {units}")]
+    BoxUnits {
+        /// Units listed.
+        listed: u64,
+        /// Units given.
+        units: u64,
+    },
+    /// A box that leaves the dataset.
+    #[error("box {index} of unit {unit} ends at {hi} in dimension {dim}, past its size {size}")]
+    BoxOutside {
+        /// The unit.
+        unit: u64,
+        /// Which of the unit's boxes.
+        index: usize,
+        /// The dimension.
+        dim: usize,
+        /// The box's upper end there.
+        hi: u64,
+        /// The dimension's size.
+        size: u64,
+    },
+    /// The boxes of one unit together need more bytes than can be counted.
+    #[error("the boxes of unit {unit} hold more than 2^63-1 bytes together")]
+    BoxesTooLarge {
+        /// The unit.
+        unit: u64,
+    },
+    /// `digits(...)` for another number of elements than the dataset's.
+    #[error("the digits count {product} elements, the dataset has {elems}")]
+    DigitElems {
+        /// Product of the radices (the largest `u64` when it overflows).
+        product: u64,
+        /// Elements of the dataset.
+        elems: u64,
+    },
+    /// `digits(...)` for another number of units than given.
+    #[error("the unit digits count {product} units, but there are {units}")]
+    DigitUnits {
+        /// Product of the unit digits' radices.
+        product: u64,
+        /// Units given.
+        units: u64,
+    },
+    /// A unit number past the last unit.
+    #[error("unit {unit} of {units}")]
+    UnitOutOfRange {
+        /// The unit.
+        unit: u64,
+        /// Number of units.
+        units: u64,
+    },
+    /// An index outside the dataset.
+    #[error("index {index} in dimension {dim} of size {size}")]
+    IndexOutOfRange {
+        /// The dimension.
+        dim: usize,
+        /// The index there.
+        index: u64,
+        /// The dimension's size.
+        size: u64,
+    },
+    /// A question about strides put to a layout whose parts are not arrays.
+    #[error("a part of a {kind} layout has no strides in the dataset's dimensions")]
+    NoStrides {
+        /// The kind of the layout.
+        kind: &'static str,
+    },
+    /// A writer's layout leaves an element out.
+    #[error("no unit holds element {index:?} (number {element} in row-major order)")]
+    Hole {
+        /// Row-major number of the first such element.
+        element: u64,
+        /// Its index.
+        index: Vec<u64>,
+    },
+    /// A writer's layout has an element twice.
+    #[error("units {first} and {second} both hold element {index:?} (number {element} in row-major order)")]
+    Overlap {
+        /// Row-major number of the first such element.
+        element: u64,
+        /// Its index.
+        index: Vec<u64>,
+        /// A unit that holds it.
+        first: u64,
+        /// Another unit that holds it; the same when two boxes of one unit overlap.
+        second: u64,
+    },
+    /// Two mappings over datasets of different shapes.
+    #[error("the source has shape {src:?}, the destination {dst:?}")]
+    ShapesDiffer {
+        /// The source's shape.
+        src: Vec<u64>,
+        /// The destination's shape.
+        dst: Vec<u64>,
+    },
+    /// Stripes count bytes, so both sides must have elements of one type.
+    #[error("stripes count bytes: the source has elements {src}, the destination {dst}")]
+    ElemsDiffer {
+        /// The source's element type.
+        src: ElemType,
+        /// The destination's element type.
+        dst: ElemType,
+    },
+    /// An answer that would grow past a limit.
+    #[error("{what}: {count} or more; the limit is {limit}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was counted before giving up.
+        count: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// Shortens hostile text for an error.
+pub(crate) fn shorten(text: &str) -> String {
+    const KEEP: usize = 24;
+    match text.char_indices().nth(KEEP) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+const _: () = {
+    const fn shareable<T: Send + Sync + Clone + PartialEq>() {}
+    shareable::<LayoutError>();
+};

@@ -1,0 +1,139 @@
+//! The façade: one program text for pipes and files, and regrouping in one process.
+
+use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
+use polyduct::{open, redistribute, Error, Writer};
+use std::time::Duration;
+
+fn data(shape: &[u64]) -> Dataset {
+    Dataset::new(shape, ElemType::U32).unwrap()
+}
+
+fn bind(layout: &str, shape: &[u64], units: u64) -> Mapping {
+    layout.parse::<Layout>().unwrap().bind(&data(shape), units).unwrap()
+}
+
+/// This unit's part of a dataset whose elements are their row-major index plus 1000 times the step, for matrices.
+fn part(mapping: &Mapping, unit: u64, step: u32) -> Vec<u8> {
+    let shape = mapping.dataset().shape();
+    let mut part = vec![0; mapping.local_len_bytes(unit).unwrap() as usize];
+    for i in 0..shape[0] {
+        for j in 0..shape[1] {
+            for place in mapping.locate(&[i, j]).unwrap().iter().filter(|p| p.unit == unit) {
+                let value = (i * shape[1] + j) as u32 + 1000 * step;
+                let at = 4 * place.offset_elems as usize;
+                part[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+    }
+    part
+}
+
+/// The same writer for every kind of end: `steps` steps of a 10 by 6 matrix in rows.
+fn write(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
+    let mut out: Writer = open(url)
+        .unit(unit)
+        .units(units)
+        .program("writer")
+        .timeout(Duration::from_secs(20))
+        .write(&data(&[10, 6]), "block,*")?;
+    let mapping = out.mapping().clone();
+    for step in 0..steps {
+        let part = part(&mapping, unit.into(), step);
+        if step % 2 == 0 {
+            out.write(&part)?;
+        } else {
+            let mut slot = out.step()?;
+            slot.copy_from_slice(&part);
+            slot.publish()?;
+        }
+    }
+    out.close().map(drop)
+}
+
+/// The same reader for every kind of end, in columns.
+fn read(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
+    let mut input =
+        open(url).unit(unit).units(units).program("reader").timeout(Duration::from_secs(20)).read("*,block;halo=0,1")?;
+    let mut got = vec![0; input.local_len_bytes()];
+    for step in 0..steps {
+        assert_eq!(input.read(&mut got)?, Some(step.into()));
+        assert_eq!(got, part(input.mapping(), unit.into(), step), "unit {unit}, step {step}");
+    }
+    assert_eq!(input.read(&mut got)?, None);
+    input.close().map(drop)
+}
+
+fn all(units: u32, f: impl Fn(u32) -> Result<(), Error> + Sync) {
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..units).map(|u| s.spawn({ let f = &f; move || f(u) })).collect();
+        threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn the_same_program_pipes_or_files() {
+    let url = format!("pipe:test-facade-{}", std::process::id());
+    std::thread::scope(|s| {
+        s.spawn(|| all(3, |u| write(&url, u, 3, 4)));
+        s.spawn(|| all(2, |u| read(&url, u, 2, 4)));
+    });
+    let dir = std::env::temp_dir().join(format!("polyduct-test-facade-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let _remove = Remove(dir.clone());
+    for (name, steps) in [("a.npy", 4), ("b.npy", 1)] {
+        let url = dir.join(name).display().to_string();
+        all(3, |u| write(&url, u, 3, steps));
+        all(2, |u| read(&url, u, 2, steps));
+    }
+    let url = dir.join("c.raw").display().to_string();
+    all(3, |u| write(&url, u, 3, 2));
+    let bytes = std::fs::read(dir.join("c.raw")).unwrap();
+    let expected: Vec<u8> = [0, 1].iter().flat_map(|&step| part(&bind("*,*", &[10, 6], 1), 0, step)).collect();
+    assert!(bytes == expected);
+}
+
+struct Remove(std::path::PathBuf);
+
+impl Drop for Remove {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn parts_are_regrouped_in_one_process() {
+    for (src, p, dst, q) in [("block,*", 3, "*,block", 4), ("cyclic(2),*", 2, "block,block@2x2;order=F", 4), ("*,*", 1, "*,*", 1)] {
+        let (from, to) = (bind(src, &[37, 23], p), bind(dst, &[37, 23], q));
+        let parts: Vec<Vec<u8>> = (0..p).map(|u| part(&from, u, 0)).collect();
+        let mut out: Vec<Vec<u8>> = (0..q).map(|u| vec![0; to.local_len_bytes(u).unwrap() as usize]).collect();
+        let parts: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
+        let mut refs: Vec<&mut [u8]> = out.iter_mut().map(|p| &mut p[..]).collect();
+        redistribute(&from, &parts, &to, &mut refs).unwrap();
+        for u in 0..q {
+            assert_eq!(out[u as usize], part(&to, u, 0), "{src} to {dst}, unit {u}");
+        }
+    }
+}
+
+#[test]
+fn large_parts_are_regrouped_by_several_threads() {
+    let shape = [2048, 1024];
+    let (from, to) = (bind("block,*", &shape, 2), bind("*,*;order=F", &shape, 1));
+    let parts: Vec<Vec<u8>> = (0..2).map(|u| part(&from, u, 0)).collect();
+    let parts: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
+    let mut out = vec![0; to.local_len_bytes(0).unwrap() as usize];
+    redistribute(&from, &parts, &to, &mut [&mut out]).unwrap();
+    assert!(out == part(&to, 0, 0));
+}
+
+#[test]
+fn parts_that_do_not_fit_are_named() {
+    let m = bind("block,*", &[4, 4], 2);
+    let short: &[u8] = &[0; 31];
+    let (good, mut a, mut b) = ([0; 32], [0; 32], [0; 32]);
+    let error = redistribute(&m, &[&good, short], &m, &mut [&mut a, &mut b]).unwrap_err();
+    assert!(matches!(error, Error::PartSize { side: "source", unit: 1, expected: 32, found: 31 }), "{error}");
+    assert!(matches!(redistribute(&m, &[&good], &m, &mut [&mut a, &mut b]), Err(Error::Misuse { .. })));
+    let other = bind("block,*", &[4, 5], 2);
+    assert!(matches!(redistribute(&m, &[&good, &good], &other, &mut [&mut [0; 40], &mut [0; 40]]), Err(Error::Layout(_))));
+}

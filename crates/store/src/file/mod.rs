@@ -1,0 +1,177 @@
+//! One standard file as a port of a parallel program.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `shape` | what dataset a file holds, and how many steps of it |
+//! | `runs` | an operation of a plan as windows of the file |
+//! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
+//! | `target` | the unnamed file that becomes the named one |
+//! | `wire`, `host`, `member` | how the units of a writing program agree, and notice who is lost |
+//! | `reader`, `writer` | the two ports |
+
+mod host;
+mod io;
+mod member;
+mod reader;
+mod runs;
+mod shape;
+mod target;
+mod wire;
+mod writer;
+
+use crate::FileError;
+use polyduct_layout::ElemType;
+use polyduct_os::clock;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use reader::FileReader;
+pub use writer::{FileWriter, StepMut};
+
+/// The most units of a program that writes one file.
+pub const MAX_UNITS: u32 = 4096;
+/// Blocking calls ask this often whether they shall stop.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// A question asked now and then by every blocking call: shall it give up?
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The form of a standard file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// NumPy's `.npy`: a header, then the elements.
+    Npy,
+    /// The elements and nothing else, in row-major order, little-endian.
+    Raw,
+}
+
+impl Format {
+    /// The format that a path's ending names: `.npy` or `.raw`.
+    pub fn of_path(path: &std::path::Path) -> Option<Format> {
+        match path.extension()?.to_str()? {
+            "npy" => Some(Format::Npy),
+            "raw" => Some(Format::Raw),
+            _ => None,
+        }
+    }
+}
+
+/// What a reader expects of the file's dataset.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// The shape of one step; any if `None`. Needed for a raw file.
+    pub shape: Option<Vec<u64>>,
+    /// The element type; any if `None`. Needed for a raw file.
+    pub elem: Option<ElemType>,
+    /// Whether another element type may be converted into [`elem`](Expect::elem) on the way. A raw file always has the
+    /// expected type.
+    pub convert: bool,
+}
+
+/// What a unit says when it opens its side of a file.
+#[derive(Clone)]
+pub struct Options {
+    /// Number of this unit, from 0.
+    pub unit: u32,
+    /// Units of this program.
+    pub units: u32,
+    /// Name of this program, the same in all its units: keeps two programs apart that write one file by mistake.
+    pub program: String,
+    /// Longest wait for the other units at closing; `None` waits as long as they live.
+    pub timeout: Option<Duration>,
+    /// Longest wait for the other units when opening a file to be written.
+    pub open_timeout: Duration,
+    /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
+    pub interrupt: Option<Interrupt>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            unit: 0,
+            units: 1,
+            program: String::new(),
+            timeout: None,
+            open_timeout: Duration::from_secs(60),
+            interrupt: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { unit, units, program, timeout, open_timeout, .. } = self;
+        write!(f, "unit {unit} of {units} of program {program:?}, timeout {timeout:?}, open timeout {open_timeout:?}")
+    }
+}
+
+impl Options {
+    fn check(&self, path: &str) -> Result<(), FileError> {
+        let bad = |option, found: String, expected: &str| {
+            Err(FileError::BadOption { path: path.to_owned(), option, found, expected: expected.to_owned() })
+        };
+        if self.units == 0 || self.units > MAX_UNITS {
+            return bad("units", self.units.to_string(), "1 to 4096");
+        }
+        if self.unit >= self.units {
+            return bad("unit", self.unit.to_string(), &format!("a number below units, {}", self.units));
+        }
+        if self.program.len() > 256 {
+            return bad("program", self.program.chars().take(40).collect(), "at most 256 bytes");
+        }
+        Ok(())
+    }
+
+    fn check_interrupt(&self, path: &str) -> Result<(), FileError> {
+        match self.interrupt.as_ref().is_some_and(|ask| ask()) {
+            true => Err(FileError::Interrupted { path: path.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// The time for the next sleep of a wait that began at `start`; an error when none is left, or the caller wants to
+    /// stop.
+    fn patience(
+        &self,
+        path: &str,
+        start: Duration,
+        limit: Option<Duration>,
+        what: &'static str,
+    ) -> Result<Duration, FileError> {
+        self.check_interrupt(path)?;
+        let waited = clock::now().saturating_sub(start);
+        match limit {
+            Some(limit) if waited >= limit => Err(FileError::Timeout { path: path.to_owned(), what, waited }),
+            Some(limit) => Ok(SLICE.min(limit - waited)),
+            None => Ok(SLICE),
+        }
+    }
+}
+
+/// Counters of one port, from its opening on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Steps written or read.
+    pub steps: u64,
+    /// Always 0: a file has no queue. (Pipes drop steps.)
+    pub dropped: u64,
+    /// Bytes of this unit's part that were written or read.
+    pub bytes: u64,
+    /// Contiguous pieces of the file that were read or written, each by a call of its own.
+    pub runs: u64,
+    /// Time spent waiting for the other units.
+    pub waited: Duration,
+    /// Time spent moving bytes.
+    pub copied: Duration,
+    /// Time from the call of open to its return.
+    pub opened: Duration,
+}
+
+/// Runs `f` and adds the time it took.
+fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {
+    let start = clock::now();
+    let t = f();
+    *total += clock::now().saturating_sub(start);
+    t
+}

@@ -1,0 +1,262 @@
+//! The reading port of a file.
+
+use super::io::Io;
+use super::runs::{View, Window, READ_GAP_BYTES};
+use super::shape::{self, Contents};
+use super::{timed, Expect, Format, Options, Stats};
+use crate::npy::{self, Header};
+use crate::FileError;
+use polyduct_copy as copy;
+use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_os::clock;
+use rustix::fs::{FileType, Mode, OFlags, CWD};
+use std::fs::File;
+use std::path::Path;
+
+/// Bytes that are read first: most headers lie within.
+const FIRST_BYTES: u64 = 512;
+
+/// One unit's reading end of a file. Each unit reads on its own, only the bytes that it needs.
+///
+/// A file that polyduct writes is replaced as a whole, so what is read is one version of it. Units that open it while it
+/// is being replaced may get different ones.
+pub struct FileReader {
+    file: File,
+    path: String,
+    options: Options,
+    contents: Contents,
+    plan: Plan,
+    view: View,
+    /// Where the data begin.
+    data_at: u64,
+    next: u64,
+    len: usize,
+    /// A window of the file.
+    buffer: Vec<u8>,
+    gathered: Vec<u8>,
+    closed: bool,
+    stats: Stats,
+}
+
+impl FileReader {
+    /// Opens a file to read unit `options.unit`'s part of each of its steps.
+    ///
+    /// The file's dimensions are those of the expected shape, or of the layout, and it holds one step; or it has one
+    /// more, and its first dimension counts steps. A raw file holds as many steps as its length says.
+    ///
+    /// # Errors
+    /// [`FileError::BadHeader`], [`FileError::Truncated`], [`FileError::BadLength`] for files that are not what they
+    /// should be, [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`], [`FileError::ElemDiffers`],
+    /// [`FileError::Layout`] for expectations that it does not meet, [`FileError::System`] when it cannot be opened.
+    pub fn open(
+        path: &Path,
+        format: Format,
+        layout: &str,
+        expect: &Expect,
+        options: &Options,
+    ) -> Result<FileReader, FileError> {
+        let start = clock::now();
+        let name = path.display().to_string();
+        options.check(&name)?;
+        let layout: Layout = layout.parse().map_err(FileError::layout(&name))?;
+        let (file, len) = open_regular(path, &name)?;
+        let io = Io { file: &file, path: &name, options };
+        let (contents, data_at) = match format {
+            Format::Raw => (shape::of_raw(&name, len, &layout, options.units, expect)?, 0),
+            Format::Npy => {
+                let (header, data_at) = read_header(&io, len)?;
+                (shape::of_npy(&name, &header, &layout, options.units, expect)?, data_at)
+            }
+        };
+        let expected = contents.len_bytes().saturating_add(data_at);
+        if len < expected {
+            return Err(FileError::Truncated { path: name, expected, found: len });
+        }
+        let unit = u64::from(options.unit);
+        let plan =
+            Plan::to_reader(&contents.file, &contents.program, unit).map_err(FileError::layout(&name))?;
+        let file_elem = plan.transfers().first().map_or(1, |t| t.elem_len());
+        if contents.stride > 1
+            && !plan.transfers().is_empty()
+            && file_elem != contents.file.dataset().elem().len_bytes()
+        {
+            return Err(FileError::BadOption {
+                path: name,
+                option: "layout",
+                found: format!("{layout}, of bytes"),
+                expected: "a layout of elements: the file is Fortran-ordered and has several steps".into(),
+            });
+        }
+        let mem_elem = contents.conversion.map_or(file_elem, |c| c.dst_len());
+        let view = View { file_elem, mem_elem, stride: contents.stride, reading: true, gap: READ_GAP_BYTES };
+        let len = contents.program.local_len_bytes(unit).map_err(FileError::layout(&name))?;
+        let len =
+            usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", polyduct_os::Errno::NOMEM))?;
+        let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
+        Ok(FileReader {
+            file,
+            path: name,
+            options: options.clone(),
+            contents,
+            plan,
+            view,
+            data_at,
+            next: 0,
+            len,
+            buffer: Vec::new(),
+            gathered: Vec::new(),
+            closed: false,
+            stats,
+        })
+    }
+
+    /// Shape and element type of one step, as this unit reads it.
+    pub fn dataset(&self) -> &Dataset {
+        self.contents.program.dataset()
+    }
+
+    /// This program's mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.contents.program
+    }
+
+    /// The file's mapping: one unit that has everything.
+    pub fn source_mapping(&self) -> &Mapping {
+        &self.contents.file
+    }
+
+    /// Steps in the file.
+    pub fn steps(&self) -> u64 {
+        self.contents.steps
+    }
+
+    /// Bytes of this unit's part, its halo included.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Reads this unit's part of the next step into `part`. Returns the number of the step, `None` after the last.
+    ///
+    /// # Errors
+    /// [`FileError::WrongSize`]; [`FileError::Interrupted`], after which the step can be read again;
+    /// [`FileError::Truncated`] when the file was cut since it was opened; [`FileError::System`]. After an error the
+    /// content of `part` is undefined.
+    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, FileError> {
+        if self.closed {
+            return Err(FileError::Closed { path: self.path.clone() });
+        }
+        if part.len() != self.len {
+            return Err(FileError::WrongSize {
+                path: self.path.clone(),
+                unit: self.options.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        if self.next >= self.contents.steps {
+            return Ok(None);
+        }
+        self.options.check_interrupt(&self.path)?;
+        let mut copied = std::time::Duration::ZERO;
+        timed(&mut copied, || self.gather(part))?;
+        self.stats.copied += copied;
+        self.stats.steps += 1;
+        self.stats.bytes += self.len as u64;
+        self.next += 1;
+        Ok(Some(self.next - 1))
+    }
+
+    /// Reads the next step into a buffer of the port's own, which the next call overwrites. Returns the number of the
+    /// step and this unit's part, `None` after the last.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn next_step(&mut self) -> Result<Option<(u64, &[u8])>, FileError> {
+        let mut part = std::mem::take(&mut self.gathered);
+        part.resize(self.len, 0);
+        let read = self.read(&mut part);
+        self.gathered = part;
+        Ok(read?.map(|step| (step, self.gathered.as_slice())))
+    }
+
+    /// Closes the port; later reads fail.
+    pub fn close(&mut self) -> Stats {
+        self.closed = true;
+        self.buffer = Vec::new();
+        self.stats
+    }
+
+    /// Carries the plan out for the next step.
+    fn gather(&mut self, part: &mut [u8]) -> Result<(), FileError> {
+        let FileReader { file, path, options, contents, plan, view, data_at, buffer, stats, .. } = self;
+        let io = Io { file, path, options };
+        let step_at = *data_at + contents.step_at(self.next);
+        let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
+        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
+            view.windows(&table, &mut |window| {
+                stats.runs += 1;
+                match window {
+                    Window::Direct { file, mem, len } => {
+                        let have_bytes = part.len();
+                        let need_bytes = u128::from(mem) + u128::from(len);
+                        let run = part.get_mut(mem as usize..).and_then(|p| p.get_mut(..len as usize));
+                        let misfit = || misfit(copy::CopyError::DestTooShort { need_bytes, have_bytes });
+                        io.read(run.ok_or_else(misfit)?, step_at + file)
+                    }
+                    Window::Buffered { file, mem, len, table, .. } => {
+                        let len = len as usize;
+                        if buffer.len() < len {
+                            buffer.resize(len, 0);
+                        }
+                        io.read(&mut buffer[..len], step_at + file)?;
+                        let src = copy::Source::from(&buffer[..len]);
+                        let dst = part.get_mut(mem as usize..).unwrap_or_default().into();
+                        match contents.conversion {
+                            None => copy::execute(table, src, dst),
+                            Some(conversion) => copy::execute_convert(table, conversion, src, dst),
+                        }
+                        .map_err(misfit)
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens a regular file, and not what would block or has no end. Returns its length as well.
+fn open_regular(path: &Path, name: &str) -> Result<(File, u64), FileError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = rustix::io::retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
+        .map_err(|e| FileError::sys(name, "open", e))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|e| FileError::sys(name, "stat", e))?;
+    let problem = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => return Ok((fd.into(), u64::try_from(stat.st_size).unwrap_or(0))),
+        FileType::Directory => "it is a directory",
+        FileType::Fifo | FileType::Socket => {
+            "it is a pipe or socket; a file is read by all units at once, each at its place"
+        }
+        _ => "it is not a regular file",
+    };
+    Err(FileError::BadPath { path: name.to_owned(), problem })
+}
+
+/// Reads the header of a .npy file of `len` bytes; returns where the data begin as well.
+fn read_header(io: &Io, len: u64) -> Result<(Header, u64), FileError> {
+    let bad = |source| FileError::BadHeader { path: io.path.to_owned(), source };
+    let mut bytes = vec![0; len.min(FIRST_BYTES) as usize];
+    io.read(&mut bytes, 0)?;
+    let (_, end) = npy::extent(&bytes).map_err(bad)?;
+    if bytes.len() < end && len >= end as u64 {
+        // `extent` has checked that this is not too long.
+        bytes.resize(end, 0);
+        io.read(&mut bytes, 0)?;
+    }
+    let (header, end) = Header::parse(&bytes).map_err(bad)?;
+    Ok((header, end as u64))
+}

@@ -1,0 +1,261 @@
+//! What the units of a program that writes one file say to each other.
+//!
+//! A message is one byte, the version, and a body in postcard's form. Unit 0 listens at an abstract socket whose name is
+//! made of the user, the directory and the file's name; the others connect.
+
+use crate::FileError;
+use polyduct_os::socket::{Conn, Received, Sent, MESSAGE_LIMIT};
+use polyduct_os::{Errno, OsError};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Version of these messages.
+pub const VERSION: u8 = 1;
+
+/// What must be the same in all units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    pub units: u32,
+    /// `npy` or `raw`.
+    pub format: String,
+    pub shape: Vec<u64>,
+    pub elem: String,
+    /// The canonical text, cut where it is long.
+    pub layout: String,
+    /// A hash of all of it.
+    pub layout_hash: u64,
+}
+
+impl Spec {
+    /// The first thing in which another unit's differs: what it is, ours, and the other's.
+    pub fn difference(&self, other: &Spec) -> Option<(&'static str, String, String)> {
+        let shape = |s: &Spec| format!("{:?}", s.shape);
+        let all = [
+            ("units", self.units.to_string(), other.units.to_string()),
+            ("format", self.format.clone(), other.format.clone()),
+            ("shape", shape(self), shape(other)),
+            ("dtype", self.elem.clone(), other.elem.clone()),
+            ("layout", self.layout.clone(), other.layout.clone()),
+        ];
+        let found = all.into_iter().find(|(_, ours, theirs)| ours != theirs);
+        found.or_else(|| {
+            let hash = |s: &Spec| format!("{} (hash {:016x})", s.layout, s.layout_hash);
+            (self.layout_hash != other.layout_hash).then(|| ("layout", hash(self), hash(other)))
+        })
+    }
+}
+
+/// What a unit says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToHost {
+    /// I want to join. `scattered`: my part lies in very short pieces in the file.
+    Hello { unit: u32, program: String, spec: Spec, scattered: bool },
+    /// All my bytes of so many steps are in the file.
+    Closed { steps: u64 },
+    /// I give up.
+    Abort { reason: String },
+}
+
+/// What unit 0 says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromHost {
+    /// All units are there; the file comes with this. `shared`: units write whole windows of it in turns. `temporary` is
+    /// its name for the time being, where it has to have one.
+    Welcome { shared: bool, temporary: Option<String> },
+    /// The file will not be.
+    Failed(Fault),
+    /// The file is complete under its name.
+    Committed,
+}
+
+/// Why a file will not be, in a form that crosses the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    Lost { unit: u32, pid: u32 },
+    Aborted { unit: u32, reason: String },
+    Uneven { unit: u32, steps: u64, other: u32, other_steps: u64 },
+    Disagree { unit: u32, what: String, expected: String, found: String },
+    Duplicate { unit: u32, pid: u32 },
+    Busy,
+    Missing { missing: String, waited_ms: u64 },
+    BadPeer { unit: u32, what: String },
+    NoSpace { needed: u64, available: u64 },
+    System { op: String, errno: i32 },
+}
+
+impl Fault {
+    /// The error that a unit gives its caller.
+    pub fn error(self, path: &str) -> FileError {
+        let path = path.to_owned();
+        match self {
+            Fault::Lost { unit, pid } => FileError::PeerLost { path, unit, pid },
+            Fault::Aborted { unit, reason } => FileError::PeerAborted { path, unit, reason },
+            Fault::Uneven { unit, steps, other, other_steps } => {
+                FileError::UnevenSteps { path, unit, steps, other, other_steps }
+            }
+            Fault::Disagree { unit, what, expected, found } => {
+                FileError::Disagree { path, unit, what, expected, found }
+            }
+            Fault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
+            Fault::Busy => FileError::Busy { path },
+            Fault::Missing { missing, waited_ms } => {
+                FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
+            }
+            Fault::BadPeer { unit, what } => FileError::BadPeer { path, unit, what },
+            Fault::NoSpace { needed, available } => FileError::NoSpace { path, needed, available },
+            Fault::System { op, errno } => {
+                FileError::System { path, op, errno: Errno::from_raw_os_error(errno) }
+            }
+        }
+    }
+
+    /// What goes to the other units of a failure of unit 0's.
+    pub fn of(error: &FileError) -> Fault {
+        match error {
+            FileError::NoSpace { needed, available, .. } => {
+                Fault::NoSpace { needed: *needed, available: *available }
+            }
+            FileError::System { op, errno, .. } => {
+                Fault::System { op: op.clone(), errno: errno.raw_os_error() }
+            }
+            FileError::Os { source, .. } => Fault::System {
+                op: match source {
+                    OsError::System { op, what, .. } => format!("{op} {what}"),
+                    other => other.to_string(),
+                },
+                errno: source.errno().unwrap_or(Errno::IO).raw_os_error(),
+            },
+            other => Fault::Aborted { unit: 0, reason: other.to_string() },
+        }
+    }
+}
+
+/// What came from a connection.
+pub enum Incoming<T> {
+    Message(T, Vec<OwnedFd>),
+    Nothing,
+    /// The other end is gone.
+    Closed,
+    /// It is there, but does not speak this language.
+    Bad(String),
+}
+
+/// Receives a message, if there is one.
+///
+/// A peer that hangs up with something of ours unread resets the connection, and the system tells that before it gives out
+/// what the peer had said last. So an end is believed when it is met twice.
+pub fn receive<T: DeserializeOwned>(conn: &Conn, buffer: &mut [u8]) -> Incoming<T> {
+    let received = match conn.recv(buffer) {
+        Ok(Received::Closed) => conn.recv(buffer),
+        other => other,
+    };
+    match received {
+        Ok(Received::WouldBlock) => Incoming::Nothing,
+        Ok(Received::Closed) => Incoming::Closed,
+        Ok(Received::Message { len, fds }) => match buffer[..len].split_first() {
+            Some((&VERSION, body)) => match postcard::from_bytes(body) {
+                Ok(message) => Incoming::Message(message, fds),
+                Err(e) => Incoming::Bad(format!("an unreadable message: {e}")),
+            },
+            version => Incoming::Bad(format!(
+                "messages of version {}, expected {VERSION}",
+                version.map_or(0, |v| *v.0)
+            )),
+        },
+        Err(e) => Incoming::Bad(e.to_string()),
+    }
+}
+
+/// Sends a message. Peers say little, so a connection that takes no more belongs to one that does not listen.
+pub fn send<T: Serialize>(conn: &Conn, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OsError> {
+    let encoded = postcard::to_extend(message, vec![VERSION])
+        .map_err(|_| OsError::MessageLength { len: MESSAGE_LIMIT + 1, limit: MESSAGE_LIMIT })?;
+    match conn.send(&encoded, fds)? {
+        Sent::Done => Ok(()),
+        Sent::WouldBlock => Err(OsError::PeerClosed),
+    }
+}
+
+/// FNV-1a: the same in every build.
+pub fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Cuts text that goes into a message.
+pub fn cut(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spec() -> Spec {
+        Spec {
+            units: 4,
+            format: "npy".into(),
+            shape: vec![12, 8],
+            elem: "f32".into(),
+            layout: "block,*".into(),
+            layout_hash: 7,
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        assert_eq!(spec().difference(&spec()), None);
+        let other = Spec { shape: vec![8, 12], elem: "f64".into(), ..spec() };
+        assert_eq!(spec().difference(&other), Some(("shape", "[12, 8]".into(), "[8, 12]".into())));
+        let other = Spec { layout_hash: 8, ..spec() };
+        assert!(matches!(spec().difference(&other), Some(("layout", ours, theirs)) if ours != theirs));
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let (a, b) = Conn::pair().unwrap();
+        let message = ToHost::Hello { unit: 3, program: "p".into(), spec: spec(), scattered: true };
+        send(&a, &message, &[]).unwrap();
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Message(m, _) if m == message));
+        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Nothing));
+        let _ = a.send(&[VERSION + 1, 0], &[]).unwrap();
+        assert!(
+            matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Bad(what) if what.contains("version 2"))
+        );
+        drop(a);
+        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Closed));
+    }
+
+    #[test]
+    fn the_last_word_is_heard_though_ours_was_not() {
+        let (a, b) = Conn::pair().unwrap();
+        send(&a, &ToHost::Closed { steps: 1 }, &[]).unwrap();
+        send(&b, &FromHost::Failed(Fault::Busy), &[]).unwrap();
+        drop(b);
+        let mut buffer = vec![0; 1024];
+        let last = FromHost::Failed(Fault::Busy);
+        assert!(matches!(receive::<FromHost>(&a, &mut buffer), Incoming::Message(m, _) if m == last));
+        assert!(matches!(receive::<FromHost>(&a, &mut buffer), Incoming::Closed));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 1..200), version: bool) {
+            let (a, b) = Conn::pair().unwrap();
+            let mut bytes = bytes;
+            if version {
+                bytes[0] = VERSION;
+            }
+            let _ = a.send(&bytes, &[]).unwrap();
+            let mut buffer = vec![0; 1024];
+            let _ = receive::<ToHost>(&b, &mut buffer);
+            let _ = a.send(&bytes, &[]).unwrap();
+            let _ = receive::<FromHost>(&b, &mut buffer);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The writing port of a file.
+
+use super::host::Host;
+use super::io::Io;
+use super::member::{Member, Welcome};
+use super::runs::{View, Window, SHARED_GAP_BYTES};
+use super::shape::file_mapping;
+use super::target::{Draft, Form, Target};
+use super::wire::{self, Spec, ToHost};
+use super::{timed, Format, Options, Stats};
+use crate::{FileError, Scope};
+use polyduct_copy as copy;
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
+use polyduct_os::socket::{Conn, Listener};
+use polyduct_os::{clock, Errno, OsError};
+use std::fs::File;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in turns.
+const SCATTERED_BYTES: u64 = 128;
+/// Turns of many units take longer than short pieces.
+const SHARING_UNITS: u32 = 64;
+
+/// One unit's writing end of a file.
+///
+/// All units of the program open it, write the same number of steps, and [close](FileWriter::close) it; then it appears
+/// under its name, complete, in place of what was there. Dropped without having been closed, a port gives the file up for
+/// all units.
+///
+/// A file of exactly one step is the array itself; one of any other number of steps has them as its first dimension.
+pub struct FileWriter {
+    state: State,
+    path: String,
+    options: Options,
+    mapping: Mapping,
+    plan: Plan,
+    view: View,
+    form: Form,
+    len: usize,
+    next: u64,
+    /// A window of the file.
+    buffer: Vec<u8>,
+    /// The part that [`step`](FileWriter::step) gives to be filled.
+    part: Vec<u8>,
+    stats: Stats,
+}
+
+/// Where a port stands.
+enum State {
+    Open(Link),
+    /// This unit has said that it is done; the others are waited for.
+    Closing(Link),
+    Closed,
+    Failed(FileError),
+}
+
+/// What a port holds while the file is being written.
+enum Link {
+    /// The only unit.
+    Alone(Draft),
+    /// One of several; unit 0 also has the thread that brings them together.
+    Among { member: Member, target: Option<Target>, welcome: Welcome, host: Option<JoinHandle<()>> },
+}
+
+impl Link {
+    fn file(&self) -> &File {
+        match self {
+            Link::Alone(draft) => &draft.file,
+            Link::Among { welcome, .. } => &welcome.file,
+        }
+    }
+
+    /// Gives the file up and tells the others.
+    fn abort(self, reason: &str) {
+        match self {
+            Link::Alone(draft) => drop(draft),
+            Link::Among { member, host, welcome, .. } => {
+                drop(welcome);
+                member.abort(reason);
+                if let Some(host) = host {
+                    let _ = host.join();
+                }
+            }
+        }
+    }
+
+    /// Lets the file go that others have given up or lost.
+    fn leave(self, error: &FileError) {
+        if let (
+            Link::Among { target: Some(target), member, welcome, .. },
+            FileError::PeerLost { unit: 0, .. },
+        ) = (&self, error)
+        {
+            target.sweep(welcome.temporary.as_deref(), member.host_pid());
+        }
+        self.abort(&error.to_string());
+    }
+}
+
+impl FileWriter {
+    /// Opens a file to write unit `options.unit`'s part of each of its steps, and waits until all units have come. The
+    /// file is in row-major order, whatever the layout's.
+    ///
+    /// # Errors
+    /// [`FileError::Layout`], [`FileError::BadOption`], [`FileError::BadPath`] before anything is done;
+    /// [`FileError::System`] where the directory cannot be written; [`FileError::Busy`]; [`FileError::Disagree`],
+    /// [`FileError::Missing`], [`FileError::Duplicate`], [`FileError::PeerLost`] when the units do not come together.
+    pub fn open(
+        path: &Path,
+        format: Format,
+        dataset: &Dataset,
+        layout: &str,
+        options: &Options,
+    ) -> Result<FileWriter, FileError> {
+        let start = clock::now();
+        let name = path.display().to_string();
+        options.check(&name)?;
+        let planned = || -> Result<(Layout, Mapping, Plan), LayoutError> {
+            let layout: Layout = layout.parse()?;
+            let mapping = layout.bind(dataset, options.units.into())?;
+            let plan = Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.unit.into())?;
+            Ok((layout, mapping, plan))
+        };
+        let (layout, mapping, plan) = planned().map_err(FileError::layout(&name))?;
+        let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
+        let mut view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
+        let len = mapping.local_len_bytes(options.unit.into()).map_err(FileError::layout(&name))?;
+        let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
+        let target = Target::open(path)?;
+        let form = Form::new(format, *dataset);
+        let mut stats = Stats::default();
+        let link = match options.units {
+            1 => Link::Alone(Draft::new(target)?),
+            _ => {
+                let text = layout.to_string();
+                let spec = Spec {
+                    units: options.units,
+                    format: format!("{format:?}").to_lowercase(),
+                    shape: dataset.shape().to_vec(),
+                    elem: dataset.elem().to_string(),
+                    layout: wire::cut(&text, 1000),
+                    layout_hash: wire::hash(text.as_bytes()),
+                };
+                let scattered = is_scattered(&plan, &view) && options.units <= SHARING_UNITS;
+                meet(target, spec, &form, scattered, options, &mut stats.waited)?
+            }
+        };
+        if let Link::Among { welcome: Welcome { shared: true, .. }, .. } = link {
+            view.gap = SHARED_GAP_BYTES;
+        }
+        stats.opened = clock::now().saturating_sub(start);
+        Ok(FileWriter {
+            state: State::Open(link),
+            path: name,
+            options: options.clone(),
+            mapping,
+            plan,
+            view,
+            form,
+            len,
+            next: 0,
+            buffer: Vec::new(),
+            part: Vec::new(),
+            stats,
+        })
+    }
+
+    /// Shape and element type of one step.
+    pub fn dataset(&self) -> &Dataset {
+        self.mapping.dataset()
+    }
+
+    /// The dataset and who owns what of it.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Number of the next step, from 0.
+    pub fn next_step(&self) -> u64 {
+        self.next
+    }
+
+    /// Bytes of this unit's part, its halo included.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Writes this unit's part of the next step. Does not wait for the other units.
+    ///
+    /// # Errors
+    /// [`FileError::WrongSize`]; [`FileError::Interrupted`] and [`FileError::Timeout`], after which the step can be
+    /// written again; [`FileError::NoSpace`], [`FileError::System`], and what has become of other units, after which
+    /// there will be no file.
+    pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
+        self.check_open()?;
+        if part.len() != self.len {
+            return Err(FileError::WrongSize {
+                path: self.path.clone(),
+                unit: self.options.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        let mut copied = Duration::ZERO;
+        let written = timed(&mut copied, || self.scatter(part));
+        self.stats.copied += copied;
+        written.map_err(|e| self.fail(e))?;
+        self.stats.steps += 1;
+        self.stats.bytes += self.len as u64;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Gives this unit's part of the next step to be filled and [published](StepMut::publish). Its content is undefined
+    /// (an older step's). Dropped without publishing, the step is not written and the next call gives it again.
+    ///
+    /// # Errors
+    /// What has become of other units.
+    pub fn step_mut(&mut self) -> Result<StepMut<'_>, FileError> {
+        self.check_open()?;
+        self.part.resize(self.len, 0);
+        Ok(StepMut { writer: self })
+    }
+
+    /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut. All must
+    /// have written the same number of steps.
+    ///
+    /// # Errors
+    /// [`FileError::UnevenSteps`]; [`FileError::PeerLost`], [`FileError::PeerAborted`]; [`FileError::System`]: there will
+    /// be no file, and what was there is unchanged. [`FileError::Timeout`] and [`FileError::Interrupted`], after which
+    /// one may close again, to go on waiting.
+    pub fn close(&mut self) -> Result<Stats, FileError> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Closed => return Ok(self.stats),
+            State::Failed(e) => {
+                self.state = State::Failed(e.clone());
+                return Err(e);
+            }
+            State::Open(Link::Alone(draft)) => {
+                if let Err(e) = draft.commit(&self.form, self.next) {
+                    self.state = State::Failed(e.clone());
+                    return Err(e);
+                }
+            }
+            State::Open(mut link) => {
+                let said = match &mut link {
+                    Link::Among { member, .. } => member.say_closed(self.next),
+                    Link::Alone(_) => Ok(()),
+                };
+                self.state = State::Closing(link);
+                said.map_err(|e| self.fail(e))?;
+                return self.close();
+            }
+            State::Closing(mut link) => {
+                let end = match &mut link {
+                    Link::Among { member, .. } => member.committed(&self.options, &mut self.stats.waited),
+                    Link::Alone(_) => Ok(()),
+                };
+                if let Err(e) = end {
+                    self.state = State::Closing(link);
+                    return Err(self.fail(e));
+                }
+                if let Link::Among { host: Some(host), .. } = link {
+                    let _ = host.join();
+                }
+            }
+        }
+        (self.buffer, self.part) = (Vec::new(), Vec::new());
+        Ok(self.stats)
+    }
+
+    /// Gives the file up: all other units get [`FileError::PeerAborted`] with this reason.
+    pub fn abort(&mut self, reason: &str) {
+        let error = FileError::Closed { path: self.path.clone() };
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open(link) | State::Closing(link) => {
+                link.abort(reason);
+                self.state = State::Failed(error);
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// An error if nothing can be written any more.
+    fn check_open(&mut self) -> Result<(), FileError> {
+        self.options.check_interrupt(&self.path)?;
+        let checked = match &mut self.state {
+            State::Open(Link::Alone(_)) => Ok(()),
+            State::Open(Link::Among { member, .. }) => member.check(),
+            State::Failed(e) => return Err(e.clone()),
+            State::Closing(_) | State::Closed => return Err(FileError::Closed { path: self.path.clone() }),
+        };
+        checked.map_err(|e| self.fail(e))
+    }
+
+    /// Remembers an error that ends the port, and tells the others of it.
+    fn fail(&mut self, error: FileError) -> FileError {
+        if error.scope() == Scope::Port {
+            match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
+                State::Open(link) | State::Closing(link) => link.leave(&error),
+                State::Closed | State::Failed(_) => {}
+            }
+        }
+        error
+    }
+
+    /// Carries the plan out for the next step.
+    fn scatter(&mut self, part: &[u8]) -> Result<(), FileError> {
+        let FileWriter { state, path, options, plan, view, form, buffer, stats, next, .. } = self;
+        let State::Open(link) = state else { return Err(FileError::Closed { path: path.clone() }) };
+        let io = Io { file: link.file(), path, options };
+        let step_at = form.step_at(*next);
+        let shared = view.gap > 0;
+        io.reserve(step_at, form.dataset.len_bytes())?;
+        if shared {
+            // What lies in a window must be there to be read; where space was reserved, it is.
+            let _turn = io.turn(&mut stats.waited)?;
+            io.extend(form.step_at(next.saturating_add(1)))?;
+        }
+        let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
+        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
+            view.windows(&table, &mut |window| {
+                stats.runs += 1;
+                match window {
+                    Window::Direct { file, mem, len } => {
+                        let _turn = if shared { Some(io.turn(&mut stats.waited)?) } else { None };
+                        let run = part.get(mem as usize..).and_then(|p| p.get(..len as usize));
+                        io.write(run.ok_or_else(|| misfit(too_short(part, mem + len)))?, step_at + file)
+                    }
+                    Window::Buffered { file, mem, len, table, dense } => {
+                        let len = len as usize;
+                        if buffer.len() < len {
+                            buffer.resize(len, 0);
+                        }
+                        let window = &mut buffer[..len];
+                        let _turn = if shared { Some(io.turn(&mut stats.waited)?) } else { None };
+                        if !dense {
+                            io.read(window, step_at + file)?;
+                        }
+                        let src = copy::Source::from(part.get(mem as usize..).unwrap_or_default());
+                        copy::execute(table, src, (&mut *window).into()).map_err(misfit)?;
+                        io.write(window, step_at + file)
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        self.abort(if std::thread::panicking() {
+            "it panicked"
+        } else {
+            "it was dropped without being closed"
+        });
+    }
+}
+
+/// This unit's part of one step, to be filled in place.
+pub struct StepMut<'a> {
+    writer: &'a mut FileWriter,
+}
+
+impl StepMut<'_> {
+    /// Writes the part to the file.
+    ///
+    /// # Errors
+    /// As [`FileWriter::write`].
+    pub fn publish(self) -> Result<(), FileError> {
+        let part = std::mem::take(&mut self.writer.part);
+        let written = self.writer.write(&part);
+        self.writer.part = part;
+        written
+    }
+
+    /// Number of the step, from 0.
+    pub fn number(&self) -> u64 {
+        self.writer.next
+    }
+}
+
+impl Deref for StepMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.writer.part
+    }
+}
+
+impl DerefMut for StepMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.writer.part
+    }
+}
+
+fn too_short(part: &[u8], need: u64) -> copy::CopyError {
+    copy::CopyError::SourceTooShort { need_bytes: need.into(), have_bytes: part.len() }
+}
+
+/// Whether the pieces of a unit's part are so short that a call for each costs too much.
+fn is_scattered(plan: &Plan, view: &View) -> bool {
+    let pieces: u64 = plan.transfers().iter().flat_map(|t| t.tables()).map(|t| view.pieces(&t)).sum();
+    plan.bytes() > 0 && plan.bytes() / SCATTERED_BYTES < pieces
+}
+
+/// Brings the units of a program together.
+fn meet(
+    target: Target,
+    spec: Spec,
+    form: &Form,
+    scattered: bool,
+    options: &Options,
+    waited: &mut Duration,
+) -> Result<Link, FileError> {
+    let path = target.path.clone();
+    let socket = target.socket_name()?;
+    let (mut member, target, host) = match options.unit {
+        0 => {
+            let listener = Listener::bind(&socket).map_err(|e| match e {
+                OsError::AddrInUse { .. } => FileError::Busy { path: path.clone() },
+                e => FileError::os(&path)(e),
+            })?;
+            let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
+            let draft = Draft::new(target)?;
+            let own = (theirs, scattered);
+            let host =
+                Host::new(listener, draft, form.clone(), spec, &options.program, own, options.open_timeout);
+            let thread = std::thread::Builder::new().name("polyduct-file".into());
+            let thread =
+                thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
+            (Member::own(ours, &path), None, Some(thread))
+        }
+        unit => {
+            let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };
+            (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
+        }
+    };
+    let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
+        if let (Some(target), FileError::PeerLost { unit: 0, .. }) = (&target, &error) {
+            target.sweep(None, member.host_pid());
+        }
+        member.abort(&error.to_string());
+        if let Some(host) = host {
+            let _ = host.join();
+        }
+        Err(error)
+    };
+    let mut welcome = match member.welcome(options, waited) {
+        Ok(welcome) => welcome,
+        Err(e) => return given_up(member, host, e),
+    };
+    if welcome.shared {
+        // Turns are locks on the file, and whoever shares an open file shares its locks.
+        match super::io::reopen(&welcome.file) {
+            Ok(file) => welcome.file = file,
+            Err(e) => return given_up(member, host, FileError::sys(&path, "reopen", e)),
+        }
+    }
+    Ok(Link::Among { member, target, welcome, host })
+}

@@ -1,0 +1,8 @@
+//! Files as ports, with threads and processes as units.
+
+mod errors;
+mod kill;
+mod oracle;
+mod process;
+mod roundtrip;
+mod together;
