@@ -10,12 +10,13 @@ use crate::watch::Keepsake;
 use crate::wire::{FromHost, Role, ToHost};
 use crate::writer::{from_wire, slot_stride, spawn};
 use polyduct_copy::{self as copy, Conversion, Dest, Source};
-use polyduct_layout::{Dataset, ElemType, Layout, Mapping, OpTable, Plan};
+use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::{
     clock,
     poll::EventFd,
     remote::RemoteReader,
     segment::{Access, Segment},
+    OsError,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -202,36 +203,73 @@ impl Reader {
         done
     }
 
-    fn copy_parts(&self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        let pipe = &self.port.pipe;
-        for (transfer, from) in self.plan.transfers().iter().zip(&self.parts) {
-            let offered = self.port.slots.offered(from.unit, turn);
-            let at = turn.slot as usize * from.stride;
-            let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
-            for table in transfer.tables() {
-                let (src, dst) = (Source::from(slot), Dest::from(&mut *part));
-                let copied = match (offered, self.conversion) {
-                    (Some(address), _) => {
-                        self.pull(from, address, &table, part)?;
-                        continue;
-                    }
-                    (None, None) => copy::execute(&table, src, dst),
-                    (None, Some(conversion)) => copy::execute_convert(&table, conversion, src, dst),
-                };
-                copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })?;
+    fn copy_parts(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+        for i in 0..self.parts.len() {
+            if let Some(address) = self.port.slots.offered(self.parts[i].unit, turn) {
+                if self.fetch(i, turn, address, part)? {
+                    continue;
+                }
             }
+            self.copy_slot(i, turn, part)?;
         }
         Ok(())
     }
 
-    /// Copies what a table says from the writer's own memory.
-    fn pull(&self, from: &Part, address: u64, table: &OpTable, part: &mut [u8]) -> Result<(), PipeError> {
-        let unit = UnitName { side: Side::Writer, unit: from.unit };
-        let elem = table.elem_len();
-        let mut runs = Vec::new();
-        table.for_each_run(|src, dst, run| runs.push(((dst * elem) as usize, address + src * elem, (run * elem) as usize)));
-        let remote = RemoteReader::new(self.port.slots.process(unit).0).map_err(system(&self.port.pipe))?;
-        remote.read_runs(part, runs.into_iter()).map_err(system(&self.port.pipe))?;
+    /// Copies what one writer has for this unit from its slot.
+    fn copy_slot(&self, i: usize, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+        let (pipe, from) = (&self.port.pipe, &self.parts[i]);
+        let at = turn.slot as usize * from.stride;
+        let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
+        for table in self.plan.transfers()[i].tables() {
+            let (src, dst) = (Source::from(slot), Dest::from(&mut *part));
+            let copied = match self.conversion {
+                None => copy::execute(&table, src, dst),
+                Some(conversion) => copy::execute_convert(&table, conversion, src, dst),
+            };
+            copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot after all.
+    fn fetch(&mut self, i: usize, turn: Turn, address: u64, part: &mut [u8]) -> Result<bool, PipeError> {
+        let writer = self.parts[i].unit;
+        let unit = UnitName { side: Side::Writer, unit: writer };
+        let pid = self.port.slots.process(unit).0;
+        let fetched = self.fetch_runs(i, pid, address, part);
+        if self.port.slots.offered(writer, turn) != Some(address) {
+            return Ok(false);
+        }
+        match fetched {
+            Ok(()) => Ok(true),
+            Err(OsError::PeerGone { pid }) => {
+                let pipe = self.port.pipe.clone();
+                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid }))
+            }
+            // Not allowed here, or not to be had: the writer is asked to use its slot.
+            Err(_) => {
+                self.port.slots.refuse_offer(writer, turn);
+                self.port.wait(Slots::published_bell, turn.step, "the writer's slot for step", |slots| {
+                    match (slots.offered(writer, turn), slots.fault()) {
+                        (None, _) => Ok(Some(false)),
+                        (Some(_), Some(fault)) => Err(crate::slots::Stop::Fault(fault)),
+                        _ => Ok(None),
+                    }
+                })
+            }
+        }
+    }
+
+    fn fetch_runs(&self, i: usize, pid: u32, address: u64, part: &mut [u8]) -> Result<(), OsError> {
+        let remote = RemoteReader::new(pid)?;
+        for table in self.plan.transfers()[i].tables() {
+            let elem = table.elem_len();
+            let mut runs = Vec::new();
+            table.for_each_run(|src, dst, run| {
+                runs.push(((dst * elem) as usize, address + src * elem, (run * elem) as usize))
+            });
+            remote.read_runs(part, runs)?;
+        }
         Ok(())
     }
 

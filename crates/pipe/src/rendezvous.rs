@@ -458,6 +458,8 @@ impl<F> Rendezvous<F> {
             dataset,
             layout: first.hello.layout.clone(),
             writers_wait: first.hello.on_loss == OnLoss::Wait,
+            reader_layouts: (1..=self.readers).map(|p| self.members[&(p, 0)].hello.layout.clone()).collect(),
+            converts: self.members.values().any(|m| matches!(m.hello.role, Role::Reader { convert: true, .. })),
         };
         actions.push(Action::Build(welcome.clone()));
         self.welcome = Some(welcome);

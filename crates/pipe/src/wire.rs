@@ -120,6 +120,10 @@ pub struct Welcome {
     pub layout: String,
     /// Whether the writers wait for a replacement of a lost unit, unit 0 included.
     pub writers_wait: bool,
+    /// The layout of each reader program.
+    pub reader_layouts: Vec<String>,
+    /// Whether a reader may convert the element type.
+    pub converts: bool,
 }
 
 /// Why a message could not be read.

@@ -1,6 +1,6 @@
 //! The writing side of a pipe.
 
-use crate::config::Options;
+use crate::config::{OnLoss, Options, Policy};
 use crate::error::{PipeError, Refusal, Side};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
 use crate::port::{Port, Stats};
@@ -10,7 +10,7 @@ use crate::slots::{Begin, Slots, Turn};
 use crate::watch::Keepsake;
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
 use polyduct_copy as copy;
-use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
+use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan};
 use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
 use std::ops::{Deref, DerefMut};
 use std::sync::{mpsc, Arc};
@@ -32,7 +32,17 @@ pub struct Writer {
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
     scratch: Vec<u8>,
+    /// Whether large arrays may be left in place for the readers to fetch.
+    offers: bool,
 }
+
+/// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of
+/// two, at the price of a wait.
+const OFFER_FROM: usize = 4 << 20;
+/// Shortest average run that the kernel copies as fast as a mapped slot would be read.
+const OFFER_RUN: u64 = 64 << 10;
+/// How fast readers that were waiting are expected to fetch, at least; slower ones get the slot.
+const FETCH_BYTES_PER_US: usize = 2000;
 
 /// A dataset given when opening, or left to the readers.
 #[derive(Clone, Debug)]
@@ -76,8 +86,9 @@ impl Writer {
                 Some(m) => m,
                 None => bind_writer(&layout, &from_wire(&opened.welcome.dataset)?, options.units)?,
             };
+            let offers = may_offer(&mapping, &opened.welcome, options);
             let port = Port::new(pipe, me, opened.slots, options, clock::now() - start, (stop, thread));
-            return Writer::new(port, mapping, own, options);
+            return Writer::new(port, mapping, own, offers, options);
         }
         let mut joining = Joining::connect(pipe, options)?;
         let mapping = mapping.ok_or_else(|| joining.bad("no dataset"))?;
@@ -102,16 +113,23 @@ impl Writer {
         let keepsake = Keepsake::new(pipe, hello, &welcome, &control, Some(&own));
         let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
+        let offers = may_offer(&mapping, &welcome, options);
         let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
-        Writer::new(port, mapping, own, options)
+        Writer::new(port, mapping, own, offers, options)
     }
 
-    fn new(port: Port, mapping: Mapping, segment: Segment, options: &Options) -> Result<Writer, PipeError> {
+    fn new(
+        port: Port,
+        mapping: Mapping,
+        segment: Segment,
+        offers: bool,
+        options: &Options,
+    ) -> Result<Writer, PipeError> {
         let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
         let (slot_len, _) = slot_sizes(&mapping, options)?;
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
         let next = port.slots.resume_at(port.me);
-        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new() })
+        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new(), offers })
     }
 
     /// The dataset and who owns what of it.
@@ -168,6 +186,8 @@ impl Writer {
                 self.finish(Begin::Drop);
                 Ok(false)
             }
+            // Readers that are busy take the step later, and the caller need not wait for them: the slot is better.
+            Begin::Fill(turn) if self.offers && self.port.slots.readers_sleep() => self.offer(turn, part),
             Begin::Fill(turn) => {
                 let start = clock::now();
                 let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
@@ -176,6 +196,36 @@ impl Writer {
                 self.finish(Begin::Fill(turn));
                 Ok(true)
             }
+        }
+    }
+
+    /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When they do not
+    /// in good time, or may not, it goes through the slot after all.
+    fn offer(&mut self, turn: Turn, part: &[u8]) -> Result<bool, PipeError> {
+        let unit = self.port.me.unit;
+        self.port.slots.offer(unit, turn, part.as_ptr() as u64);
+        self.finish(Begin::Fill(turn));
+        let patience = self.port.patience.clone();
+        let time = Duration::from_micros((part.len() / FETCH_BYTES_PER_US) as u64);
+        self.port.patience.timeout = Some(patience.timeout.map_or(time, |t| t.min(time)));
+        let fetched = self.port.wait(Slots::freed_bell, turn.step, "the readers to fetch step", |slots| {
+            if let Some(fault) = slots.fault() {
+                return Err(crate::slots::Stop::Fault(fault));
+            }
+            Ok((slots.is_released(turn) || slots.is_refused(unit, turn)).then_some(()))
+        });
+        self.port.patience = patience;
+        if fetched.is_ok() && self.port.slots.is_released(turn) {
+            return Ok(true);
+        }
+        self.offers &= !self.port.slots.is_refused(unit, turn);
+        // Readers may be copying from `part` until the offer is withdrawn, and look again after that.
+        let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
+        self.port.slots.withdraw(unit);
+        copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
+        match fetched {
+            Err(e) if e.scope() == crate::error::Scope::Port => Err(e),
+            _ => Ok(true),
         }
     }
 
@@ -340,6 +390,25 @@ fn serve(
             }
         }
     }
+}
+
+/// Whether readers may fetch large arrays of this unit from its own memory: its part is large, every reader's runs in it
+/// are long, and its death would not leave a published step without data that a replacement is expected to go on from.
+fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
+    let unit = u64::from(options.unit);
+    let large = mapping.local_len_bytes(unit).is_ok_and(|n| n >= OFFER_FROM as u64);
+    if !large || welcome.converts || options.on_loss == OnLoss::Wait || options.policy != Policy::Block {
+        return false;
+    }
+    let long_runs = |(layout, units): (&String, &u32)| -> Result<bool, LayoutError> {
+        let reader = layout.parse::<Layout>()?.bind(mapping.dataset(), u64::from(*units))?;
+        let plan = Plan::from_writer(mapping, &reader, unit)?;
+        let runs: u64 = plan.transfers().iter().flat_map(|t| t.tables()).map(|t| t.runs()).sum();
+        Ok(plan.bytes() >= runs * OFFER_RUN)
+    };
+    let long = welcome.reader_layouts.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
+    // Where Yama forbids looking into other processes by default, this one allows it.
+    long && polyduct_os::remote::permit_readers().is_ok()
 }
 
 /// The slots of a writer that learns its dataset from a reader.

@@ -109,6 +109,34 @@ fn a_part_that_lies_in_one_slot_is_read_in_place() {
 }
 
 #[test]
+fn large_arrays_reach_readers_that_wait_and_readers_that_do_not() {
+    // 1 Mi elements of 8 bytes: large enough to be fetched from the writer's own memory.
+    let data = Dataset::new(&[1 << 10, 1 << 10], ElemType::U64).unwrap();
+    Pipe::new(&data, "block,*", 1, &[("block,*", 2)]).run(
+        |mut w, _| {
+            let mut part = vec![0; w.local_len_bytes()];
+            for step in 0..12u64 {
+                part.chunks_exact_mut(8).for_each(|e| e.copy_from_slice(&step.to_le_bytes()));
+                assert!(w.write(&part).unwrap());
+                // The array is the caller's again: what readers still copy must not see this.
+                part.fill(0xff);
+            }
+        },
+        |mut r, _, unit| {
+            let mut part = vec![0; r.local_len_bytes()];
+            for step in 0..12u64 {
+                // Unit 1 is slow now and then, so that offers are also withdrawn while unit 0 fetches.
+                if unit == 1 && step % 3 == 0 {
+                    (0..30).for_each(|i| part.fill(i));
+                }
+                assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                assert!(part.chunks_exact(8).all(|e| e == step.to_le_bytes()), "unit {unit}, step {step}");
+            }
+        },
+    );
+}
+
+#[test]
 fn element_types_change_on_the_way_only_when_asked() {
     let name = unique("convert");
     let data = Dataset::new(&[100], ElemType::F32).unwrap();

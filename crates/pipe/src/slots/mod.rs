@@ -22,7 +22,7 @@ use names::{Side, UnitName};
 use bell::ring;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
-use polyduct_os::sync::{Line, Ordering};
+use polyduct_os::sync::{fence, Line, Ordering};
 use std::sync::Arc;
 
 /// Where the control lines lie.
@@ -138,6 +138,11 @@ impl Slots {
     /// The bell that rings when a step becomes visible, a writer closes, or something fails.
     pub fn published_bell(&self) -> &Line {
         self.line(PUBLISHED)
+    }
+
+    /// Whether a reader sleeps, or is about to, until the next step is visible.
+    pub fn readers_sleep(&self) -> bool {
+        self.published_bell().sleepers.load(Ordering::Relaxed) > 0
     }
 
     /// The bell that rings when a slot is freed, a reader closes, a lossy queue decides, or something fails.
@@ -389,14 +394,34 @@ impl Slots {
         self.line(self.geometry.slot(turn.slot)).w[OFFERS].store(turn.step + 1, Ordering::Release);
     }
 
-    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot.
+    /// Takes an offer back: the part lies in its slot after all. A reader that was copying finds out
+    /// [afterwards](Self::offered) and copies again.
+    pub fn withdraw(&self, unit: u32) {
+        self.line(self.geometry.writer(unit)).w[OFFER_STEP].store(0, Ordering::SeqCst);
+        ring(self.published_bell());
+    }
+
+    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot. What was copied
+    /// from there is good if the answer is still the same after the copy.
     pub fn offered(&self, unit: u32, turn: Turn) -> Option<u64> {
         if self.line(self.geometry.slot(turn.slot)).w[OFFERS].load(Ordering::Acquire) != turn.step + 1 {
             return None;
         }
+        fence(Ordering::SeqCst);
         let line = self.line(self.geometry.writer(unit));
         let mine = line.w[OFFER_STEP].load(Ordering::Acquire) == turn.step + 1;
         mine.then(|| line.w[OFFER].load(Ordering::Relaxed))
+    }
+
+    /// A reader may not look into writer `unit`'s memory: asks it to withdraw this step's offer.
+    pub fn refuse_offer(&self, unit: u32, turn: Turn) {
+        self.line(self.geometry.writer(unit)).w[REFUSED].store(turn.step + 1, Ordering::Release);
+        ring(self.freed_bell());
+    }
+
+    /// Whether a reader asked writer `unit` to withdraw this step's offer.
+    pub fn is_refused(&self, unit: u32, turn: Turn) -> bool {
+        self.line(self.geometry.writer(unit)).w[REFUSED].load(Ordering::Acquire) == turn.step + 1
     }
 
     /// Whether every reader program has released this turn's slot (or is gone).
@@ -427,6 +452,7 @@ const PID: usize = 2;
 const START: usize = 3;
 const OFFER: usize = 4;
 const OFFER_STEP: usize = 5;
+const REFUSED: usize = 6;
 // Words of the slot lines; word 0 belongs to the queue.
 const OFFERS: usize = 1;
 

@@ -1,0 +1,65 @@
+# Everything sets itself up: a fresh Debian 12 with rustup's cargo, gcc, make and Python with venv is enough.
+
+PYTHON ?= python3
+VENV   := .venv
+PEERS  := .peers
+BIN    := target/release/polyduct
+RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.PHONY: help build demo test test-rust test-loom test-fuzz test-python bench lint clean
+
+help:
+	@echo 'make demo     set up, then run the main job on real data and draw it'
+	@echo 'make test     set up, then run every test'
+	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
+	@echo 'make build    the command (target/release/polyduct) and the Python module (.venv)'
+	@echo 'make lint     rustfmt and clippy'
+	@echo 'make clean    remove what the others made'
+
+build: $(BIN) $(VENV)/installed
+
+$(BIN): $(RUST)
+	cargo build --release --locked -p polyduct-cli
+	@touch $@
+
+# The wheel holds the module and the command; cargo's own cache makes the second build short.
+$(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
+	@touch $@
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+demo: build
+	$(VENV)/bin/python demo/run.py
+
+test: test-rust test-loom test-fuzz test-python
+
+test-rust:
+	cargo test --locked --workspace --exclude polyduct-python
+
+# The step protocol under every interleaving that loom finds.
+test-loom:
+	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe --test loom
+
+# The fuzz targets compile, and each survives a short run from fixed seeds.
+test-fuzz:
+	cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+	for target in target/fuzz/release/fuzz-*; do [ ! -x $$target ] || [ -d $$target ] || $$target --seconds 3 || exit 1; done
+
+test-python: build
+	$(VENV)/bin/python -m pytest -q
+
+$(PEERS)/ready: bench/peers/setup.sh
+	bench/peers/setup.sh $(PEERS)
+	@touch $@
+
+bench: build $(PEERS)/ready
+	$(BIN) bench pipe
+
+lint:
+	cargo fmt --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+clean:
+	rm -rf target build out $(VENV) $(PEERS)
