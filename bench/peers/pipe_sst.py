@@ -1,0 +1,60 @@
+"""ADIOS2's SST engine between two Python programs.
+
+The engine's parameters are those that suit one host: the package has one data transport (WAN: sockets) and takes it
+whatever is asked. The writer may be two steps ahead and then waits, as polyduct's default does. The reader reads into
+the same array each time.
+"""
+
+import os
+import sys
+
+import adios2
+import numpy as np
+
+import pipe_common as common
+
+PARAMETERS = {
+    "DataTransport": "WAN",
+    "RendezvousReaderCount": "1",
+    "QueueLimit": "2",
+    "QueueFullPolicy": "Block",
+}
+
+
+def stream(args, mode):
+    adios = adios2.Adios()
+    io = adios.declare_io("pipe")
+    io.set_engine("SST")
+    io.set_parameters({**PARAMETERS, "OpenTimeoutSecs": str(int(args.timeout))})
+    return adios2.Stream(io, os.path.join(args.where, "pipe"), mode)
+
+
+def write(args):
+    places = common.stamp_places(args.rows * args.cols)
+    array = common.content(args.rows, args.cols)
+    shape = [args.rows, args.cols]
+    with stream(args, "w") as out:
+        for step in range(args.total):
+            array.reshape(-1)[places] = step
+            out.begin_step()
+            out.write("array", array, shape, [0, 0], shape)
+            out.end_step()
+
+
+def read(args):
+    reader = common.Reader(args)
+    array = np.empty((args.rows, args.cols), np.float32)
+    with stream(args, "r") as source:
+        for _ in source.steps():
+            variable = source.inquire_variable("array")
+            variable.set_selection([[0, 0], [args.rows, args.cols]])
+            source.engine.get(variable, array, adios2.bindings.Mode.Sync)
+            reader.take(array)
+    reader.report(library=f"ADIOS2 {adios2.__version__}")
+
+
+if __name__ == "__main__":
+    args = common.arguments(__doc__)
+    if args.role == "drive":
+        sys.exit(common.drive(args, os.path.abspath(__file__)))
+    {"write": write, "read": read}[args.role](args)

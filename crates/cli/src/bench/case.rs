@@ -1,0 +1,169 @@
+//! A case of a benchmark: how it is measured, compared and printed.
+
+use serde::Serialize;
+use std::io::IsTerminal;
+
+/// How many rounds a case is measured in.
+#[derive(Clone, Copy)]
+pub struct Rounds(pub u32);
+
+/// One figure to measure.
+pub struct Case {
+    /// What is measured.
+    pub name: String,
+    /// Unit of value and baseline.
+    pub unit: &'static str,
+    /// What it is compared with.
+    pub baseline: &'static str,
+    /// What must be reached.
+    pub target: Target,
+    /// Measures all rounds.
+    pub run: Box<dyn Fn() -> Result<Measured, String>>,
+}
+
+/// What a case must reach.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// The ratio to the baseline, at least.
+    RatioAtLeast(f64),
+    /// The ratio to the baseline, at most.
+    RatioAtMost(f64),
+    /// The value itself, at most.
+    ValueAtMost(f64),
+}
+
+/// What the rounds of a case gave: value and baseline of each.
+pub enum Measured {
+    /// Value and baseline, round by round.
+    Rounds(Vec<(f64, f64)>),
+    /// Cannot be measured here, and why.
+    Missing(String),
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    value: Option<f64>,
+    unit: &'static str,
+    baseline: &'static str,
+    baseline_value: Option<f64>,
+    ratio: Option<f64>,
+    target: String,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+impl Rounds {
+    /// Measures value and baseline in every round.
+    pub fn of(self, mut round: impl FnMut() -> Result<(f64, f64), String>) -> Result<Measured, String> {
+        (0..self.0).map(|_| round()).collect::<Result<_, _>>().map(Measured::Rounds)
+    }
+}
+
+/// The median of some numbers; of an even count the mean of the middle two.
+pub fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    match v.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => v[n / 2],
+        n => (v[n / 2 - 1] + v[n / 2]) / 2.0,
+    }
+}
+
+impl Target {
+    fn met(self, value: f64, ratio: f64) -> bool {
+        match self {
+            Target::RatioAtLeast(t) => ratio >= t,
+            Target::RatioAtMost(t) => ratio <= t,
+            Target::ValueAtMost(t) => value <= t,
+        }
+    }
+
+    fn words(self, unit: &str) -> String {
+        match self {
+            Target::RatioAtLeast(t) => format!("≥ {t} x"),
+            Target::RatioAtMost(t) => format!("≤ {t} x"),
+            Target::ValueAtMost(t) => format!("≤ {t} {unit}"),
+        }
+    }
+}
+
+/// Measures cases and prints them. Returns the exit status: 1 when a figure falls short or an answer was wrong.
+pub fn measure(cases: Vec<Case>, json: bool) -> u8 {
+    let mut rows = Vec::new();
+    let mut status = 0;
+    if !json {
+        println!("{:<58} {:>10} {:>10} {:>7}  {:<9} baseline", "case", "value", "baseline", "ratio", "target");
+    }
+    for case in cases {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[Kmeasuring {} ...\r", case.name);
+        }
+        let row = row(&case);
+        if std::io::stderr().is_terminal() {
+            eprint!("\x1b[K");
+        }
+        status |= u8::from(!row.ok && row.value.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")));
+        if !json {
+            print(&row);
+        }
+        rows.push(row);
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&rows).unwrap_or_default());
+    }
+    status
+}
+
+fn row(case: &Case) -> Row {
+    let blank = Row {
+        name: case.name.clone(),
+        value: None,
+        unit: case.unit,
+        baseline: case.baseline,
+        baseline_value: None,
+        ratio: None,
+        target: case.target.words(case.unit),
+        ok: false,
+        note: None,
+    };
+    match (case.run)() {
+        Err(why) => Row { note: Some(format!("failed: {why}")), ..blank },
+        Ok(Measured::Missing(why)) => Row { note: Some(why), ..blank },
+        Ok(Measured::Rounds(rounds)) => {
+            let value = median(rounds.iter().map(|r| r.0).collect());
+            let baseline = median(rounds.iter().map(|r| r.1).collect());
+            // The ratio round by round: the two of a round saw the same machine.
+            let ratio = median(rounds.iter().map(|r| r.0 / r.1).collect());
+            let ok = case.target.met(value, ratio);
+            Row { value: Some(value), baseline_value: Some(baseline), ratio: Some(ratio), ok, ..blank }
+        }
+    }
+}
+
+fn print(row: &Row) {
+    let number = |v: Option<f64>| match v {
+        None => "-".to_owned(),
+        Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
+        Some(v) if v.abs() >= 1.0 => format!("{v:.2}"),
+        Some(v) => format!("{v:.3}"),
+    };
+    let mark = match (row.ok, row.value) {
+        (true, _) => "ok",
+        (false, Some(_)) => "SHORT",
+        (false, None) => "-",
+    };
+    println!(
+        "{:<58} {:>10} {:>10} {:>7}  {:<9} {} ({}) {} {}",
+        row.name,
+        number(row.value),
+        number(row.baseline_value),
+        number(row.ratio),
+        row.target,
+        row.baseline,
+        row.unit,
+        mark,
+        row.note.as_deref().unwrap_or("")
+    );
+}

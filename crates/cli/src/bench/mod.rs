@@ -1,0 +1,84 @@
+//! `polyduct bench`: measures, verifies what it moved, and prints ratios against a baseline taken in the same run.
+//!
+//! Machines are shared and noisy, so a figure is the median of rounds, and each round measures the baseline and the
+//! case one after the other.
+
+mod case;
+mod kernels;
+mod latency;
+mod pattern;
+mod peers;
+mod plan;
+mod transfer;
+mod unit;
+
+use case::{Case, Rounds};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Measure this machine.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Parallel pipes: layouts, kernels, plans, latency, and the peers if they are installed.
+    Pipe(PipeArgs),
+    /// One process of a measurement.
+    #[command(hide = true)]
+    Unit(unit::UnitArgs),
+}
+
+/// What to measure.
+#[derive(Args)]
+struct PipeArgs {
+    /// Only cases whose name contains this; may be given several times.
+    #[arg(long)]
+    case: Vec<String>,
+    /// Rounds of each case; the median counts.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print a JSON list instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// List the cases and stop.
+    #[arg(long)]
+    list: bool,
+    /// The script that runs the peers. Cases against a peer are left out where it, or the peer, is missing.
+    #[arg(long, default_value = "bench/peers/run.py")]
+    peers: PathBuf,
+    /// The Python in which polyduct is installed, for the case between two Python programs.
+    #[arg(long, default_value = ".venv/bin/python")]
+    python: PathBuf,
+}
+
+/// Carries out `polyduct bench`.
+pub fn bench(args: &BenchArgs) -> u8 {
+    match &args.what {
+        What::Unit(args) => unit::run(args),
+        What::Pipe(args) => pipe(args),
+    }
+}
+
+fn pipe(args: &PipeArgs) -> u8 {
+    let rounds = Rounds(args.rounds);
+    let mut cases: Vec<Case> = Vec::new();
+    cases.extend(transfer::cases(rounds));
+    cases.extend(kernels::cases(rounds));
+    cases.extend(plan::cases(rounds));
+    cases.extend(latency::cases(rounds));
+    cases.extend(peers::cases(rounds, &args.peers, &args.python));
+    cases.retain(|c| args.case.is_empty() || args.case.iter().any(|part| c.name.contains(part.as_str())));
+    if args.list {
+        cases.iter().for_each(|c| println!("{}", c.name));
+        return 0;
+    }
+    if cases.is_empty() {
+        eprintln!("polyduct: no case has such a name; `polyduct bench pipe --list` names them");
+        return 2;
+    }
+    case::measure(cases, args.json)
+}

@@ -1,0 +1,83 @@
+//! What the benchmarks move: every element holds its own row-major index and the step, so that any byte out of place is
+//! found. Written and checked through the boxes of a layout, not through the plans under test.
+
+use polyduct::layout::{LayoutError, Mapping};
+
+/// Calls `f(offset, index, n)` for each stretch along the last dimension: `n` elements, the first at `offset` of the
+/// unit's part with row-major `index`, each `step` elements after the one before in the part.
+fn stretches(
+    mapping: &Mapping,
+    unit: u64,
+    mut f: impl FnMut(usize, u64, usize, usize),
+) -> Result<(), LayoutError> {
+    let shape = mapping.dataset().shape().to_vec();
+    let last = shape.len() - 1;
+    for piece in mapping.boxes_iter(unit)? {
+        let (lo, hi) = (piece.lo.as_slice(), piece.hi.as_slice());
+        if lo.iter().zip(hi).any(|(l, h)| l >= h) {
+            continue;
+        }
+        let place = |index: &[u64]| -> Result<usize, LayoutError> {
+            let places = mapping.locate(index)?;
+            Ok(places.iter().find(|p| p.unit == unit).map_or(0, |p| p.offset_elems as usize))
+        };
+        let mut index = lo.to_vec();
+        loop {
+            let offset = place(&index)?;
+            let n = (hi[last] - lo[last]) as usize;
+            let step = if n > 1 {
+                index[last] += 1;
+                let step = place(&index)? - offset;
+                index[last] -= 1;
+                step
+            } else {
+                1
+            };
+            let linear = index.iter().zip(&shape).fold(0, |at, (i, n)| at * n + i);
+            f(offset, linear, n, step);
+            let Some(d) = (0..last).rev().find(|&d| index[d] + 1 < hi[d]) else { break };
+            index[d] += 1;
+            index[d + 1..last].copy_from_slice(&lo[d + 1..last]);
+        }
+    }
+    Ok(())
+}
+
+fn value(index: u64, step: u64, len: usize) -> [u8; 8] {
+    // Small elements wrap: mixing makes neighbours and rows differ even then.
+    let v = if len < 4 { index ^ index >> 8 ^ index >> 13 } else { index };
+    v.wrapping_add(step.wrapping_mul(0x0101_0101)).to_le_bytes()
+}
+
+/// Fills a unit's part with the values of a step.
+pub fn fill(mapping: &Mapping, unit: u64, part: &mut [u8], step: u64) -> Result<(), LayoutError> {
+    let len = mapping.dataset().elem().len_bytes() as usize;
+    stretches(mapping, unit, |offset, index, n, stride| {
+        for i in 0..n {
+            let at = (offset + i * stride) * len;
+            part[at..at + len].copy_from_slice(&value(index + i as u64, step, len)[..len]);
+        }
+    })
+}
+
+/// Checks every element of a unit's part.
+pub fn check(mapping: &Mapping, unit: u64, part: &[u8], step: u64) -> Result<(), String> {
+    let len = mapping.dataset().elem().len_bytes() as usize;
+    let mut wrong = None;
+    let mut seen = 0;
+    let walked = stretches(mapping, unit, |offset, index, n, stride| {
+        for i in 0..n {
+            let at = (offset + i * stride) * len;
+            if part[at..at + len] != value(index + i as u64, step, len)[..len] {
+                wrong = wrong.or(Some(index + i as u64));
+            }
+        }
+        seen += n;
+    });
+    walked.map_err(|e| e.to_string())?;
+    match wrong {
+        Some(index) => Err(format!("unit {unit}: element {index} of step {step} is wrong")),
+        None if seen * len != part.len() => Err(format!("unit {unit}: checked {seen} elements of {}", part.len() / len)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,129 @@
+//! The peers, in the same run. A peer that is not installed leaves its case out, which is said and is no pass.
+
+use super::case::{Case, Measured, Rounds, Target};
+use super::transfer::{step_seconds, LARGE};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Deserialize)]
+struct Record {
+    peer: String,
+    median_s: Option<f64>,
+    #[serde(default)]
+    verified: bool,
+    missing: Option<String>,
+    failed: Option<String>,
+}
+
+/// Seconds that a peer takes for a case of its script.
+fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, String>, String> {
+    if !script.exists() {
+        return Ok(Err(format!("{} is not there: run `make bench` in the source tree", script.display())));
+    }
+    let out = Command::new("python3")
+        .arg(script)
+        .args(["--case", case, "--peer", peer])
+        .output()
+        .map_err(|e| format!("python3: {e}"))?;
+    let records: Vec<Record> = serde_json::from_slice(&out.stdout).map_err(|e| {
+        format!("{}: {e}: {}", script.display(), String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or(""))
+    })?;
+    let record = records.into_iter().find(|r| r.peer == peer).ok_or_else(|| format!("{peer} has no case {case}"))?;
+    match record {
+        Record { missing: Some(why), .. } => Ok(Err(format!("{peer} is missing: {why}"))),
+        Record { failed: Some(why), .. } => Err(format!("{peer} failed: {why}")),
+        Record { median_s: Some(s), verified: true, .. } => Ok(Ok(s)),
+        _ => Err(format!("{peer} gave no verified time")),
+    }
+}
+
+/// Rounds of ours against a peer's, both in GB/s of `bytes`.
+fn against(
+    rounds: Rounds,
+    bytes: u64,
+    ours: impl Fn() -> Result<f64, String>,
+    theirs: impl Fn() -> Result<Result<f64, String>, String>,
+) -> Result<Measured, String> {
+    let mut all = Vec::new();
+    // A peer takes seconds to start: fewer rounds, each with several repetitions of its own.
+    for _ in 0..rounds.0.div_ceil(2) {
+        match theirs()? {
+            Err(missing) => return Ok(Measured::Missing(missing)),
+            Ok(peer) => all.push((bytes as f64 / ours()? / 1e9, bytes as f64 / peer / 1e9)),
+        }
+    }
+    Ok(Measured::Rounds(all))
+}
+
+/// Seconds of a step between two Python programs.
+fn python_seconds(python: &Path, script: &Path) -> Result<f64, String> {
+    let out = Command::new(python).arg(script).output().map_err(|e| format!("{}: {e}", python.display()))?;
+    #[derive(Deserialize)]
+    struct Report {
+        median_s: f64,
+        verified: bool,
+    }
+    let report: Report = serde_json::from_slice(&out.stdout).map_err(|e| {
+        format!("{}: {e}: {}", script.display(), String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or(""))
+    })?;
+    if report.verified {
+        Ok(report.median_s)
+    } else {
+        Err("the Python reader found wrong data".into())
+    }
+}
+
+/// The cases.
+pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
+    let script: PathBuf = script.to_owned();
+    let mut cases = Vec::new();
+    // The `-reuse` rows are the peers with glibc told to keep large blocks, which their users must know to do.
+    for (peer, at_least) in [("adios2-sst", 5.0), ("zmq-ipc", 5.0), ("adios2-sst-reuse", 1.0), ("zmq-ipc-reuse", 1.0)] {
+        let (script, python) = (script.clone(), python.to_owned());
+        let ours = script.with_file_name("../python_pipe.py");
+        cases.push(Case {
+            name: format!("Python to Python, 64 MiB steps, against {peer}"),
+            unit: "GB/s",
+            baseline: peer,
+            target: Target::RatioAtLeast(at_least),
+            run: Box::new(move || {
+                let theirs = || peer_seconds(&script, peer, "pipe-4096x4096-f32");
+                if !python.exists() {
+                    return Ok(Measured::Missing(format!("{} is not there: run `make build`", python.display())));
+                }
+                against(rounds, LARGE.bytes(), || python_seconds(&python, &ours), theirs)
+            }),
+        });
+    }
+    for (units, at_least) in [(2, 2.0), (4, 1.5)] {
+        let script = script.clone();
+        cases.push(Case {
+            name: format!("rows→columns 4096² f32, {units}→{units}, against MPI_Alltoallw"),
+            unit: "GB/s",
+            baseline: "Open MPI 5",
+            target: Target::RatioAtLeast(at_least),
+            run: Box::new(move || {
+                let case = format!("rows-cols-4096x4096-f32-n{units}");
+                let ours = || step_seconds(LARGE, "block,*", units, "*,block", units);
+                against(rounds, LARGE.bytes(), ours, || peer_seconds(&script, "openmpi", &case))
+            }),
+        });
+    }
+    for (from, to) in [(64, 96), (96, 64)] {
+        let script = script.clone();
+        cases.push(Case {
+            name: format!("block-cyclic {from}→{to} 4096² f32, 2x2→2x2"),
+            unit: "GB/s",
+            baseline: "ScaLAPACK p?gemr2d",
+            target: Target::RatioAtLeast(5.0),
+            run: Box::new(move || {
+                let layout = |b: u32| format!("cyclic({b}),cyclic({b})@2x2;order=F");
+                let ours = || step_seconds(LARGE, &layout(from), 4, &layout(to), 4);
+                let case = format!("cyclic{from}-cyclic{to}-4096x4096-f32-n4");
+                against(rounds, LARGE.bytes(), ours, || peer_seconds(&script, "scalapack", &case))
+            }),
+        });
+    }
+    cases
+}

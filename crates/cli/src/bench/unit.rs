@@ -1,0 +1,200 @@
+//! The processes of a measurement: starting them, and what each does.
+
+use super::pattern;
+use clap::Args;
+use polyduct::layout::{Dataset, ElemType};
+use polyduct::open;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A pipe to measure, as given to each of its processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Name of the pipe.
+    pub pipe: String,
+    /// What this process does.
+    pub role: Role,
+    /// The dataset's shape.
+    pub shape: Vec<u64>,
+    /// The dataset's element type.
+    pub elem: String,
+    /// This program's layout.
+    pub layout: String,
+    /// Steps before the clock starts.
+    pub warm: u64,
+    /// Steps that are timed.
+    pub steps: u64,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Publishes slots that were filled once.
+    Write,
+    /// Reads, and checks the last step.
+    Read,
+    /// Sends a step and waits for one in answer.
+    Ping,
+    /// Answers.
+    Pong,
+}
+
+/// `bench unit`.
+#[derive(Args)]
+pub struct UnitArgs {
+    /// The specification, in JSON.
+    spec: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Report {
+    start: f64,
+    end: f64,
+}
+
+/// What one process does.
+pub fn run(args: &UnitArgs) -> u8 {
+    match serde_json::from_str(&args.spec).map_err(|e| e.to_string()).and_then(|spec: Spec| act(&spec)) {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).unwrap_or_default());
+            0
+        }
+        Err(error) => {
+            eprintln!("polyduct: bench unit: {error}");
+            1
+        }
+    }
+}
+
+fn now() -> f64 {
+    polyduct::os::clock::now().as_secs_f64()
+}
+
+fn act(spec: &Spec) -> Result<Report, String> {
+    let text = |e: polyduct::Error| e.to_string();
+    let elem: ElemType = spec.elem.parse().map_err(|e: polyduct::layout::LayoutError| e.to_string())?;
+    let data = Dataset::new(&spec.shape, elem).map_err(|e| e.to_string())?;
+    let port = |name: &str| open(&format!("pipe:{}{name}", spec.pipe)).timeout(Duration::from_secs(60));
+    let unit = polyduct::place(None, None, None, |v| std::env::var(v).ok()).map_err(text)?.unit.into();
+    match spec.role {
+        Role::Write => {
+            let mut out = port("").write(&data, &spec.layout).map_err(text)?;
+            let mapping = out.mapping().clone();
+            // Both slots are filled once with a step of their own; after that a step is only published.
+            for step in 0..spec.warm + spec.steps {
+                let mut slot = out.step().map_err(text)?;
+                if step < 2 {
+                    pattern::fill(&mapping, unit, &mut slot, step % 2).map_err(|e| e.to_string())?;
+                }
+                slot.publish().map_err(text)?;
+            }
+            out.close().map_err(text)?;
+            Ok(Report { start: 0.0, end: 0.0 })
+        }
+        Role::Read => {
+            let mut input = port("").read(&spec.layout).map_err(text)?;
+            let mut part = vec![1; input.local_len_bytes()];
+            for _ in 0..spec.warm {
+                input.read(&mut part).map_err(text)?;
+            }
+            let start = now();
+            let mut last = 0;
+            for _ in 0..spec.steps {
+                last = input.read(&mut part).map_err(text)?.ok_or("the stream ended early")?;
+            }
+            let end = now();
+            pattern::check(input.mapping(), unit, &part, last % 2)?;
+            if input.read(&mut part).map_err(text)?.is_some() {
+                return Err("a step too many".into());
+            }
+            Ok(Report { start, end })
+        }
+        Role::Ping => {
+            let mut out = port("-a").write(&data, "*").map_err(text)?;
+            let mut input = port("-b").read("*").map_err(text)?;
+            let mut start = now();
+            let mut part = vec![0; input.local_len_bytes()];
+            for step in 0..spec.warm + spec.steps {
+                if step == spec.warm {
+                    start = now();
+                }
+                let stamp = vec![step as u8; part.len()];
+                out.write(&stamp).map_err(text)?;
+                input.read(&mut part).map_err(text)?;
+                if part != stamp {
+                    return Err(format!("step {step} came back changed"));
+                }
+            }
+            Ok(Report { start, end: now() })
+        }
+        Role::Pong => {
+            let mut input = port("-a").read("*").map_err(text)?;
+            let mut out = port("-b").write(&data, "*").map_err(text)?;
+            let mut part = vec![0; input.local_len_bytes()];
+            while input.read(&mut part).map_err(text)?.is_some() {
+                out.write(&part).map_err(text)?;
+            }
+            Ok(Report { start: 0.0, end: 0.0 })
+        }
+    }
+}
+
+/// Programs that run together: each a specification and its number of units.
+pub struct Team(pub Vec<(Spec, u32)>);
+
+/// A pipe name that no other measurement uses.
+pub fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Team {
+    /// Runs all processes; gives the seconds from the first reader's start to the last one's end.
+    pub fn run(&self) -> Result<f64, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut children: Vec<Child> = Vec::new();
+        let mut started = Ok(());
+        for (spec, units) in &self.0 {
+            for unit in 0..*units {
+                let spec_text = serde_json::to_string(spec).map_err(|e| e.to_string())?;
+                let child = Command::new(&program)
+                    .args(["bench", "unit", &spec_text])
+                    .env("POLYDUCT_UNIT", unit.to_string())
+                    .env("POLYDUCT_UNITS", units.to_string())
+                    .env("POLYDUCT_PROGRAM", format!("{:?}", spec.role))
+                    .env_remove("POLYDUCT_STATS_FD")
+                    .stdout(Stdio::piped())
+                    .spawn();
+                match child {
+                    Ok(child) => children.push(child),
+                    Err(e) => started = started.and(Err(format!("cannot start {}: {e}", program.display()))),
+                }
+            }
+        }
+        if started.is_err() {
+            children.iter_mut().for_each(|c| drop(c.kill()));
+        }
+        let reports: Vec<Result<Report, String>> = children.into_iter().map(finish).collect();
+        started?;
+        let reports: Vec<Report> = reports.into_iter().collect::<Result<_, _>>()?;
+        let timed: Vec<&Report> = reports.iter().filter(|r| r.end > 0.0).collect();
+        let start = timed.iter().map(|r| r.start).fold(f64::INFINITY, f64::min);
+        let end = timed.iter().map(|r| r.end).fold(0.0, f64::max);
+        Ok(end - start)
+    }
+}
+
+fn finish(mut child: Child) -> Result<Report, String> {
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    if !status.success() {
+        return Err(format!("a process of the measurement ended with {status}"));
+    }
+    serde_json::from_str(&line).map_err(|e| format!("unreadable report {line:?}: {e}"))
+}

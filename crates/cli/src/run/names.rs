@@ -1,0 +1,61 @@
+//! Names of signals, and durations as people type them.
+
+use std::time::Duration;
+
+/// `SIGKILL` for 9.
+pub fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        n => return format!("signal {n}"),
+    };
+    name.to_owned()
+}
+
+/// Reads `30s`, `1.5s`, `200ms`, `5m`, `2h`; a number alone is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("`{unit}` is no unit of time; use ms, s, m or h")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is no duration; try 30s or 5m"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ms) in
+            [("30s", 30_000), ("1.5s", 1500), ("5m", 300_000), ("200ms", 200), ("2", 2000), ("0", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1s", "1d", "1..2s", "1s2", "nan", "99999999999999999999999h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

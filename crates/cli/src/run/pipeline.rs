@@ -1,0 +1,379 @@
+//! The pipeline language: what `polyduct run` is given, as a value that can only be valid.
+//!
+//! ```text
+//! pipeline = stage ( '|' stage )*
+//! stage    = ( '<' file | '>' file | NAME=value | -n COUNT )* word ( word | '<' file | '>' file )*
+//! ```
+//!
+//! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the same
+//! value, and that a shell would split into the same words.
+
+use super::words::{quote, quote_always, split, Token, Word};
+use std::fmt;
+
+/// Most processes that one stage may have.
+pub const MAX_UNITS: u32 = 16_384;
+/// Most stages in a pipeline.
+pub const MAX_STAGES: usize = 256;
+
+/// A whole pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pipeline {
+    /// `< file`: what the first stage reads.
+    pub input: Option<String>,
+    /// At least one stage.
+    pub stages: Vec<Stage>,
+    /// `> file`: what the last stage writes.
+    pub output: Option<String>,
+}
+
+/// One command of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    /// `-n N`: that many processes of a parallel program. None: a plain Unix program.
+    pub units: Option<u32>,
+    /// Leading `NAME=value`.
+    pub env: Vec<(String, String)>,
+    /// The command and its arguments; never empty, and the command itself is not the empty word.
+    pub command: Vec<String>,
+}
+
+impl Stage {
+    /// The command as one line, for messages.
+    pub fn command_line(&self) -> String {
+        self.command.iter().map(|w| quote(w)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Why a text is no pipeline. `at` is the byte of the text where the trouble is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PipelineError {
+    #[error("this {quote} is never closed")]
+    UnclosedQuote { at: usize, quote: char },
+    #[error("nothing follows this backslash")]
+    TrailingBackslash { at: usize },
+    #[error("a null character cannot be part of a command")]
+    Nul { at: usize },
+    #[error("`{operator}` is not part of a pipeline; quote it, or give the line to a shell: sh -c '...'")]
+    Operator { at: usize, operator: String },
+    #[error("no command in this stage")]
+    NoCommand { at: usize },
+    #[error("the command is an empty word")]
+    EmptyCommand { at: usize },
+    #[error("-n needs a number of processes, such as -n 4")]
+    MissingCount { at: usize },
+    #[error("`{found}` is no number of processes from 1 to {MAX_UNITS}")]
+    BadCount { at: usize, found: String },
+    #[error("-n is given twice for this stage")]
+    DuplicateCount { at: usize },
+    #[error("`{operator}` needs a file name")]
+    MissingFile { at: usize, operator: char },
+    #[error("`{operator}` is given twice")]
+    DuplicateFile { at: usize, operator: char },
+    #[error("only the first stage can read a file: this one already reads what the stage before it gives")]
+    InputNotFirst { at: usize },
+    #[error("only the last stage can write a file: this one already gives to the stage after it")]
+    OutputNotLast { at: usize },
+    #[error("more than {MAX_STAGES} stages")]
+    TooManyStages { at: usize },
+}
+
+impl PipelineError {
+    /// The byte of the text where the trouble is.
+    pub fn at(&self) -> usize {
+        use PipelineError::*;
+        match *self {
+            UnclosedQuote { at, .. }
+            | TrailingBackslash { at }
+            | Nul { at }
+            | Operator { at, .. }
+            | NoCommand { at }
+            | EmptyCommand { at }
+            | MissingCount { at }
+            | BadCount { at, .. }
+            | DuplicateCount { at }
+            | MissingFile { at, .. }
+            | DuplicateFile { at, .. }
+            | InputNotFirst { at }
+            | OutputNotLast { at }
+            | TooManyStages { at } => at,
+        }
+    }
+}
+
+/// A stage while it is read, with what belongs to the whole pipeline.
+#[derive(Default)]
+struct Draft {
+    units: Option<u32>,
+    env: Vec<(String, String)>,
+    command: Vec<String>,
+    input: Option<(usize, String)>,
+    output: Option<(usize, String)>,
+}
+
+impl Pipeline {
+    /// Reads a pipeline.
+    pub fn parse(text: &str) -> Result<Self, PipelineError> {
+        let tokens = split(text)?;
+        let mut pipeline = Pipeline { input: None, stages: Vec::new(), output: None };
+        let mut rest = tokens.as_slice();
+        loop {
+            let len = rest.iter().position(|t| matches!(t, Token::Pipe { .. }));
+            let (stage, next) = rest.split_at(len.unwrap_or(rest.len()));
+            let end = next.first().map_or(text.len(), position);
+            let at = stage.first().map_or(end, position);
+            if pipeline.stages.len() == MAX_STAGES {
+                return Err(PipelineError::TooManyStages { at });
+            }
+            let draft = Draft::read(stage, end)?;
+            if let Some((at, file)) = draft.input {
+                if !pipeline.stages.is_empty() {
+                    return Err(PipelineError::InputNotFirst { at });
+                }
+                pipeline.input = Some(file);
+            }
+            if let Some((at, file)) = draft.output {
+                if !next.is_empty() {
+                    return Err(PipelineError::OutputNotLast { at });
+                }
+                pipeline.output = Some(file);
+            }
+            pipeline.stages.push(Stage { units: draft.units, env: draft.env, command: draft.command });
+            if next.is_empty() {
+                return Ok(pipeline);
+            }
+            rest = &next[1..];
+        }
+    }
+}
+
+fn position(token: &Token) -> usize {
+    match token {
+        Token::Word(word) => word.at,
+        Token::Pipe { at } | Token::Input { at } | Token::Output { at } => *at,
+    }
+}
+
+impl Draft {
+    /// Reads the tokens of one stage, which ends at byte `end`.
+    fn read(tokens: &[Token], end: usize) -> Result<Self, PipelineError> {
+        let mut draft = Draft::default();
+        let mut tokens = tokens.iter();
+        while let Some(token) = tokens.next() {
+            match token {
+                Token::Input { at } => set_file(&mut draft.input, '<', *at, tokens.next())?,
+                Token::Output { at } => set_file(&mut draft.output, '>', *at, tokens.next())?,
+                Token::Pipe { .. } => unreachable!("stages are split at pipes"),
+                Token::Word(word) if !draft.command.is_empty() => draft.command.push(word.text.clone()),
+                Token::Word(word) => {
+                    if let Some((name, value)) = word.assignment() {
+                        draft.env.push((name.to_owned(), value.to_owned()));
+                    } else if let Some(count) = count_option(word) {
+                        if draft.units.is_some() {
+                            return Err(PipelineError::DuplicateCount { at: word.at });
+                        }
+                        draft.units = Some(match count {
+                            Some(text) => parse_count(text, word.at)?,
+                            None => match tokens.next() {
+                                Some(Token::Word(count)) => parse_count(&count.text, count.at)?,
+                                _ => return Err(PipelineError::MissingCount { at: word.at }),
+                            },
+                        });
+                    } else if word.text.is_empty() {
+                        return Err(PipelineError::EmptyCommand { at: word.at });
+                    } else {
+                        draft.command.push(word.text.clone());
+                    }
+                }
+            }
+        }
+        if draft.command.is_empty() {
+            return Err(PipelineError::NoCommand { at: end });
+        }
+        Ok(draft)
+    }
+}
+
+/// `-n`, `-np` (None: the count is the next word) or `-n4`.
+fn count_option(word: &Word) -> Option<Option<&str>> {
+    if !word.is_bare() {
+        return None;
+    }
+    match word.text.as_str() {
+        "-n" | "-np" => Some(None),
+        text => {
+            let count = text.strip_prefix("-n")?;
+            count.bytes().next().filter(u8::is_ascii_digit).map(|_| Some(count))
+        }
+    }
+}
+
+fn parse_count(text: &str, at: usize) -> Result<u32, PipelineError> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse() {
+        Ok(count @ 1..=MAX_UNITS) if digits => Ok(count),
+        _ => Err(PipelineError::BadCount { at, found: text.to_owned() }),
+    }
+}
+
+fn set_file(
+    slot: &mut Option<(usize, String)>,
+    operator: char,
+    at: usize,
+    next: Option<&Token>,
+) -> Result<(), PipelineError> {
+    match next {
+        Some(Token::Word(word)) if !word.text.is_empty() => {
+            if slot.is_some() {
+                return Err(PipelineError::DuplicateFile { at, operator });
+            }
+            *slot = Some((at, word.text.clone()));
+            Ok(())
+        }
+        _ => Err(PipelineError::MissingFile { at, operator }),
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(units) = self.units {
+            write!(f, "-n {units} ")?;
+        }
+        for (name, value) in &self.env {
+            write!(f, "{name}={} ", quote(value))?;
+        }
+        for (i, word) in self.command.iter().enumerate() {
+            // The command must not read as an option; `=` and quotes make `quote` add quotes by itself.
+            let text = if i == 0 && word.starts_with("-n") { quote_always(word) } else { quote(word) };
+            write!(f, "{}{text}", if i == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.input {
+            write!(f, "< {} ", quote(file))?;
+        }
+        for (i, stage) in self.stages.iter().enumerate() {
+            write!(f, "{}{stage}", if i == 0 { "" } else { " | " })?;
+        }
+        if let Some(file) = &self.output {
+            write!(f, " > {}", quote(file))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stage(units: Option<u32>, env: &[(&str, &str)], command: &[&str]) -> Stage {
+        Stage {
+            units,
+            env: env.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
+            command: command.iter().map(|w| w.to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_example() {
+        let p = Pipeline::parse("< in.npy -n 4 python a.py | -n 3 python b.py > out.npy").unwrap();
+        assert_eq!(p.input.as_deref(), Some("in.npy"));
+        assert_eq!(p.output.as_deref(), Some("out.npy"));
+        assert_eq!(
+            p.stages,
+            [stage(Some(4), &[], &["python", "a.py"]), stage(Some(3), &[], &["python", "b.py"])]
+        );
+        assert_eq!(p.to_string(), "< in.npy -n 4 python a.py | -n 3 python b.py > out.npy");
+    }
+
+    #[test]
+    fn options_and_assignments_come_before_the_command_only() {
+        let p = Pipeline::parse("A=1 -n2 B='x y' prog -n 3 C=4 <f").unwrap();
+        assert_eq!(p.stages, [stage(Some(2), &[("A", "1"), ("B", "x y")], &["prog", "-n", "3", "C=4"])]);
+        assert_eq!(p.input.as_deref(), Some("f"));
+        assert_eq!(Pipeline::parse("'-n' 3").unwrap().stages, [stage(None, &[], &["-n", "3"])]);
+        assert_eq!(Pipeline::parse("-np 3 x").unwrap().stages, [stage(Some(3), &[], &["x"])]);
+        assert_eq!(Pipeline::parse("-name x").unwrap().stages, [stage(None, &[], &["-name", "x"])]);
+    }
+
+    #[test]
+    fn every_error_has_its_place() {
+        use PipelineError::*;
+        for (text, error) in [
+            ("", NoCommand { at: 0 }),
+            ("a | ", NoCommand { at: 4 }),
+            ("| a", NoCommand { at: 0 }),
+            ("a | -n 3 | b", NoCommand { at: 9 }),
+            ("A=1", NoCommand { at: 3 }),
+            ("'' x", EmptyCommand { at: 0 }),
+            ("a | -n", MissingCount { at: 4 }),
+            ("-n | a", MissingCount { at: 0 }),
+            ("-n 0 a", BadCount { at: 3, found: "0".into() }),
+            ("-n +4 a", BadCount { at: 3, found: "+4".into() }),
+            ("-n4x a", BadCount { at: 0, found: "4x".into() }),
+            ("-n 99999999999 a", BadCount { at: 3, found: "99999999999".into() }),
+            ("-n 3 -n 4 a", DuplicateCount { at: 5 }),
+            ("a <", MissingFile { at: 2, operator: '<' }),
+            ("a > | b", MissingFile { at: 2, operator: '>' }),
+            ("a > ''", MissingFile { at: 2, operator: '>' }),
+            ("< a < b c", DuplicateFile { at: 4, operator: '<' }),
+            ("a | < f b", InputNotFirst { at: 4 }),
+            ("a > f | b", OutputNotLast { at: 2 }),
+        ] {
+            assert_eq!(Pipeline::parse(text), Err(error), "{text}");
+        }
+        assert_eq!(
+            Pipeline::parse(&["a"; MAX_STAGES + 1].join("|")),
+            Err(TooManyStages { at: 2 * MAX_STAGES })
+        );
+    }
+
+    fn any_word() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-z./-]{1,8}",
+            "[ -~]{1,8}",
+            "[^\0]{1,6}",
+            Just("-n".into()),
+            Just("-n4".into()),
+            Just("2".into()),
+            Just("A=b".into())
+        ]
+    }
+
+    fn any_stage() -> impl Strategy<Value = Stage> {
+        let value = prop_oneof![any_word(), Just(String::new())];
+        let env = prop::collection::vec(("[A-Za-z_][A-Za-z0-9_]{0,4}", value.clone()), 0..3);
+        let rest = prop::collection::vec(value, 0..4);
+        (prop::option::of(1..=MAX_UNITS), env, any_word(), rest).prop_map(|(units, env, first, rest)| Stage {
+            units,
+            env,
+            command: std::iter::once(first).chain(rest).collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn parse_undoes_print(
+            input in prop::option::of(any_word()),
+            stages in prop::collection::vec(any_stage(), 1..4),
+            output in prop::option::of(any_word()),
+        ) {
+            let pipeline = Pipeline { input, stages, output };
+            prop_assert_eq!(Pipeline::parse(&pipeline.to_string()), Ok(pipeline));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_inside_itself(text in "\\PC{0,40}|[-n0-9|<>'\"\\\\ a=&]{0,30}") {
+            if let Err(error) = Pipeline::parse(&text) {
+                prop_assert!(error.at() <= text.len());
+                prop_assert!(text.is_char_boundary(error.at()));
+            }
+        }
+    }
+}

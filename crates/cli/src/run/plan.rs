@@ -1,0 +1,444 @@
+//! What a pipeline starts: every process with its environment and the two ends it reads and writes.
+//!
+//! Nothing is started or created here; everything that can be refused before a start is refused here.
+
+use super::pipeline::{Pipeline, Stage};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// All processes of a run and what joins them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order in which they start.
+    pub processes: Vec<Process>,
+    /// One between each two stages.
+    pub links: Vec<Link>,
+    /// How many ordinary pipes the processes share ([`Source::Pipe`] and [`Sink::Pipe`] count from 0).
+    pub os_pipes: usize,
+    /// Command line of each stage, for messages.
+    pub commands: Vec<String>,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Stage that it belongs to, from 0. For a pump: the plain stage that it serves.
+    pub stage: usize,
+    /// Unit in the stage, from 0.
+    pub unit: u32,
+    pub role: Role,
+    pub command: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub stdin: Source,
+    pub stdout: Sink,
+}
+
+/// What a process is in the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// One of the units of a parallel stage.
+    Unit,
+    /// A plain Unix program.
+    Plain,
+    /// Carries a plain stage's output into a port.
+    PumpIn,
+    /// Carries what a parallel stage writes to a plain stage.
+    PumpOut,
+}
+
+/// What a process finds as its standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Null,
+    /// The run's own.
+    Inherit,
+    File(PathBuf),
+    Pipe(usize),
+}
+
+/// What a process finds as its standard output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sink {
+    /// The run's own, as text for people: prefixed if that was asked for.
+    Log,
+    /// The run's own, as the result of the pipeline: never touched.
+    Result,
+    File(PathBuf),
+    Pipe(usize),
+}
+
+/// What lies between two stages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// An ordinary pipe: neither stage is parallel.
+    OsPipe,
+    /// A pipe of polyduct.
+    Port { url: String },
+}
+
+/// Why a run cannot start.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PlanError {
+    #[error("stage {stage}: command not found: {command}{hint}")]
+    NotFound { stage: usize, command: String, hint: &'static str },
+    #[error("stage {stage}: {command} cannot be executed: {source}")]
+    NotExecutable { stage: usize, command: String, source: io::Error },
+    #[error("cannot read {}: {source}", path.display())]
+    Input { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {reason}", path.display())]
+    Output { path: PathBuf, reason: String },
+    #[error("{} is both the input and the output; a plain program would read what it has just emptied", path.display())]
+    SameFile { path: PathBuf },
+}
+
+impl PlanError {
+    /// The exit status that a shell would give.
+    pub fn status(&self) -> u8 {
+        match self {
+            PlanError::NotFound { .. } => 127,
+            PlanError::NotExecutable { .. } => 126,
+            _ => 1,
+        }
+    }
+}
+
+/// Where the processes run: what a plan needs to know from outside.
+pub struct Site<'a> {
+    /// Name of this run, different from any other's.
+    pub run: &'a str,
+    /// The polyduct command itself, for the pumps.
+    pub polyduct: &'a Path,
+    /// Directory against which the files of `<` and `>` are meant.
+    pub directory: &'a Path,
+}
+
+/// Variables that this command sets; inherited ones, of a run around this one, never reach a process.
+pub const OWN_VARIABLES: [&str; 6] = [
+    "POLYDUCT_UNIT",
+    "POLYDUCT_UNITS",
+    "POLYDUCT_PROGRAM",
+    "POLYDUCT_IN",
+    "POLYDUCT_OUT",
+    "POLYDUCT_STATS_FD",
+];
+
+impl Plan {
+    /// Works out the processes of `pipeline`.
+    pub fn new(pipeline: &Pipeline, site: &Site) -> Plan {
+        let stages = &pipeline.stages;
+        let mut plan = Plan {
+            processes: Vec::new(),
+            links: Vec::new(),
+            os_pipes: 0,
+            commands: stages.iter().map(Stage::command_line).collect(),
+        };
+        for (k, pair) in stages.windows(2).enumerate() {
+            plan.links.push(if pair.iter().all(|s| s.units.is_none()) {
+                Link::OsPipe
+            } else {
+                Link::Port { url: format!("pipe:{}-{k}", site.run) }
+            });
+        }
+        let input = pipeline.input.as_ref().map(|f| site.directory.join(f));
+        let output = pipeline.output.as_ref().map(|f| site.directory.join(f));
+        let mut carried = None;
+        for (k, stage) in stages.iter().enumerate() {
+            carried = match stage.units {
+                Some(units) => {
+                    plan.parallel(k, stage, units, site, input.as_deref(), output.as_deref());
+                    None
+                }
+                None => plan.plain(k, stage, stages, site, carried, input.as_deref(), output.as_deref()),
+            };
+        }
+        plan
+    }
+
+    fn parallel(
+        &mut self,
+        k: usize,
+        stage: &Stage,
+        units: u32,
+        site: &Site,
+        input: Option<&Path>,
+        output: Option<&Path>,
+    ) {
+        let before = match k.checked_sub(1) {
+            Some(k) => self.url(k),
+            None => input.map(|p| p.display().to_string()),
+        };
+        let after = if k < self.links.len() { self.url(k) } else { output.map(|p| p.display().to_string()) };
+        for unit in 0..units {
+            let mut env = stage.env.clone();
+            env.extend(identity(&format!("{}-s{k}", site.run), unit, units));
+            env.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
+            env.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
+            self.processes.push(Process {
+                stage: k,
+                unit,
+                role: Role::Unit,
+                command: stage.command.clone(),
+                env,
+                stdin: Source::Null,
+                stdout: Sink::Log,
+            });
+        }
+    }
+
+    /// Adds a plain stage and its pumps; gives the ordinary pipe that leads on to the next stage.
+    #[allow(clippy::too_many_arguments)]
+    fn plain(
+        &mut self,
+        k: usize,
+        stage: &Stage,
+        stages: &[Stage],
+        site: &Site,
+        carried: Option<usize>,
+        input: Option<&Path>,
+        output: Option<&Path>,
+    ) -> Option<usize> {
+        let pump = |name: &str, url: String| vec![site.polyduct.display().to_string(), name.to_owned(), url];
+        let pump_env = |end: &str| {
+            let mut env = stage.env.clone();
+            env.extend(identity(&format!("{}-s{k}-{end}", site.run), 0, 1));
+            env
+        };
+        let stdin = match (k, carried, input) {
+            (_, Some(pipe), _) => Source::Pipe(pipe),
+            (0, None, Some(file)) => Source::File(file.to_owned()),
+            (0, None, None) => Source::Inherit,
+            (_, None, _) => {
+                let pipe = self.new_pipe();
+                self.processes.push(Process {
+                    stage: k,
+                    unit: 0,
+                    role: Role::PumpOut,
+                    command: pump("pump-out", self.url(k - 1).unwrap_or_default()),
+                    env: pump_env("in"),
+                    stdin: Source::Null,
+                    stdout: Sink::Pipe(pipe),
+                });
+                Source::Pipe(pipe)
+            }
+        };
+        let last = k + 1 == stages.len();
+        let leads_on = if last { None } else { Some(self.new_pipe()) };
+        let stdout = match (leads_on, output) {
+            (Some(pipe), _) => Sink::Pipe(pipe),
+            (None, Some(file)) => Sink::File(file.to_owned()),
+            (None, None) => Sink::Result,
+        };
+        let command = stage.command.clone();
+        self.processes.push(Process {
+            stage: k,
+            unit: 0,
+            role: Role::Plain,
+            command,
+            env: stage.env.clone(),
+            stdin,
+            stdout,
+        });
+        let (Some(pipe), Some(url)) = (leads_on, self.url(k)) else { return leads_on };
+        self.processes.push(Process {
+            stage: k,
+            unit: 0,
+            role: Role::PumpIn,
+            command: pump("pump-in", url),
+            env: pump_env("out"),
+            stdin: Source::Pipe(pipe),
+            stdout: Sink::Log,
+        });
+        None
+    }
+
+    fn new_pipe(&mut self) -> usize {
+        self.os_pipes += 1;
+        self.os_pipes - 1
+    }
+
+    /// URL of the port after stage `k`.
+    fn url(&self, k: usize) -> Option<String> {
+        match self.links.get(k)? {
+            Link::Port { url } => Some(url.clone()),
+            Link::OsPipe => None,
+        }
+    }
+
+    /// `stage 1 (python a.py) unit 3`
+    pub fn describe(&self, process: usize) -> String {
+        let Process { stage, unit, role, .. } = &self.processes[process];
+        let name = format!("stage {stage} ({})", self.commands[*stage]);
+        match role {
+            Role::Unit => format!("{name} unit {unit}"),
+            Role::Plain => name,
+            Role::PumpIn => format!("the pump behind {name}"),
+            Role::PumpOut => format!("the pump before {name}"),
+        }
+    }
+
+    /// Refuses what cannot start: commands that are not there, files that cannot be opened.
+    pub fn check(&self, pipeline: &Pipeline, directory: &Path) -> Result<(), PlanError> {
+        for (k, stage) in pipeline.stages.iter().enumerate() {
+            check_command(k, stage, directory)?;
+        }
+        let input = pipeline.input.as_ref().map(|f| directory.join(f));
+        if let Some(path) = &input {
+            check_input(path).map_err(|source| PlanError::Input { path: path.clone(), source })?;
+        }
+        if let Some(path) = pipeline.output.as_ref().map(|f| directory.join(f)) {
+            let same = || Some(path.canonicalize().ok()? == input.as_ref()?.canonicalize().ok()?);
+            let plain = pipeline.stages.last().is_some_and(|s| s.units.is_none());
+            if plain && same() == Some(true) {
+                return Err(PlanError::SameFile { path });
+            }
+            check_output(&path).map_err(|reason| PlanError::Output { path, reason })?;
+        }
+        Ok(())
+    }
+}
+
+fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
+    [
+        ("POLYDUCT_PROGRAM".to_owned(), program.to_owned()),
+        ("POLYDUCT_UNIT".to_owned(), unit.to_string()),
+        ("POLYDUCT_UNITS".to_owned(), units.to_string()),
+    ]
+}
+
+fn check_command(stage: usize, spec: &Stage, directory: &Path) -> Result<(), PlanError> {
+    let command = &spec.command[0];
+    let own_path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, v)| v.clone().into());
+    let candidates: Vec<PathBuf> = if command.contains('/') {
+        vec![directory.join(command)]
+    } else {
+        let path = own_path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
+        std::env::split_paths(&path).map(|dir| directory.join(dir).join(command)).collect()
+    };
+    let mut refused = None;
+    for candidate in candidates {
+        if candidate.is_dir() {
+            refused.get_or_insert(io::Error::from(io::ErrorKind::IsADirectory));
+            continue;
+        }
+        match rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
+            Err(e) => {
+                refused.get_or_insert(e.into());
+            }
+        }
+    }
+    let command = command.clone();
+    // A directory on PATH that happens to have the command's name is not what was meant.
+    match refused.filter(|e| command.contains('/') || e.kind() != io::ErrorKind::IsADirectory) {
+        Some(source) => Err(PlanError::NotExecutable { stage, command, source }),
+        None if command.starts_with('$') || command.starts_with('~') => Err(PlanError::NotFound {
+            stage,
+            command,
+            hint: " (nothing is expanded in a pipeline: see --help)",
+        }),
+        None => Err(PlanError::NotFound { stage, command, hint: "" }),
+    }
+}
+
+fn check_input(path: &Path) -> io::Result<()> {
+    if path.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(rustix::fs::access(path, rustix::fs::Access::READ_OK)?)
+}
+
+fn check_output(path: &Path) -> Result<(), String> {
+    let access = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
+    if path.is_dir() {
+        return Err("it is a directory".into());
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    match directory.metadata() {
+        Err(e) => Err(format!("{}: {}", directory.display(), e)),
+        Ok(m) if !m.is_dir() => Err(format!("{} is no directory", directory.display())),
+        Ok(_) if path.exists() => access(path).map_err(|e| io::Error::from(e).to_string()),
+        Ok(_) => access(directory).map_err(|e| format!("{}: {}", directory.display(), io::Error::from(e))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        let site = Site { run: "run-x", polyduct: Path::new("/bin/polyduct"), directory: Path::new("/d") };
+        Plan::new(&Pipeline::parse(text).unwrap(), &site)
+    }
+
+    fn var<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
+        process.env.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    #[test]
+    fn parallel_stages_share_a_port_and_open_files_themselves() {
+        let p = plan("< in.npy -n 2 a | -n 1 b > /out.npy");
+        assert_eq!(p.processes.len(), 3);
+        let [a0, a1, b] = &p.processes[..] else { unreachable!() };
+        assert_eq!(var(a0, "POLYDUCT_IN"), Some("/d/in.npy"));
+        assert_eq!(var(a1, "POLYDUCT_OUT"), Some("pipe:run-x-0"));
+        assert_eq!(var(b, "POLYDUCT_IN"), Some("pipe:run-x-0"));
+        assert_eq!(var(b, "POLYDUCT_OUT"), Some("/out.npy"));
+        assert_eq!((var(a1, "POLYDUCT_UNIT"), var(a1, "POLYDUCT_UNITS")), (Some("1"), Some("2")));
+        assert_ne!(var(a0, "POLYDUCT_PROGRAM"), var(b, "POLYDUCT_PROGRAM"));
+        assert_eq!(var(a0, "POLYDUCT_PROGRAM"), var(a1, "POLYDUCT_PROGRAM"));
+        assert!(p.processes.iter().all(|p| p.stdin == Source::Null && p.stdout == Sink::Log));
+    }
+
+    #[test]
+    fn plain_stages_are_a_shell_pipeline() {
+        let p = plan("< f a | b | c > g");
+        assert_eq!(p.os_pipes, 2);
+        assert_eq!(p.links, [Link::OsPipe, Link::OsPipe]);
+        let ends: Vec<_> = p.processes.iter().map(|p| (p.stdin.clone(), p.stdout.clone())).collect();
+        assert_eq!(
+            ends,
+            [
+                (Source::File("/d/f".into()), Sink::Pipe(0)),
+                (Source::Pipe(0), Sink::Pipe(1)),
+                (Source::Pipe(1), Sink::File("/d/g".into())),
+            ]
+        );
+    }
+
+    #[test]
+    fn pumps_stand_where_the_kinds_meet() {
+        let p = plan("S=1 gen | -n 2 mid | tail");
+        let roles: Vec<_> = p.processes.iter().map(|p| (p.role, p.stage)).collect();
+        use Role::*;
+        assert_eq!(roles, [(Plain, 0), (PumpIn, 0), (Unit, 1), (Unit, 1), (PumpOut, 2), (Plain, 2)]);
+        let [gen, pump_in, mid, _, pump_out, tail] = &p.processes[..] else { unreachable!() };
+        assert_eq!((&gen.stdin, &gen.stdout), (&Source::Inherit, &Sink::Pipe(0)));
+        assert_eq!(pump_in.stdin, Source::Pipe(0));
+        assert_eq!(pump_in.command, ["/bin/polyduct", "pump-in", "pipe:run-x-0"]);
+        assert_eq!(var(pump_in, "S"), Some("1"), "a plain stage's settings reach its pump");
+        assert_eq!(var(mid, "POLYDUCT_IN"), Some("pipe:run-x-0"));
+        assert_eq!(pump_out.command, ["/bin/polyduct", "pump-out", "pipe:run-x-1"]);
+        assert_eq!((&pump_out.stdout, &tail.stdin), (&Sink::Pipe(1), &Source::Pipe(1)));
+        assert_eq!(tail.stdout, Sink::Result);
+    }
+
+    #[test]
+    fn commands_and_files_are_checked_first() {
+        let check = |text: &str| {
+            let pipeline = Pipeline::parse(text).unwrap();
+            plan(text).check(&pipeline, Path::new("/"))
+        };
+        assert!(check("sh -c x | -n 3 cat").is_ok());
+        assert!(matches!(check("sh | no-such-command"), Err(PlanError::NotFound { stage: 1, .. })));
+        assert!(matches!(check("PATH=/nowhere sh"), Err(PlanError::NotFound { .. })));
+        assert!(matches!(check("/etc/passwd"), Err(PlanError::NotExecutable { .. })));
+        assert!(matches!(check("/etc"), Err(PlanError::NotExecutable { .. })));
+        assert!(matches!(check("< /nowhere/x cat"), Err(PlanError::Input { .. })));
+        assert!(matches!(check("< /etc cat"), Err(PlanError::Input { .. })));
+        assert!(matches!(check("cat > /nowhere/x"), Err(PlanError::Output { .. })));
+        assert!(matches!(check("cat > /etc"), Err(PlanError::Output { .. })));
+        assert!(matches!(check("< /etc/passwd cat > /etc/passwd"), Err(PlanError::SameFile { .. })));
+    }
+}

@@ -1,0 +1,181 @@
+//! Puts `[stage.unit] ` before each line that the processes print, and keeps lines whole.
+
+use super::plan::Plan;
+use super::start::Output;
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::pipe::{pipe_with, PipeFlags};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{channel, Receiver};
+use std::time::Duration;
+
+/// A line longer than this is cut: memory per stream stays below it.
+const MAX_LINE: usize = 64 << 10;
+/// How long the output may take to drain when all processes have ended.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The thread that prints. The run's supervision never waits for a slow terminal.
+pub struct Printer {
+    /// Closing it tells the thread that no more will come.
+    stop: OwnedFd,
+    done: Receiver<()>,
+}
+
+impl Printer {
+    /// Begins to print `outputs`.
+    pub fn start(plan: &Plan, outputs: Vec<Output>, colour: bool) -> io::Result<Printer> {
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (tell, done) = channel();
+        let streams = outputs
+            .into_iter()
+            .map(|output| {
+                let process = &plan.processes[output.process];
+                Stream::new(output, &format!("[{}.{}] ", process.stage, process.unit), process.stage, colour)
+            })
+            .collect();
+        std::thread::spawn(move || {
+            print(streams, &stopped);
+            // Nobody may wait any more.
+            let _ = tell.send(());
+        });
+        Ok(Printer { stop, done })
+    }
+
+    /// Waits until everything is printed; not for ever, if whoever reads our output does not read.
+    pub fn finish(self) {
+        drop(self.stop);
+        let _ = self.done.recv_timeout(DRAIN);
+    }
+}
+
+struct Stream {
+    output: Output,
+    lines: Lines,
+}
+
+impl Stream {
+    fn new(output: Output, prefix: &str, stage: usize, colour: bool) -> Stream {
+        let prefix = match colour {
+            true => format!("\x1b[{}m{prefix}\x1b[0m", [36, 33, 35, 32, 34, 31][stage % 6]),
+            false => prefix.to_owned(),
+        };
+        Stream { output, lines: Lines { prefix: prefix.into_bytes(), rest: Vec::new() } }
+    }
+
+    /// Prints what has come. False at the end of the stream, or when nobody reads ours.
+    fn forward(&mut self, chunk: &mut [u8]) -> bool {
+        let len = match rustix::io::read(&self.output.fd, &mut *chunk) {
+            Ok(len) => len,
+            Err(rustix::io::Errno::INTR) => return true,
+            Err(_) => 0,
+        };
+        let text = match len {
+            0 => self.lines.end(),
+            len => self.lines.push(&chunk[..len]),
+        };
+        let written = match self.output.is_stderr {
+            true => io::stderr().write_all(&text),
+            false => io::stdout().write_all(&text).and_then(|()| io::stdout().flush()),
+        };
+        len > 0 && written.is_ok()
+    }
+}
+
+/// Cuts a stream into prefixed lines.
+struct Lines {
+    prefix: Vec<u8>,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes `bytes` in, gives the lines that are whole now.
+    fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes.len() + 64);
+        for part in bytes.split_inclusive(|&b| b == b'\n') {
+            self.rest.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.emit(&mut text);
+            } else if self.rest.len() >= MAX_LINE {
+                self.rest.push(b'\n');
+                self.emit(&mut text);
+            }
+        }
+        text
+    }
+
+    /// Gives the last line if it had no end.
+    fn end(&mut self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if !self.rest.is_empty() {
+            self.rest.push(b'\n');
+            self.emit(&mut text);
+        }
+        text
+    }
+
+    fn emit(&mut self, text: &mut Vec<u8>) {
+        text.extend_from_slice(&self.prefix);
+        text.append(&mut self.rest);
+    }
+}
+
+fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) {
+    let mut chunk = vec![0; 64 << 10];
+    let mut stopping = false;
+    while !streams.is_empty() {
+        let mut fds: Vec<PollFd> = streams.iter().map(|s| PollFd::new(&s.output.fd, PollFlags::IN)).collect();
+        if !stopping {
+            fds.push(PollFd::new(stopped, PollFlags::IN));
+        }
+        // Once told to stop, take what is there and do not wait: a program that left the run may still hold
+        // the other end.
+        let timeout = stopping.then_some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) if stopping => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => break,
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        stopping |= ready.get(streams.len()).copied().unwrap_or(false);
+        let mut ready = ready.into_iter();
+        streams.retain_mut(|s| !ready.next().unwrap_or(false) || s.forward(&mut chunk));
+    }
+    for stream in &mut streams {
+        let text = stream.lines.end();
+        let _ = if stream.output.is_stderr {
+            io::stderr().write_all(&text)
+        } else {
+            io::stdout().write_all(&text)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(prefix: &str) -> Lines {
+        Lines { prefix: prefix.into(), rest: Vec::new() }
+    }
+
+    #[test]
+    fn lines_stay_whole_whatever_the_pieces() {
+        let text = b"one\n\ntwo words\nlast";
+        for size in 1..text.len() {
+            let mut l = lines("[0.1] ");
+            let mut out: Vec<u8> = text.chunks(size).flat_map(|c| l.push(c)).collect();
+            assert!(!out.ends_with(b"last"));
+            out.extend(l.end());
+            assert_eq!(out, b"[0.1] one\n[0.1] \n[0.1] two words\n[0.1] last\n", "{size}");
+        }
+    }
+
+    #[test]
+    fn endless_lines_are_cut() {
+        let mut l = lines("> ");
+        let out: Vec<u8> = (0..5).flat_map(|_| l.push(&[b'x'; MAX_LINE / 2])).collect();
+        assert_eq!(out.iter().filter(|&&b| b == b'\n').count(), 2);
+        assert!(l.rest.len() < MAX_LINE);
+    }
+}

@@ -1,0 +1,183 @@
+//! Starts the processes of a plan, joined by ordinary pipes where the plan says so.
+
+use super::launch::{set_open_files, Group};
+use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
+use rustix::io::{fcntl_setfd, FdFlags};
+use rustix::pipe::{pipe_with, PipeFlags};
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// How to start.
+pub struct Manner {
+    /// Lead the output of the processes through the run, to put a prefix before each line.
+    pub prefix: bool,
+    /// Have the ports report when they close.
+    pub stats: bool,
+}
+
+/// A run whose processes have all started.
+pub struct Started {
+    pub group: Group,
+    pub children: Vec<Child>,
+    pub pidfds: Vec<OwnedFd>,
+    pub outputs: Vec<Output>,
+    /// Where the ports' reports arrive.
+    pub stats: Option<OwnedFd>,
+}
+
+/// A stream of text from a process.
+pub struct Output {
+    pub process: usize,
+    pub is_stderr: bool,
+    pub fd: OwnedFd,
+}
+
+/// A process or a file that could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action}: {source}{}", hint(source))]
+pub struct StartError {
+    action: String,
+    source: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE) => " (ulimit -n raises the limit of open files)",
+        Some(rustix::io::Errno::AGAIN) => " (ulimit -u raises the limit of processes)",
+        _ => "",
+    }
+}
+
+trait OrCannot<T> {
+    fn or_cannot(self, action: impl FnOnce() -> String) -> Result<T, StartError>;
+}
+
+impl<T, E: Into<io::Error>> OrCannot<T> for Result<T, E> {
+    fn or_cannot(self, action: impl FnOnce() -> String) -> Result<T, StartError> {
+        self.map_err(|e| StartError { action: action(), source: e.into() })
+    }
+}
+
+struct Pipes {
+    readers: Vec<Option<OwnedFd>>,
+    writers: Vec<Option<OwnedFd>>,
+}
+
+/// Starts everything. If one thing fails, what had started is killed before the error is returned.
+pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
+    let soft_limit = make_room_for_files(plan, manner);
+    let mut pipes = Pipes { readers: Vec::new(), writers: Vec::new() };
+    for _ in 0..plan.os_pipes {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).or_cannot(|| "make a pipe".into())?;
+        pipes.readers.push(Some(reader));
+        pipes.writers.push(Some(writer));
+    }
+    let stats = match manner.stats {
+        true => Some(pipe_with(PipeFlags::CLOEXEC).or_cannot(|| "make a pipe".into())?),
+        false => None,
+    };
+    let group = Group::start().or_cannot(|| "start the keeper of the run".into())?;
+    let (stats, reports) = stats.unzip();
+    let mut started = Started { group, children: Vec::new(), pidfds: Vec::new(), outputs: Vec::new(), stats };
+    for (i, process) in plan.processes.iter().enumerate() {
+        let mut child = command(process, &started.group, manner, soft_limit)
+            .and_then(|mut command| {
+                connect(&mut command, process, &mut pipes, manner)?;
+                spawn(&mut command, process, reports.as_ref())
+            })
+            .or_cannot(|| format!("start {}", plan.describe(i)))?;
+        let pidfd = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pidfd, rustix::process::PidfdFlags::empty());
+        let streams = (child.stdout.take(), child.stderr.take());
+        started.children.push(child);
+        started.pidfds.push(pidfd.or_cannot(|| format!("watch {}", plan.describe(i)))?);
+        if let Some(out) = streams.0 {
+            started.outputs.push(Output { process: i, is_stderr: false, fd: out.into() });
+        }
+        if let Some(err) = streams.1 {
+            started.outputs.push(Output { process: i, is_stderr: true, fd: err.into() });
+        }
+    }
+    Ok(started)
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.group.signal(rustix::process::Signal::KILL);
+        for child in &mut self.children {
+            // One that left the group is still ours.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("launch").args(["--parent", &std::process::id().to_string()]);
+    if let Some(limit) = limit {
+        command.args(["--open-files", &limit.to_string()]);
+    }
+    command.arg("--").args(&process.command);
+    for name in OWN_VARIABLES {
+        command.env_remove(name);
+    }
+    command.envs(process.env.iter().map(|(name, value)| (name, value)));
+    command.process_group(group.id().as_raw_nonzero().get());
+    if manner.prefix {
+        command.stderr(Stdio::piped());
+    }
+    Ok(command)
+}
+
+fn connect(command: &mut Command, process: &Process, pipes: &mut Pipes, manner: &Manner) -> io::Result<()> {
+    let closed = || io::Error::other("an end of a pipe was given out twice");
+    match &process.stdin {
+        Source::Null => command.stdin(Stdio::null()),
+        // The run's processes are not the terminal's foreground group: reading it themselves would stop them.
+        Source::Inherit if io::stdin().is_terminal() => command.stdin(Stdio::piped()),
+        Source::Inherit => command.stdin(Stdio::inherit()),
+        Source::File(path) => command.stdin(File::open(path)?),
+        Source::Pipe(k) => command.stdin(pipes.readers[*k].take().ok_or_else(closed)?),
+    };
+    match &process.stdout {
+        Sink::Log if manner.prefix => command.stdout(Stdio::piped()),
+        Sink::Log | Sink::Result => command.stdout(Stdio::inherit()),
+        Sink::File(path) => command.stdout(File::create(path)?),
+        Sink::Pipe(k) => command.stdout(pipes.writers[*k].take().ok_or_else(closed)?),
+    };
+    Ok(())
+}
+
+fn spawn(command: &mut Command, process: &Process, reports: Option<&OwnedFd>) -> io::Result<Child> {
+    // This thread starts every process, so nothing else can inherit the descriptor meanwhile.
+    let reports = reports.filter(|_| process.role != Role::Plain);
+    if let Some(fd) = reports {
+        command.env("POLYDUCT_STATS_FD", fd.as_raw_fd().to_string());
+        fcntl_setfd(fd, FdFlags::empty())?;
+    }
+    let child = command.spawn();
+    if let Some(fd) = reports {
+        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    }
+    let mut child = child?;
+    if let Some(mut input) = child.stdin.take() {
+        // Ends with the run, or when the program has read enough.
+        std::thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut input));
+    }
+    Ok(child)
+}
+
+/// Raises this process's own limit of open files if the run needs it. Gives the limit that was, for the children.
+fn make_room_for_files(plan: &Plan, manner: &Manner) -> Option<u64> {
+    let each = if manner.prefix { 3 } else { 1 };
+    let need = (plan.processes.len() * each + plan.os_pipes * 2 + 64) as u64;
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    if need <= soft {
+        return None;
+    }
+    set_open_files(need)
+}

@@ -1,0 +1,294 @@
+//! What the ports of a run report when they close, and the table made of it.
+
+use super::plan::{Link, Plan};
+use super::verdict::End;
+use crate::text::{bytes, seconds};
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Longest report; up to this length writes to a pipe are atomic.
+const MAX_RECORD: usize = 4096;
+/// Most reports that are kept. A stage may open and close ports for ever.
+const MAX_RECORDS: usize = 1 << 18;
+
+/// One line from a port.
+#[derive(Debug, Clone, Deserialize, PartialEq)]
+pub struct Record {
+    pub program: String,
+    pub unit: u32,
+    pub url: String,
+    pub mode: Mode,
+    pub steps: u64,
+    pub bytes: u64,
+    /// Time spent waiting for the other side.
+    pub wait_s: f64,
+    /// Time spent moving bytes.
+    pub copy_s: f64,
+    /// Time from open to close.
+    pub open_s: f64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+pub enum Mode {
+    #[serde(rename = "r")]
+    Read,
+    #[serde(rename = "w")]
+    Write,
+}
+
+/// Gathers reports from the pipe that the processes share.
+#[derive(Default)]
+pub struct Collector {
+    records: Vec<Record>,
+    rest: Vec<u8>,
+    /// Lines that were no report, or too many.
+    refused: u64,
+}
+
+impl Collector {
+    /// Takes what has come, without waiting.
+    pub fn read_from(&mut self, fd: &OwnedFd) {
+        let mut chunk = [0; 1 << 16];
+        loop {
+            let mut ready = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            if !matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(1)) {
+                return;
+            }
+            match rustix::io::read(fd, &mut chunk) {
+                Ok(len) if len > 0 => self.push(&chunk[..len]),
+                _ => return,
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|&b| b == b'\n') {
+            if self.rest.len() + part.len() <= MAX_RECORD + 1 {
+                self.rest.extend_from_slice(part);
+            } else {
+                // Mark the line as broken; its end is still looked for.
+                self.rest.truncate(1);
+            }
+            if part.ends_with(b"\n") {
+                match serde_json::from_slice::<Record>(&self.rest) {
+                    Ok(record) if record.is_sane() && self.records.len() < MAX_RECORDS => {
+                        self.records.push(record)
+                    }
+                    _ => self.refused += 1,
+                }
+                self.rest.clear();
+            }
+        }
+    }
+}
+
+impl Record {
+    fn is_sane(&self) -> bool {
+        [self.wait_s, self.copy_s, self.open_s].iter().all(|s| s.is_finite() && *s >= 0.0)
+    }
+}
+
+/// A run in figures.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub pipeline: String,
+    pub status: u8,
+    pub wall_s: f64,
+    pub pipes: Vec<PipeReport>,
+    pub processes: Vec<ProcessReport>,
+    /// Reports that could not be read.
+    pub refused_records: u64,
+}
+
+/// One pipe or file.
+#[derive(Debug, Serialize)]
+pub struct PipeReport {
+    pub url: String,
+    /// Stages on its two ends; none for a file or for what this run did not start.
+    pub from_stage: Option<usize>,
+    pub to_stage: Option<usize>,
+    pub steps: u64,
+    pub bytes: u64,
+    pub gb_per_s: f64,
+    pub writers: SideReport,
+    pub readers: SideReport,
+}
+
+/// All ports on one side of a pipe.
+#[derive(Debug, Default, Serialize, PartialEq)]
+pub struct SideReport {
+    pub ports: usize,
+    pub steps: u64,
+    pub bytes: u64,
+    /// Means over the ports.
+    pub wait_s: f64,
+    pub copy_s: f64,
+    /// Of the port that waited longest.
+    pub wait_max_s: f64,
+    /// Of the port that was open longest.
+    pub open_s: f64,
+}
+
+/// One process.
+#[derive(Debug, Serialize)]
+pub struct ProcessReport {
+    pub stage: usize,
+    pub unit: u32,
+    pub pid: u32,
+    pub command: String,
+    #[serde(flatten)]
+    pub end: Option<End>,
+}
+
+impl SideReport {
+    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> SideReport {
+        let mut side = SideReport::default();
+        for r in records {
+            side.ports += 1;
+            side.steps = side.steps.max(r.steps);
+            side.bytes = side.bytes.saturating_add(r.bytes);
+            side.wait_s += r.wait_s;
+            side.copy_s += r.copy_s;
+            side.wait_max_s = side.wait_max_s.max(r.wait_s);
+            side.open_s = side.open_s.max(r.open_s);
+        }
+        if side.ports > 0 {
+            side.wait_s /= side.ports as f64;
+            side.copy_s /= side.ports as f64;
+        }
+        side
+    }
+
+    /// How many ports, and how long one waited on average.
+    fn describe(&self) -> [String; 2] {
+        if self.ports == 0 {
+            return ["-".into(), "-".into()];
+        }
+        let share = if self.open_s > 0.0 { (100.0 * self.wait_s / self.open_s).min(100.0) } else { 0.0 };
+        [self.ports.to_string(), format!("{} ({share:.0} %)", seconds(self.wait_s))]
+    }
+}
+
+impl Report {
+    /// Puts together what was gathered. `pids` and `ends` are in the order of the plan's processes.
+    pub fn new(
+        pipeline: String,
+        plan: &Plan,
+        collector: Collector,
+        status: u8,
+        wall: Duration,
+        pids: &[u32],
+        ends: impl Iterator<Item = Option<End>>,
+    ) -> Report {
+        let mut urls: Vec<String> = plan
+            .links
+            .iter()
+            .filter_map(|link| match link {
+                Link::Port { url } => Some(url.clone()),
+                Link::OsPipe => None,
+            })
+            .collect();
+        for record in &collector.records {
+            if !urls.contains(&record.url) {
+                urls.push(record.url.clone());
+            }
+        }
+        let pipes = urls.into_iter().map(|url| PipeReport::new(url, plan, &collector.records)).collect();
+        let processes = plan
+            .processes
+            .iter()
+            .zip(pids)
+            .zip(ends)
+            .map(|((p, &pid), end)| ProcessReport {
+                stage: p.stage,
+                unit: p.unit,
+                pid,
+                command: p.command.join(" "),
+                end,
+            })
+            .collect();
+        let wall_s = wall.as_secs_f64();
+        Report { pipeline, status, wall_s, pipes, processes, refused_records: collector.refused }
+    }
+
+    /// The table for people.
+    pub fn table(&self) -> String {
+        let head = ["pipe", "steps", "bytes", "GB/s", "writers", "waited", "readers", "waited"];
+        let mut rows = vec![head.map(String::from)];
+        for pipe in &self.pipes {
+            let name = match (pipe.from_stage, pipe.to_stage) {
+                (Some(from), Some(to)) => format!("stage {from} → stage {to}"),
+                (None, Some(to)) => format!("{} → stage {to}", pipe.url),
+                (Some(from), None) => format!("stage {from} → {}", pipe.url),
+                (None, None) => pipe.url.clone(),
+            };
+            let rate = format!("{:.2}", pipe.gb_per_s);
+            let ([writers, w], [readers, r]) = (pipe.writers.describe(), pipe.readers.describe());
+            rows.push([name, pipe.steps.to_string(), bytes(pipe.bytes), rate, writers, w, readers, r]);
+        }
+        let mut table = crate::text::table(&rows, &[false, true, true, true, true, true, true, true]);
+        table.push_str(&format!("{} processes, {}\n", self.processes.len(), seconds(self.wall_s)));
+        if self.refused_records > 0 {
+            table.push_str(&format!("{} reports of ports could not be read\n", self.refused_records));
+        }
+        table
+    }
+}
+
+impl PipeReport {
+    fn new(url: String, plan: &Plan, records: &[Record]) -> PipeReport {
+        let side = |mode| SideReport::of(records.iter().filter(|r| r.url == url && r.mode == mode));
+        let (writers, readers) = (side(Mode::Write), side(Mode::Read));
+        let stage_of = |variable: &str| {
+            let own = |p: &&super::plan::Process| p.env.iter().any(|(n, v)| n == variable && *v == url);
+            plan.processes.iter().find(own).map(|p| p.stage)
+        };
+        let link = plan.links.iter().position(|l| matches!(l, Link::Port { url: u } if *u == url));
+        // Every element moves once, so the writers' count is the array's; readers may overlap.
+        let main = if writers.ports > 0 { &writers } else { &readers };
+        let seconds = writers.open_s.max(readers.open_s);
+        PipeReport {
+            from_stage: link.or_else(|| stage_of("POLYDUCT_OUT")),
+            to_stage: link.map(|k| k + 1).or_else(|| stage_of("POLYDUCT_IN")),
+            steps: main.steps,
+            bytes: main.bytes,
+            gb_per_s: if seconds > 0.0 { main.bytes as f64 / seconds / 1e9 } else { 0.0 },
+            url,
+            writers,
+            readers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"program":"p","unit":1,"url":"pipe:x","mode":"w","steps":3,"bytes":300,"wait_s":0.5,"copy_s":0.25,"open_s":1.0,"more":1}"#;
+
+    #[test]
+    fn records_are_input() {
+        let mut c = Collector::default();
+        for piece in format!("{LINE}\nnonsense\n{LINE}\n").as_bytes().chunks(7) {
+            c.push(piece);
+        }
+        assert_eq!((c.records.len(), c.refused), (2, 1));
+        c.push(&[b'x'; 3 * MAX_RECORD]);
+        c.push(b"\n");
+        c.push(LINE.replace("1.0", "-1.0").as_bytes());
+        c.push(b"\n");
+        assert_eq!((c.records.len(), c.refused), (2, 3));
+        assert!(c.rest.is_empty());
+    }
+
+    #[test]
+    fn sides_are_summed() {
+        let mut c = Collector::default();
+        c.push(format!("{LINE}\n{}\n", LINE.replace("0.5", "1.5")).as_bytes());
+        let side = SideReport::of(c.records.iter());
+        assert_eq!((side.ports, side.bytes, side.steps), (2, 600, 3));
+        assert_eq!((side.wait_s, side.wait_max_s, side.copy_s), (1.0, 1.5, 0.25));
+    }
+}

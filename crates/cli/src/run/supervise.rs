@@ -1,0 +1,155 @@
+//! Drives the supervisor: waits for deaths, signals, reports and deadlines in one poll, and does what it says.
+
+use super::plan::Plan;
+use super::start::Started;
+use super::stats::Collector;
+use super::verdict::{Action, End, Supervisor};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{getpgid, pidfd_send_signal, Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Instant;
+
+/// The signals that this process got, as readable streams.
+pub struct Signals {
+    streams: Vec<(i32, UnixStream)>,
+}
+
+impl Signals {
+    /// Begins to catch the signals that end a run, except those that whoever started us wants ignored (nohup).
+    pub fn catch() -> io::Result<Signals> {
+        let ignored = ignored_signals();
+        let mut streams = Vec::new();
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP] {
+            if ignored >> (signal - 1) & 1 == 1 {
+                continue;
+            }
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            signal_hook::low_level::pipe::register(signal, writer)?;
+            streams.push((signal, reader));
+        }
+        Ok(Signals { streams })
+    }
+
+    fn take(&mut self) -> Vec<i32> {
+        let mut taken = Vec::new();
+        for (signal, stream) in &mut self.streams {
+            // Signals of one kind that come together count once, as they do in the kernel.
+            if stream.read(&mut [0; 64]).is_ok_and(|n| n > 0) {
+                taken.push(*signal);
+            }
+        }
+        taken
+    }
+}
+
+/// The set of ignored signals, from the kernel; none if it does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Watches until every process has ended.
+pub fn supervise(
+    plan: &Plan,
+    started: &mut Started,
+    signals: &mut Signals,
+    supervisor: &mut Supervisor,
+    collector: &mut Collector,
+) -> io::Result<()> {
+    let mut alive: Vec<usize> = (0..plan.processes.len()).collect();
+    loop {
+        while let Some(action) = supervisor.poll_action() {
+            carry_out(&action, started, &alive);
+        }
+        if supervisor.is_finished() {
+            break;
+        }
+        wait(started, signals, &alive, supervisor.next_deadline())?;
+        if let Some(fd) = &started.stats {
+            collector.read_from(fd);
+        }
+        let mut ends = Vec::new();
+        for &i in &alive {
+            if let Some(status) = started.children[i].try_wait()? {
+                let end = match status.code() {
+                    Some(code) => End::Exit(code),
+                    None => End::Signal(status.signal().unwrap_or(0)),
+                };
+                ends.push((i, end));
+            }
+        }
+        alive.retain(|i| ends.iter().all(|(ended, _)| ended != i));
+        let now = Instant::now();
+        if !ends.is_empty() {
+            supervisor.handle_ends(now, &ends);
+        }
+        for signal in signals.take() {
+            if signal == SIGTSTP {
+                pause(started);
+            } else {
+                supervisor.handle_signal(now, signal);
+            }
+        }
+        supervisor.handle_time(now);
+    }
+    // What the stages left running in their group has nobody to work for.
+    started.group.signal(Signal::KILL);
+    if let Some(fd) = &started.stats {
+        collector.read_from(fd);
+    }
+    Ok(())
+}
+
+fn wait(started: &Started, signals: &Signals, alive: &[usize], deadline: Option<Instant>) -> io::Result<()> {
+    let mut fds: Vec<PollFd> = signals
+        .streams
+        .iter()
+        .map(|(_, stream)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN))
+        .collect();
+    fds.extend(started.stats.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    fds.extend(alive.iter().map(|&i| PollFd::new(&started.pidfds[i], PollFlags::IN)));
+    let timeout = deadline.map(|at| {
+        let left = at.saturating_duration_since(Instant::now());
+        Timespec { tv_sec: left.as_secs().min(i64::MAX as u64) as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn carry_out(action: &Action, started: &Started, alive: &[usize]) {
+    match action {
+        Action::SignalAll(number) => {
+            let Some(signal) = Signal::from_named_raw(*number) else { return };
+            started.group.signal(signal);
+            for &i in alive {
+                // A program may have left the group, a login shell for instance.
+                if getpgid(Some(Pid::from_child(&started.children[i]))) != Ok(started.group.id()) {
+                    let _ = pidfd_send_signal(&started.pidfds[i], signal);
+                }
+            }
+            // One that is stopped notices nothing before it goes on.
+            started.group.signal(Signal::CONT);
+        }
+        Action::Terminate(processes) => {
+            for &i in processes.iter().filter(|i| alive.contains(i)) {
+                // Failure means that it has ended meanwhile.
+                let _ = pidfd_send_signal(&started.pidfds[i], Signal::TERM);
+            }
+        }
+    }
+}
+
+/// Ctrl-Z: the run stops as a whole, and goes on as a whole when the shell says so.
+fn pause(started: &Started) {
+    started.group.signal(Signal::STOP);
+    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+    started.group.signal(Signal::CONT);
+}

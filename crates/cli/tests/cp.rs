@@ -1,0 +1,71 @@
+//! `cp` between files, and `run` with files at its ends.
+
+mod common;
+use common::*;
+
+const CP: &str = env!("CARGO_BIN_EXE_polyduct");
+
+fn floats(count: u32) -> Vec<u8> {
+    (0..count).flat_map(|i| (i as f32).to_le_bytes()).collect()
+}
+
+#[test]
+fn raw_to_npy_and_back_by_several_units() {
+    let dir = Scratch::new("cp");
+    let data = floats(30 * 40);
+    let raw = dir.write("a.raw", &data);
+    let (npy, back) = (dir.path("a.npy"), dir.path("b.raw"));
+    for layout in ["stripe(1KiB)", "block,*", "*,cyclic(3)", "block,block@2x2;order=F"] {
+        let forth = ["cp", &raw, &npy, "--shape", "30x40", "--dtype", "f4", "--units", "4", "--verify"];
+        let o = output(&[&forth[..], &["--layout", layout]].concat());
+        assert_eq!(o.status.code(), Some(0), "{layout}: {}", text(&o.stderr));
+        assert!(text(&o.stderr).starts_with("4.80 kB in 1 step") && text(&o.stderr).ends_with("verified\n"));
+        assert!(std::fs::read(&npy).unwrap().starts_with(b"\x93NUMPY"));
+        let o = output(&["cp", "-q", &npy, &back, "--units", "3"]);
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+        assert_eq!(std::fs::read(&back).unwrap(), data, "{layout}");
+        std::fs::remove_file(&npy).unwrap();
+        std::fs::remove_file(&back).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_leaves_no_file() {
+    let dir = Scratch::new("cp-errors");
+    let raw = dir.write("a.raw", floats(7));
+    let out = dir.path("out.npy");
+    for args in [
+        &["cp", &raw, &out][..],
+        &["cp", &raw, &out, "--shape", "3x5", "--dtype", "f4"],
+        &["cp", "/nowhere/a.npy", &out],
+        &["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--layout", "blok"],
+        &["cp", &raw, "/nowhere/out.npy", "--shape", "7", "--dtype", "f4"],
+    ] {
+        let o = output(args);
+        let error = text(&o.stderr);
+        assert!(
+            matches!(o.status.code(), Some(1 | 2)) && error.starts_with("polyduct: "),
+            "{args:?}: {error}"
+        );
+        assert!(!std::path::Path::new(&out).exists(), "{args:?}");
+    }
+    assert_eq!(output(&["cp", "--verify", "pipe:x", &out]).status.code(), Some(2));
+}
+
+#[test]
+fn a_run_reads_and_writes_files() {
+    let dir = Scratch::new("cp-run");
+    let data = floats(12 * 10);
+    let raw = dir.write("a.raw", &data);
+    let (npy, out) = (dir.path("a.npy"), dir.path("out.raw"));
+    assert!(output(&["cp", "-q", &raw, &npy, "--shape", "12x10", "--dtype", "f4"]).status.success());
+    let o =
+        output(&["run", "--stats", &format!("< {npy} -n 1 {CP} cp -q - - | -n 1 {CP} cp -q - - > {out}")]);
+    let table = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(0), "{table}");
+    assert_eq!(std::fs::read(&out).unwrap(), data);
+    for row in ["stage 0 → stage 1".to_owned(), format!("{npy} → stage 0"), format!("stage 1 → {out}")]
+    {
+        assert!(table.contains(&row), "{table}");
+    }
+}

@@ -1,0 +1,206 @@
+//! Deaths, signals and time limits of real pipelines. Every victim says that it is ready by a line of output,
+//! and the end of everything is the end of that output: nothing here sleeps.
+
+mod common;
+use common::*;
+use std::process::{Child, Stdio};
+
+/// A run whose every process has printed one line: its place and its number. The numbers are in order of the places.
+struct Run {
+    child: Child,
+    lines: Lines,
+    pids: Vec<u32>,
+}
+
+const VICTIM: &str = "sh -c 'echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; exec sleep infinity'";
+
+impl Run {
+    fn start(args: &[&str], pipeline: &str, processes: usize) -> Run {
+        let args = [&["run"], args, &[pipeline]].concat();
+        let mut child = polyduct(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Lines::new(child.stdout.take().unwrap());
+        let mut places = lines.take(processes);
+        places.sort();
+        let pids = places.iter().map(|l| l.split_once(' ').unwrap().1.parse().unwrap()).collect();
+        Run { child, lines, pids }
+    }
+
+    /// Waits for the end of the run and of all that held its output; status and message.
+    fn end(self) -> (Option<i32>, String) {
+        let output = watched(self.child);
+        self.lines.end();
+        (output.status.code(), text(&output.stderr))
+    }
+}
+
+#[test]
+fn a_killed_unit_is_named() {
+    let run = Run::start(&[], &format!("-n 4 {VICTIM} | -n 3 {VICTIM}"), 7);
+    let victim = run.pids[3];
+    assert!(kill(victim, "KILL"));
+    let (status, message) = run.end();
+    assert_eq!(status, Some(137));
+    let tail = format!(" unit 3 (pid {victim}) was killed by SIGKILL; ended the other 6 processes\n");
+    assert!(message.starts_with(&format!("polyduct: stage 0 ({VICTIM})")), "{message}");
+    assert!(message.ends_with(&tail), "{message}");
+}
+
+#[test]
+fn peers_that_fail_in_its_wake_are_not_named() {
+    // Unit 0 dies by a signal when told; the others notice through their pipe and exit with errors at once.
+    let dir = Scratch::new("wake");
+    let fifo = dir.path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let program = dir.write(
+        "program",
+        format!(
+            "if [ $POLYDUCT_UNIT = 0 ]; then exec 3>{fifo}; echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; exec sleep infinity; fi\n\
+             exec 3<{fifo}; echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; read x <&3; exit 9\n"
+        ),
+    );
+    for _ in 0..10 {
+        let run = Run::start(&[], &format!("-n 5 sh {program}"), 5);
+        let victim = run.pids[0];
+        assert!(kill(victim, "KILL"));
+        let (status, message) = run.end();
+        assert_eq!(status, Some(137), "{message}");
+        assert!(
+            message.contains(&format!("unit 0 (pid {victim}) was killed by SIGKILL; ended the other 4")),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn an_exit_status_is_passed_on() {
+    let unit2 = "-n 3 sh -c 'if [ $POLYDUCT_UNIT = 2 ]; then exit 7; fi; exec sleep infinity'";
+    let o = output(&["run", &format!("{unit2} | -n 2 sleep infinity")]);
+    assert_eq!(o.status.code(), Some(7));
+    let message = text(&o.stderr);
+    assert!(
+        message.contains("unit 2 (pid ") && message.contains("exited with status 7; ended the other 4"),
+        "{message}"
+    );
+}
+
+#[test]
+fn those_that_do_not_listen_are_killed() {
+    let deaf =
+        "sh -c 'trap \"\" TERM; echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; while :; do sleep infinity; done'";
+    let run = Run::start(&["--grace", "100ms"], &format!("-n 2 {deaf} | -n 1 {VICTIM}"), 3);
+    // The last in order is the one that listens.
+    assert!(kill(run.pids[2], "KILL"));
+    let (status, message) = run.end();
+    assert_eq!(status, Some(137), "{message}");
+    assert!(message.contains("stage 1"), "{message}");
+}
+
+#[test]
+fn descendants_end_too() {
+    let parents = "sh -c 'sleep infinity & sleep infinity & echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; wait'";
+    let run = Run::start(&[], &format!("-n 2 {parents} | -n 1 {VICTIM}"), 3);
+    assert!(kill(run.pids[0], "KILL"));
+    // The pipe ends only when every sleep has died.
+    assert_eq!(run.end().0, Some(137));
+    // Also those that a successful stage left in the background.
+    let o = output(&["run", "-n 2 sh -c 'sleep infinity & exit 0'"]);
+    assert_eq!(o.status.code(), Some(0));
+}
+
+#[test]
+fn kill_9_of_the_runner_leaves_nothing() {
+    let parents = "sh -c 'sleep infinity & echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; wait'";
+    let run = Run::start(&[], &format!("-n 3 {parents} | -n 2 {VICTIM}"), 5);
+    assert!(kill(run.child.id(), "KILL"));
+    assert_eq!(run.end().0, None);
+    let run = Run::start(
+        &["--prefix"],
+        "sh -c 'sleep infinity & echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; wait'",
+        1,
+    );
+    assert!(kill(run.child.id(), "KILL"));
+    run.end();
+}
+
+#[test]
+fn killing_all_at_once() {
+    let run = Run::start(&[], &format!("-n 4 {VICTIM} | -n 4 {VICTIM}"), 8);
+    // The later ones may have been ended by the run before their turn comes.
+    assert!(run.pids.iter().filter(|&&pid| kill(pid, "KILL")).count() > 0);
+    let (status, message) = run.end();
+    assert_eq!(status, Some(137), "{message}");
+}
+
+#[test]
+fn signals_to_the_runner_end_all() {
+    for (signal, status, word) in
+        [("INT", 130, "interrupted"), ("TERM", 143, "SIGTERM"), ("HUP", 129, "SIGHUP")]
+    {
+        let run = Run::start(&[], &format!("-n 2 {VICTIM} | -n 1 {VICTIM}"), 3);
+        assert!(kill(run.child.id(), signal));
+        let (code, message) = run.end();
+        assert_eq!(code, Some(status));
+        assert!(message.contains(word) && message.ends_with("ended 3 processes\n"), "{message}");
+    }
+}
+
+#[test]
+fn the_timeout() {
+    let run = Run::start(&["--timeout", "300ms"], &format!("-n 2 {VICTIM}"), 2);
+    let (status, message) = run.end();
+    assert_eq!(
+        (status, message.as_str()),
+        (Some(124), "polyduct: still running after --timeout 300ms; ended 2 processes\n")
+    );
+}
+
+#[test]
+fn a_reader_that_wants_no_more_is_no_failure() {
+    let o = output(&["run", "yes | head -n 2"]);
+    assert_eq!(
+        (o.status.code(), text(&o.stdout), text(&o.stderr)),
+        (Some(0), "y\ny\n".into(), String::new())
+    );
+    // Whoever reads the run's own output has gone: quiet, with the shell's status.
+    let mut child = polyduct(&["run", "sh -c 'echo ready; exec yes' | cat"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let o = watched(child);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(141), String::new()));
+}
+
+#[test]
+fn failure_in_the_middle_of_a_plain_pipeline_counts() {
+    let o = output(&["run", "cat /dev/null | false | cat"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(text(&o.stderr).contains("stage 1 (false) (pid "), "{}", text(&o.stderr));
+}
+
+#[test]
+fn a_stopped_unit_still_ends() {
+    let run =
+        Run::start(&[], &format!("-n 1 sh -c 'echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; kill -STOP $$; sleep infinity' | -n 1 {VICTIM}"), 2);
+    assert!(kill(run.child.id(), "TERM"));
+    assert_eq!(run.end().0, Some(143));
+}
+
+#[test]
+fn many_processes_under_a_small_file_limit() {
+    let run = format!(
+        "ulimit -S -n 64; exec {} run --prefix \"-n 100 sh -c 'ulimit -n'\"",
+        env!("CARGO_BIN_EXE_polyduct")
+    );
+    let child = std::process::Command::new("sh").args(["-c", &run]).stdout(Stdio::piped()).spawn().unwrap();
+    let o = watched(child);
+    assert_eq!(o.status.code(), Some(0));
+    let lines = text(&o.stdout);
+    assert_eq!(
+        lines.lines().filter(|l| l.ends_with("] 64")).count(),
+        100,
+        "the programs keep the limit: {lines}"
+    );
+}
