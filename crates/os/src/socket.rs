@@ -158,9 +158,11 @@ impl Conn {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_LIMIT))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let got = match retry_on_intr(|| {
-            net::recvmsg(&self.fd, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags)
-        }) {
+        let mut receive = || {
+            retry_on_intr(|| net::recvmsg(&self.fd, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags))
+        };
+        // A peer that closed with a message of ours unread gives one reset before its own last messages come out.
+        let got = match receive().or_else(|e| if e == Errno::CONNRESET { receive() } else { Err(e) }) {
             Ok(got) => got,
             Err(Errno::AGAIN) => return Ok(Received::WouldBlock),
             Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(Received::Closed),

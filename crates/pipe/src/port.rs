@@ -21,7 +21,7 @@ pub struct Stats {
     pub runs: u64,
     /// Time spent waiting for the other side.
     pub waited: Duration,
-    /// Time spent copying.
+    /// Time spent copying, of parts of 16 KiB and more.
     pub copied: Duration,
     /// Time from the call of open to its return.
     pub opened: Duration,
@@ -47,6 +47,9 @@ fn spin_time(slots: &Slots) -> Duration {
         false => Duration::from_micros(2),
     }
 }
+
+/// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
+pub const TIMED_FROM: usize = 16 << 10;
 
 impl Port {
     pub fn new(

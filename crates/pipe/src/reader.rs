@@ -3,7 +3,7 @@
 use crate::config::Options;
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
-use crate::port::{Port, Stats};
+use crate::port::{Port, Stats, TIMED_FROM};
 use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
 use crate::watch::Keepsake;
@@ -20,6 +20,7 @@ use polyduct_os::{
 };
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a reader expects of the writer's dataset.
 #[derive(Clone, Debug, Default)]
@@ -197,10 +198,10 @@ impl Reader {
     }
 
     fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        let start = clock::now();
-        let done = self.copy_parts(turn, part);
-        self.port.stats.copied += clock::now() - start;
-        done
+        let start = (part.len() >= TIMED_FROM).then(clock::now);
+        self.copy_parts(turn, part)?;
+        self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
+        Ok(())
     }
 
     fn copy_parts(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {

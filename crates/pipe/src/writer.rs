@@ -3,7 +3,7 @@
 use crate::config::{OnLoss, Options, Policy};
 use crate::error::{PipeError, Refusal, Side};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
-use crate::port::{Port, Stats};
+use crate::port::{Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, Opened, Server};
 use crate::slots::{Begin, Slots, Turn};
@@ -189,10 +189,10 @@ impl Writer {
             // Readers that are busy take the step later, and the caller need not wait for them: the slot is better.
             Begin::Fill(turn) if self.offers && self.port.slots.readers_sleep() => self.offer(turn, part),
             Begin::Fill(turn) => {
-                let start = clock::now();
+                let start = (part.len() >= TIMED_FROM).then(clock::now);
                 let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
                 copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
-                self.port.stats.copied += clock::now() - start;
+                self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
                 self.finish(Begin::Fill(turn));
                 Ok(true)
             }

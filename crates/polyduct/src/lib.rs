@@ -40,5 +40,6 @@ pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
 pub use polyduct_pipe::{Interrupt, OnLoss, Policy, Stats};
 pub use port::{Reader, StepMut, Writer};
+pub use polyduct_store as store;
 pub use redistribute::redistribute;
 pub use url::{Mode, Target};

@@ -145,7 +145,8 @@ impl Open {
     /// # Errors
     /// As [`write`](Open::write); [`Error::Misuse`] when the other end is no pipe.
     pub fn write_what_is_read(self) -> Result<Writer, Error> {
-        self.write_given(&Given::ByReader, "")
+        // One unit holds all bytes of the standard file, whatever their shape will be.
+        self.write_given(&Given::ByReader, "stripe(1024MiB)")
     }
 
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {

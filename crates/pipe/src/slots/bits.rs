@@ -44,8 +44,9 @@ impl Bits {
         }
         let (word, words) = (i / 64, self.n.div_ceil(64));
         let members = (self.n - word * 64).min(64);
-        mark(&lines[self.first + 1 + word as usize], i % 64, members, sense)
-            && mark(&lines[self.first], word, words, sense)
+        let last_of_word = mark(&lines[self.first + 1 + word as usize], i % 64, members, sense);
+        super::death::may_come();
+        last_of_word && mark(&lines[self.first], word, words, sense)
     }
 
     /// Whether unit `i` has already arrived in the round of this sense. A set of one unit keeps no bits: `None`.

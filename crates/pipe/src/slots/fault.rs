@@ -1,6 +1,6 @@
 //! The first thing that went wrong, in one word, so that every survivor reports the same.
 
-use super::{bell::ring, Slots, FAULT, GLOBAL};
+use super::{Slots, FAULT, GLOBAL};
 use super::names::{Side, UnitName};
 use polyduct_os::sync::Ordering;
 
@@ -59,8 +59,7 @@ impl Slots {
     pub fn fail(&self, fault: Fault) {
         let word = &self.line(GLOBAL).w[FAULT];
         let _ = word.compare_exchange(0, fault.pack(), Ordering::AcqRel, Ordering::Acquire);
-        ring(self.published_bell());
-        ring(self.freed_bell());
+        self.wake_all();
     }
 }
 

@@ -12,7 +12,7 @@
 //! | 11-18 | programs that are reading it |
 //! | 19-63 | the step |
 
-use super::{bell::ring, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
+use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
 use super::names::Policy;
 use super::geometry::ring_len;
 use polyduct_os::sync::Ordering;
@@ -83,7 +83,9 @@ impl Slots {
             Begin::Drop => DROPPED,
         };
         line.w[WHAT].store(what, Ordering::Relaxed);
+        death::may_come();
         line.w[TAG].store(n + 1, Ordering::Release);
+        death::may_come();
         if self.sizes().writers > 1 {
             ring(self.freed_bell());
         }
@@ -91,9 +93,6 @@ impl Slots {
     }
 
     pub(super) fn poll_begin_lossy(&self, unit: u32, n: u64) -> Result<Option<Begin>, Stop> {
-        if let Some(decided) = self.decided(n) {
-            return Ok(Some(decided));
-        }
         if unit != 0 {
             return Ok(None);
         }
@@ -106,7 +105,7 @@ impl Slots {
                 .map(|u| self.line(self.geometry.writer(u)).w[NEXT].load(Ordering::Acquire))
                 .min()
                 .unwrap_or(n);
-            if last + ring_len(self.sizes().depth) <= n {
+            if last.saturating_add(ring_len(self.sizes().depth)) <= n {
                 return Ok(None);
             }
         }
@@ -144,6 +143,7 @@ impl Slots {
             };
             let sense = !seen.sense();
             if self.swap(slot, seen, Word::new(FILLING, sense, 0, 0, n)) {
+                death::may_come();
                 return Some(Begin::Fill(Turn { step: n, slot, sense, uses: 0 }));
             }
         }
@@ -213,6 +213,7 @@ impl Slots {
             let (slot, seen) = best?;
             let pinned = Word(seen.0 | bit << 11);
             if self.swap(slot, seen, pinned) {
+                death::may_come();
                 if self.sizes().policy == Policy::Latest {
                     self.pass_over(program, pinned.step());
                 }
@@ -227,18 +228,20 @@ impl Slots {
         for slot in 0..self.sizes().depth {
             let w = self.word(slot);
             if w.state() == VISIBLE && w.step() < taken && w.pins() & bit == 0 && w.pending() & bit != 0 {
-                self.finish(slot, program);
+                self.finish(slot, program, w.step());
+                death::may_come();
             }
         }
     }
 
-    /// Clears a program's bits in a slot, and frees the slot when no program is left.
-    fn finish(&self, slot: u32, program: u32) {
+    /// Clears a program's bits in a slot, and frees the slot when no program is left. Nothing is done when the slot
+    /// holds another step by now.
+    fn finish(&self, slot: u32, program: u32, step: u64) {
         let bits = 1 << (3 + program) | 1 << (11 + program);
         loop {
             let seen = self.word(slot);
             let mut to = Word(seen.0 & !bits);
-            if seen.state() != VISIBLE || to == seen {
+            if seen.state() != VISIBLE || seen.step() != step || to == seen {
                 return;
             }
             if to.pending() == 0 {
@@ -250,8 +253,8 @@ impl Slots {
         }
     }
 
-    pub(super) fn unpin(&self, program: u32, slot: u32) {
-        self.finish(slot, program);
+    pub(super) fn unpin(&self, program: u32, turn: Turn) {
+        self.finish(turn.slot, program, turn.step);
     }
 
     /// The slot that `program` reads as its `k`-th step, if that was decided.
@@ -262,7 +265,7 @@ impl Slots {
         }
         let what = line.w[WHAT].load(Ordering::Relaxed);
         Some(Turn {
-            step: line.w[STEP].load(Ordering::Relaxed),
+            step: line.w[STEP].load(Ordering::Relaxed).min(MAX_STEP),
             slot: (what >> 1) as u32 % self.sizes().depth,
             sense: what & 1 == 1,
             uses: line.w[USES].load(Ordering::Relaxed),
@@ -271,12 +274,14 @@ impl Slots {
 
     fn take(&self, program: u32, k: u64, slot: u32, word: Word) -> Turn {
         let uses = self.line(self.geometry.released(program, slot)).w[0].load(Ordering::Acquire);
-        let turn = Turn { step: word.step(), slot, sense: uses % 2 == 0, uses: uses + 1 };
+        let turn = Turn { step: word.step(), slot, sense: uses % 2 == 0, uses: uses.saturating_add(1) };
         let line = self.line(self.geometry.take(program, k));
         line.w[WHAT].store(u64::from(slot) << 1 | u64::from(turn.sense), Ordering::Relaxed);
         line.w[STEP].store(turn.step, Ordering::Relaxed);
         line.w[USES].store(turn.uses, Ordering::Relaxed);
+        death::may_come();
         line.w[TAG].store(k + 1, Ordering::Release);
+        death::may_come();
         if self.sizes().readers[program as usize] > 1 {
             ring(self.published_bell());
         }
@@ -286,6 +291,7 @@ impl Slots {
     /// The first unit of a program says that its stream ends before its `k`-th step.
     fn end(&self, program: u32, k: u64) {
         self.line(self.geometry.program(program)).w[END].store(k + 1, Ordering::Release);
+        death::may_come();
         if self.sizes().readers[program as usize] > 1 {
             ring(self.published_bell());
         }

@@ -12,10 +12,13 @@
 pub mod bell;
 pub mod bits;
 pub mod block;
+mod death;
 pub mod fault;
 pub mod geometry;
 pub mod lossy;
 pub mod names;
+#[cfg(all(test, not(loom)))]
+mod sim;
 
 use names::Policy;
 use names::{Side, UnitName};
@@ -162,6 +165,10 @@ impl Slots {
                 return Err(Stop::Uneven { unit: UnitName { side: Side::Writer, unit: by }, closed_after });
             }
         }
+        // What was decided stands: the readers may have gone in good order, not waiting for a step that is dropped.
+        if let Some(decided) = self.is_lossy().then(|| self.decided(n)).flatten() {
+            return Ok(Some(decided));
+        }
         if self.gone() == self.all_programs() {
             return Err(Stop::ReadersGone);
         }
@@ -175,12 +182,14 @@ impl Slots {
     /// Writer `unit` has filled its part of the step. Returns whether the whole step became visible by this.
     pub fn publish(&self, unit: u32, turn: Turn) -> bool {
         let last = self.geometry.arrivals(turn.slot).arrive(self.lines(), unit, turn.sense);
+        death::may_come();
         if last {
             if self.is_lossy() {
                 self.show_lossy(turn);
             } else {
                 self.show_block(turn);
             }
+            death::may_come();
             ring(self.published_bell());
         }
         self.advance_writer(unit, turn.step + 1);
@@ -194,6 +203,7 @@ impl Slots {
 
     fn advance_writer(&self, unit: u32, next: u64) {
         self.line(self.geometry.writer(unit)).w[NEXT].store(next, Ordering::Release);
+        death::may_come();
         if self.is_lossy() && self.sizes().writers > 1 {
             // The deciding unit may be waiting for the last unit to catch up.
             ring(self.freed_bell());
@@ -207,7 +217,6 @@ impl Slots {
 
     /// Writer `unit` will write no more: the stream ends before step `n`.
     pub fn close_writer(&self, unit: u32, n: u64) {
-        self.leave(UnitName { side: Side::Writer, unit });
         // Steps and unit in one word, so that the first unit to close and its count are one fact.
         let mine = n.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
         let word = &self.line(GLOBAL).w[FIRST_CLOSE];
@@ -218,6 +227,16 @@ impl Slots {
                 Err(now) => seen = now,
             }
         }
+        death::may_come();
+        // Last, so that a unit killed before has not closed but is lost.
+        self.leave(UnitName { side: Side::Writer, unit });
+        death::may_come();
+        self.wake_all();
+    }
+
+    /// Wakes everybody who sleeps: whoever notices a death does this, since the dead may have changed something and not
+    /// have come to ring for it.
+    pub fn wake_all(&self) {
         ring(self.published_bell());
         ring(self.freed_bell());
     }
@@ -256,22 +275,26 @@ impl Slots {
     pub fn release(&self, program: u32, unit: u32, k: u64, turn: Turn) {
         let uses = &self.line(self.geometry.released(program, turn.slot)).w[0];
         // A replacement may repeat a release that its predecessor completed; the slot may be in its next round by now.
-        if uses.load(Ordering::Acquire) < turn.uses
-            && self.geometry.done(program, turn.slot).arrive(self.lines(), unit, turn.sense)
-        {
-            uses.store(turn.uses, Ordering::Release);
+        let repeated = uses.load(Ordering::Acquire) >= turn.uses;
+        if repeated || self.geometry.done(program, turn.slot).arrive(self.lines(), unit, turn.sense) {
+            death::may_come();
+            if !repeated {
+                uses.store(turn.uses, Ordering::Release);
+                death::may_come();
+            }
             if self.is_lossy() {
-                self.unpin(program, turn.slot);
+                self.unpin(program, turn);
+                death::may_come();
                 ring(self.published_bell());
             }
             ring(self.freed_bell());
         }
+        death::may_come();
         self.line(self.geometry.reader(program, unit)).w[NEXT].store(k + 1, Ordering::Release);
     }
 
     /// Reader `unit` will read no more than the `k` steps it has read.
     pub fn close_reader(&self, program: u32, unit: u32, k: u64) {
-        self.leave(UnitName { side: Side::Reader(program), unit });
         let line = self.line(self.geometry.program(program));
         let mine = k.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
         let mut seen = line.w[FIRST_CLOSE].load(Ordering::Acquire);
@@ -281,11 +304,16 @@ impl Slots {
                 Err(now) => seen = now,
             }
         }
+        death::may_come();
         if self.geometry.closed(program).arrive(self.lines(), unit, true) {
+            death::may_come();
             self.line(GLOBAL).w[GONE].fetch_or(1 << program, Ordering::AcqRel);
         }
-        ring(self.freed_bell());
-        ring(self.published_bell());
+        death::may_come();
+        // Last, as for writers.
+        self.leave(UnitName { side: Side::Reader(program), unit });
+        death::may_come();
+        self.wake_all();
     }
 
     fn gone(&self) -> u64 {
@@ -338,7 +366,7 @@ impl Slots {
     /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was. What that one had
     /// begun to say is said again, since it may have died before all of it was said.
     pub fn resume_at(&self, unit: UnitName) -> u64 {
-        let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire);
+        let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire).min(MAX_STEP);
         let said = match unit.side {
             Side::Writer => self.written_turn(next).filter(|turn| {
                 let arrived = self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);

@@ -94,12 +94,11 @@ impl View {
         Ok(())
     }
 
-    /// Contiguous pieces of the file that carrying out the table takes, windows without gaps supposed.
+    /// Into how many stretches of the file the table falls, windows of any length supposed.
     pub fn pieces(&self, table: &OpTable) -> u64 {
-        let no_gap = View { gap: 0, ..*self };
         let one = |op| {
             let (levels, ..) = self.levels(table, op);
-            let taken = no_gap.take(&levels, u64::MAX);
+            let taken = self.take(&levels, u64::MAX);
             levels[..levels.len() - taken.whole].iter().map(|l| l.count).product::<u64>()
         };
         table.ops().iter().map(one).sum()

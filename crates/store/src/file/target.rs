@@ -85,6 +85,14 @@ impl Target {
         Ok(format!("polyduct/{uid}/file/{:x}-{:x}/{hash:016x}", s.st_dev, s.st_ino).into_bytes())
     }
 
+    /// Whether a file has this name now, and for good: unit 0 may have died just after it gave it the name.
+    pub fn names(&self, file: &File) -> bool {
+        let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+        let here = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let named = here.is_ok_and(|here| rustix::fs::fstat(file).is_ok_and(|ours| same(here, ours)));
+        named && rustix::fs::fsync(&self.dir).is_ok()
+    }
+
     /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and the one that a
     /// commit passes through.
     pub fn sweep(&self, temporary: Option<&str>, pid: u32) {

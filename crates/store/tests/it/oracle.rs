@@ -24,22 +24,29 @@ pub fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
     })
 }
 
-/// A unit's part of a step: every element where the mapping says that it lies. With `halo`, copies in halos too;
+/// All units' parts of a step: every element where the mapping says that it lies. With `halo`, copies in halos too;
 /// otherwise these are rubbish.
-pub fn part(mapping: &Mapping, unit: u64, step: u64, halo: bool) -> Vec<u8> {
-    let mut part = vec![0xEE; mapping.local_len_bytes(unit).unwrap() as usize];
+pub fn parts(mapping: &Mapping, step: u64, halo: bool) -> Vec<Vec<u8>> {
+    let len = |unit| mapping.local_len_bytes(unit).unwrap() as usize;
+    let mut parts: Vec<Vec<u8>> = (0..mapping.units()).map(|u| vec![0xEE; len(u)]).collect();
     for (element, index) in indices(mapping.dataset().shape()).iter().enumerate() {
         for place in mapping.locate(index).unwrap() {
-            if place.unit != unit || (place.halo && !halo) {
+            if place.halo && !halo {
                 continue;
             }
             let (first, end) = place.bytes_of_elem();
             for (i, b) in (first..end).enumerate() {
-                part[place.offset_bytes() as usize + i] = byte(step, element as u64, b.into());
+                parts[place.unit as usize][place.offset_bytes() as usize + i] =
+                    byte(step, element as u64, b.into());
             }
         }
     }
-    part
+    parts
+}
+
+/// One unit's.
+pub fn part(mapping: &Mapping, unit: u64, step: u64, halo: bool) -> Vec<u8> {
+    parts(mapping, step, halo).swap_remove(unit as usize)
 }
 
 pub fn bind(layout: &str, dataset: &Dataset, units: u32) -> Mapping {
@@ -117,16 +124,17 @@ pub fn in_threads<T: Send>(units: u32, f: impl Fn(u32) -> T + Sync) -> Vec<T> {
 pub fn write(path: &Path, format: Format, mapping: &Mapping, steps: u64) -> Vec<Result<(), FileError>> {
     let units = mapping.units() as u32;
     let layout = mapping.layout().to_string();
+    let all: Vec<Vec<Vec<u8>>> = (0..steps).map(|step| parts(mapping, step, false)).collect();
     in_threads(units, |u| {
         let mut port = FileWriter::open(path, format, mapping.dataset(), &layout, &unit(u, units))?;
-        for step in 0..steps {
-            let part = part(mapping, u.into(), step, false);
+        for (step, parts) in all.iter().enumerate() {
+            let part = &parts[u as usize];
             if step % 2 == 0 {
-                port.write(&part)?;
+                port.write(part)?;
             } else {
                 let mut given = port.step_mut()?;
-                given.copy_from_slice(&part);
-                assert_eq!(given.number(), step);
+                given.copy_from_slice(part);
+                assert_eq!(given.number(), step as u64);
                 given.publish()?;
             }
         }

@@ -3,7 +3,7 @@
 use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct_store::npy;
-use polyduct_store::{Expect, FileReader, Format};
+use polyduct_store::{Expect, FileReader, FileWriter, Format};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -70,6 +70,7 @@ fn case() -> impl Strategy<Value = (Vec<u64>, ElemType, Side, Side, u64, bool)> 
 /// Reads all steps by all units and compares each part.
 fn check_read(path: &Path, format: Format, expect: &Expect, mapping: &Mapping, steps: u64) {
     let units = mapping.units() as u32;
+    let all: Vec<Vec<Vec<u8>>> = (0..steps).map(|step| parts(mapping, step, true)).collect();
     for u in 0..units {
         let layout = mapping.layout().to_string();
         let mut port = FileReader::open(path, format, &layout, expect, &unit(u, units)).unwrap();
@@ -83,7 +84,7 @@ fn check_read(path: &Path, format: Format, expect: &Expect, mapping: &Mapping, s
                 assert_eq!(number, step);
                 got.copy_from_slice(bytes);
             }
-            assert_eq!(got, part(mapping, u.into(), step, true), "{layout} unit {u} step {step}");
+            assert!(got == all[step as usize][u as usize], "{layout} unit {u} step {step}");
         }
         assert_eq!(port.read(&mut got).unwrap(), None);
         assert!(port.next_step().unwrap().is_none());
@@ -154,7 +155,7 @@ proptest! {
 #[test]
 fn windows_larger_than_the_buffer() {
     // Several windows of each kind: columns, cyclic, column-major memory; parts of megabytes.
-    let dataset = Dataset::new(&[1024, 1536], ElemType::F32).unwrap();
+    let dataset = Dataset::new(&[512, 1200], ElemType::F32).unwrap();
     let place = Place::new();
     let path = place.file("big.npy");
     let step = step_bytes(&dataset, 0);
@@ -174,21 +175,52 @@ fn windows_larger_than_the_buffer() {
 
 #[test]
 fn a_part_with_holes_leaves_its_neighbours_alone() {
-    // Some units have rows, one has single elements: all must take turns, and none may write back what is old.
-    let boxes: Vec<String> = (0..64).map(|i| format!("{i}:{},0:1", i + 1)).collect();
-    let rest = "0:64,1:200";
-    let dataset = Dataset::new(&[64, 300], ElemType::U8).unwrap();
-    let text = format!("boxes({}|{rest}|0:64,200:300)", boxes.join("+"));
-    let map = bind(&text, &dataset, 3);
+    // One unit has single bytes, the others long pieces: all must take turns, and none may write back what is old.
+    let dataset = Dataset::new(&[600, 300], ElemType::U8).unwrap();
+    let map = bind("*,cut(0,1,200)", &dataset, 3);
     let place = Place::new();
     let path = place.file("holes.raw");
-    for _ in 0..20 {
+    let data: Vec<u8> = (0..3).flat_map(|s| step_bytes(&dataset, s)).collect();
+    for _ in 0..5 {
         for result in write(&path, Format::Raw, &map, 3) {
             result.unwrap();
         }
-        let data: Vec<u8> = (0..3).flat_map(|s| step_bytes(&dataset, s)).collect();
         assert!(std::fs::read(&path).unwrap() == data);
     }
+    // Single elements that no window would bring together.
+    let singles: Vec<String> = (0..64).map(|i| format!("{}:{},0:1", i * 3, i * 3 + 1)).collect();
+    let rest: Vec<String> = (0..64).map(|i| format!("{}:{},0:1", i * 3 + 1, i * 3 + 3)).collect();
+    let dataset = Dataset::new(&[192, 30], ElemType::U8).unwrap();
+    let text = format!("boxes({}|{}+0:192,1:30)", singles.join("+"), rest.join("+"));
+    let map = bind(&text, &dataset, 2);
+    for result in write(&path, Format::Raw, &map, 1) {
+        result.unwrap();
+    }
+    assert!(std::fs::read(&path).unwrap() == step_bytes(&dataset, 0));
+}
+
+#[test]
+fn single_bytes_between_the_windows_of_others() {
+    // A column, single bytes written one by one beside it, and the rest of each row, all at once.
+    const ROWS: u64 = 6000;
+    let singles: Vec<String> = (0..ROWS).map(|i| format!("{i}:{},1:2", i + 1)).collect();
+    let dataset = Dataset::new(&[ROWS, 400], ElemType::U8).unwrap();
+    let layout = format!("boxes(0:{ROWS},0:1|{}|0:{ROWS},2:400)", singles.join("+"));
+    let steps: Vec<Vec<u8>> = (0..10).map(|s| step_bytes(&dataset, s)).collect();
+    let place = Place::new();
+    let path = place.file("singles.raw");
+    let together = std::sync::Barrier::new(3);
+    in_threads(3, |u| {
+        let mut port = FileWriter::open(&path, Format::Raw, &dataset, &layout, &unit(u, 3)).unwrap();
+        for step in &steps {
+            let columns = [0..1, 1..2, 2..400][u as usize].clone();
+            let part: Vec<u8> = step.chunks(400).flat_map(|row| &row[columns.clone()]).copied().collect();
+            together.wait();
+            port.write(&part).unwrap();
+        }
+        port.close().unwrap();
+    });
+    assert!(std::fs::read(&path).unwrap() == steps.concat());
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn one_that_gives_up_and_one_that_panics() {
     for (how, expected) in [(0, "no more"), (1, "dropped"), (2, "panicked")] {
         let errors = in_threads(3, |u| {
             let mut port = FileWriter::open(&path, Format::Npy, &data(), "block,*", &unit(u, 3)).unwrap();
-            if u != how as u32 {
+            if u != how {
                 return Some(port.close().unwrap_err());
             }
             match how {
