@@ -2,9 +2,13 @@
 //!
 //! `cargo run --release -p polyduct-copy --example kernels [part of a name]`
 //!
-//! Each case is checked against the obvious walk of its table first. Then it and memcpy take turns in warm buffers; the
-//! figure is the ratio of the medians. Bias: one process, anonymous 4 KiB pages, and the memcpy copies the same number
-//! of source bytes between the same buffers, from their starts.
+//! Each case is checked against the obvious walk of its table first. Then it and memcpy take turns in warm buffers
+//! (`RUNS` times, 9 by default); the figures are the ratios of the medians and of the best. `short` marks a case in
+//! which both miss the aim.
+//!
+//! Bias: one process, anonymous 4 KiB pages, buffers that start pages; time is what the thread had of a processor, not
+//! the clock's; memcpy copies the same number of source bytes between the same buffers, from their starts, so that for
+//! a source with gaps it touches fewer lines.
 
 use half::{bf16, f16};
 use polyduct_copy::{Conversion, Dest, Kernels, Level, Source};

@@ -97,8 +97,8 @@ const STREAM_RUN: usize = 1024;
 /// Up to which length runs are asked for as wholes, some runs ahead. Longer ones see to it themselves.
 const SHORT: usize = 4096;
 
-/// Bytes of source that are asked for ahead of short runs: what comes from memory in the time that one line takes,
-/// and half as much again, for runs lie in other pages than their neighbours.
+/// Bytes of source that are asked for ahead of short runs, which lie in pages that the processor does not foresee.
+/// Measured: 1 KiB is slower by a third, 8 KiB no faster.
 const AHEAD: usize = 4096;
 
 /// Whether every run of the nest covers whole lines of the destination.

@@ -1,10 +1,10 @@
 //! Changing which index is contiguous: a two-dimensional transpose inside any outer loops.
 //!
-//! The plane is cut into blocks of 64 source columns and 512 destination bytes. Register tiles transpose a block into
-//! a buffer in the first-level cache, from which whole pieces of destination rows leave. So each source line is read
-//! once, with the next block's lines asked for meanwhile, and each destination line is written once and whole, whatever
-//! the leading dimensions are: powers of two, which would make lines evict each other, and odd numbers, which would
-//! split them, cost little.
+//! The plane is cut into blocks of 64 source columns and a few hundred destination bytes. Register tiles transpose a
+//! block into a buffer in the first-level cache, while finished rows of the block before leave for the destination and
+//! the lines of the next tiles are on their way. So each source line is read once and each destination line is written
+//! once and whole, whatever the leading dimensions are: powers of two would make lines evict each other. Destination
+//! rows that do not start on lines share one with each neighbour, which costs up to half of the speed.
 
 use crate::bulk;
 use crate::convert::{convert_run, Convert};
@@ -16,8 +16,8 @@ use std::mem::MaybeUninit;
 /// Source columns of a block.
 const COLS: usize = 64;
 
-/// Bytes of a block's row in the buffer when they make whole lines of the destination; more
-/// when these have fewer bytes than the source's.
+/// Bytes of a block's row in the buffer when they make whole lines of the destination; more when elements shrink on
+/// the way.
 const ROW_BYTES: usize = 256;
 
 /// Bytes of a block's row in the buffer when its ends share lines with their neighbours.

@@ -117,7 +117,7 @@ fn values_at_every_exponent_and_every_rounding_edge_convert() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
     fn random_tables_convert(seed: u64, which in 0usize..6, most in 1u64..4000) {

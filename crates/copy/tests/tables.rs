@@ -33,7 +33,7 @@ fn check(table: &OpTable, rng: &mut Rng) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
     #[test]
     fn random_tables_match_the_obvious_way(seed: u64, elem_len in 1u64..=24, most in 1u64..6000) {
