@@ -1,0 +1,30 @@
+//! `polyduct._native`: ports, layouts and regrouping for the Python package.
+//!
+//! Arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the business of the Python
+//! side, where NumPy says it best. Everything that may block releases the interpreter.
+
+mod bytes;
+mod error;
+mod layout;
+mod options;
+mod port;
+mod reader;
+mod redistribute;
+mod writer;
+
+use pyo3::prelude::*;
+
+/// The native part of polyduct.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<layout::Layout>()?;
+    module.add_class::<writer::WritePort>()?;
+    module.add_class::<writer::Memory>()?;
+    module.add_class::<reader::ReadPort>()?;
+    module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(reader::open_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(redistribute::redistribute, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! What `polyduct.open` was given, on its way to the façade.
+
+use crate::error;
+use crate::port::Port;
+use polyduct::{Error, Open, Place};
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// Options that writers and readers share; the names are those of `polyduct.open`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Options {
+    unit: Option<u32>,
+    units: Option<u32>,
+    program: Option<String>,
+    depth: Option<u32>,
+    policy: Option<String>,
+    readers: Option<u32>,
+    timeout: Option<f64>,
+    on_loss: Option<String>,
+}
+
+impl Options {
+    /// Puts the options into a builder whose waits ask `port` whether to go on.
+    pub fn builder(&self, py: Python<'_>, url: &str, port: &Port) -> PyResult<(Open, Place)> {
+        let fail = |e: Error| error::raise(py, &e);
+        let get = |name: &str| std::env::var(name).ok();
+        let place = polyduct::place(self.unit, self.units, self.program.as_deref(), get).map_err(fail)?;
+        let mut open = polyduct::open(url)
+            .unit(place.unit)
+            .units(place.units)
+            .program(&place.program)
+            .interrupt(port.interrupt());
+        if let Some(depth) = self.depth {
+            open = open.depth(depth);
+        }
+        if let Some(policy) = &self.policy {
+            open = open.policy(policy.parse().map_err(|e| fail(Error::Pipe(e)))?);
+        }
+        if let Some(readers) = self.readers {
+            open = open.readers(readers);
+        }
+        if let Some(on_loss) = &self.on_loss {
+            open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Pipe(e)))?);
+        }
+        if let Some(timeout) = self.timeout {
+            let message = "timeout: expected seconds from 0 to 1e9, or None for no limit";
+            let limited =
+                (0.0..=1e9).contains(&timeout).then(|| Duration::try_from_secs_f64(timeout).ok()).flatten();
+            open = open.timeout(limited.ok_or_else(|| error::own(py, "BadOption", message))?);
+        }
+        Ok((open, place))
+    }
+}

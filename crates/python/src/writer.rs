@@ -1,0 +1,269 @@
+//! A unit's writing port, and the arrays in its slots.
+
+use crate::bytes;
+use crate::error;
+use crate::layout::{dataset, fail, Layout};
+use crate::options::Options;
+use crate::port::{closed, counters, lock, Counters, Port};
+use numpy::ndarray::ArrayView1;
+use numpy::PyArray1;
+use polyduct::{Error, Mode, Stats, StepMut, Writer};
+use pyo3::prelude::*;
+use self_cell::{self_cell, MutBorrow};
+use std::ops::DerefMut;
+use std::sync::{Arc, Mutex};
+
+type OpenStep<'a> = Option<StepMut<'a>>;
+
+self_cell!(
+    /// A writer together with the step that it has open.
+    struct Filling {
+        owner: MutBorrow<Box<Writer>>,
+        #[not_covariant]
+        dependent: OpenStep,
+    }
+);
+
+enum State {
+    Idle(Box<Writer>),
+    /// A slot is being filled.
+    Filling(Filling),
+    /// Only for a moment, while one of the others becomes another.
+    Gone,
+}
+
+/// What the arrays in the slots keep alive: the writer, and with it the slots' mapping.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct Memory {
+    // Held for its drop alone.
+    _state: Arc<Mutex<State>>,
+}
+
+/// One unit's writing port.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct WritePort {
+    port: Port,
+    state: Arc<Mutex<State>>,
+    /// As of the last call, for when another thread is in one.
+    stats: Mutex<Stats>,
+    layout: polyduct::layout::Mapping,
+    len_bytes: usize,
+    /// Whether a step may be filled where it lies; else it is written from an array of the caller's.
+    #[pyo3(get)]
+    in_place: bool,
+    #[pyo3(get)]
+    unit: u32,
+    #[pyo3(get)]
+    units: u32,
+    #[pyo3(get)]
+    program: String,
+}
+
+/// Whether a URL for writing names a pipe.
+fn is_pipe(url: &str) -> bool {
+    match url {
+        "-" => std::env::var(Mode::Write.variable()).is_ok_and(|given| given.starts_with("pipe:")),
+        url => url.starts_with("pipe:"),
+    }
+}
+
+/// Opens a port for writing.
+#[pyfunction]
+pub fn open_writer(
+    py: Python<'_>,
+    url: &str,
+    layout: &str,
+    shape: Vec<u64>,
+    elem: &str,
+    options: Options,
+) -> PyResult<WritePort> {
+    let dataset = dataset(&shape, elem).map_err(fail(py))?;
+    let port = Port::new();
+    let (open, place) = options.builder(py, url, &port)?;
+    let writer = port.run(py, || open.write(&dataset, layout))?;
+    let (mapping, len_bytes, stats) = (writer.mapping().clone(), writer.local_len_bytes(), writer.stats());
+    Ok(WritePort {
+        port,
+        state: Arc::new(Mutex::new(State::Idle(Box::new(writer)))),
+        stats: Mutex::new(stats),
+        layout: mapping,
+        len_bytes,
+        in_place: is_pipe(url),
+        unit: place.unit,
+        units: place.units,
+        program: place.program,
+    })
+}
+
+impl WritePort {
+    /// Calls `f` with the idle writer, without the interpreter.
+    fn with_writer<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut Writer) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        self.port.run(py, || match &mut *lock(&self.state) {
+            State::Idle(writer) => {
+                let done = f(writer);
+                *lock(&self.stats) = writer.stats();
+                done
+            }
+            State::Filling(_) => Err(busy()),
+            State::Gone => Err(closed()),
+        })
+    }
+
+    /// Gives up a step that is being filled; the writer is idle then.
+    fn drop_step(state: &mut State) {
+        *state = match std::mem::replace(state, State::Gone) {
+            State::Filling(filling) => State::Idle(filling.into_owner().into_inner()),
+            other => other,
+        };
+    }
+
+    /// Closes or aborts, whatever state the port is in.
+    fn end(&self, end: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<(), Error> {
+        self.port.stop_others();
+        let mut state = lock(&self.state);
+        self.port.others_stopped();
+        WritePort::drop_step(&mut state);
+        let State::Idle(writer) = &mut *state else { return Ok(()) };
+        let done = end(writer);
+        *lock(&self.stats) = writer.stats();
+        done
+    }
+}
+
+fn busy() -> Error {
+    Error::Misuse { what: "the port has a step open: leave its `with` block first".into() }
+}
+
+#[pymethods]
+impl WritePort {
+    #[getter]
+    fn layout(&self) -> Layout {
+        Layout::of(&self.layout)
+    }
+
+    /// Waits for room and gives the bytes of this unit's part of the next step, where they lie.
+    fn begin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u8>>> {
+        if !self.in_place {
+            return Err(error::own(py, "Misuse", "only the steps of a pipe can be filled where they lie"));
+        }
+        let address = self.port.run(py, || {
+            let mut state = lock(&self.state);
+            let writer = match std::mem::replace(&mut *state, State::Gone) {
+                State::Idle(writer) => writer,
+                other => {
+                    let error = if matches!(other, State::Filling(_)) { busy() } else { closed() };
+                    *state = other;
+                    return Err(error);
+                }
+            };
+            let begun =
+                Filling::try_new_or_recover(MutBorrow::new(writer), |w| w.borrow_mut().step().map(Some));
+            match begun {
+                Ok(mut filling) => {
+                    let at = filling
+                        .with_dependent_mut(|_, step| step.as_mut().map(|s| s.deref_mut().as_mut_ptr()));
+                    *state = State::Filling(filling);
+                    // Pointers may not cross threads, and this closure is held to be in another.
+                    at.map(|p| p as usize).ok_or_else(closed)
+                }
+                Err((writer, e)) => {
+                    *state = State::Idle(writer.into_inner());
+                    Err(e)
+                }
+            }
+        })?;
+        let memory = Bound::new(py, Memory { _state: self.state.clone() })?;
+        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the queue drops),
+        // `len_bytes` long, and neither moves nor goes before the writer does, which `memory` keeps. While the step is
+        // open nothing else in this process touches it; later there may be readers in other processes, and the next
+        // write to the slot: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
+        let array = unsafe {
+            let view = ArrayView1::from_shape_ptr(self.len_bytes, address as *const u8);
+            PyArray1::borrow_from_array(&view, memory.into_any())
+        };
+        Ok(array)
+    }
+
+    /// Makes the step visible that [`begin`](WritePort::begin) gave. False when the queue dropped it.
+    fn publish(&self, py: Python<'_>) -> PyResult<bool> {
+        self.port.run(py, || {
+            let mut state = lock(&self.state);
+            let State::Filling(filling) = &mut *state else { return Err(closed()) };
+            let step = filling.with_dependent_mut(|_, step| step.take());
+            let published = step.map_or_else(|| Err(closed()), StepMut::publish);
+            WritePort::drop_step(&mut state);
+            if let State::Idle(writer) = &*state {
+                *lock(&self.stats) = writer.stats();
+            }
+            published
+        })
+    }
+
+    /// Forgets the step that [`begin`](WritePort::begin) gave: the next call gives it again.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.port.run(py, || {
+            WritePort::drop_step(&mut lock(&self.state));
+            Ok(())
+        })
+    }
+
+    /// Writes a part that lies elsewhere. False when the queue dropped the step.
+    fn write(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>) -> PyResult<bool> {
+        let part = bytes::readable(part)?;
+        let part = bytes::slice(&part)?;
+        self.with_writer(py, |writer| writer.write(part))
+    }
+
+    fn stats(&self) -> Counters {
+        counters(&lock(&self.stats))
+    }
+
+    /// Ends the stream, or completes the file.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.port.run(py, || self.end(|writer| writer.close().map(drop)))
+    }
+
+    /// Gives up: the other units get an error.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.port.run(py, || {
+            self.end(|writer| {
+                writer.abort();
+                Ok(())
+            })
+        })
+    }
+}
+
+impl Drop for WritePort {
+    fn drop(&mut self) {
+        if !self.port.is_ours() {
+            // Dropping the writer would close the parent's port.
+            std::mem::forget(self.state.clone());
+            return;
+        }
+        // Completing a file waits for the other units, and one of them may be a thread of this process.
+        let end = || self.end(|writer| writer.close().map(drop));
+        match Python::try_attach(|py| py.detach(end)) {
+            Some(done) => drop(done),
+            None => drop(self.end(|writer| writer.close().map(drop))),
+        }
+    }
+}
+
+/// Closes ports all at once: each may have to wait for the others.
+#[pyfunction]
+pub fn close_all(py: Python<'_>, ports: Vec<PyRef<'_, WritePort>>) -> PyResult<Vec<Option<PyErr>>> {
+    let ports: Vec<&WritePort> = ports.iter().map(|p| &**p).filter(|p| p.port.is_ours()).collect();
+    let ends: Vec<Result<(), Error>> = py.detach(|| {
+        std::thread::scope(|scope| {
+            let close = |port: &'_ WritePort| port.end(|writer| writer.close().map(drop));
+            let threads: Vec<_> = ports.iter().map(|&port| scope.spawn(move || close(port))).collect();
+            threads.into_iter().map(|t| t.join().unwrap_or(Ok(()))).collect()
+        })
+    });
+    Ok(ends.into_iter().map(|end| end.err().map(|e| error::raise(py, &e))).collect())
+}

@@ -1,0 +1,91 @@
+"""Arrays as the flat bytes that cross into the native module, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyduct import _native
+from polyduct._dtypes import DType, same
+from polyduct.errors import Misuse, WrongSize, WrongType
+
+Array: TypeAlias = "NDArray[Any]"
+Bytes: TypeAlias = "NDArray[np.uint8]"
+
+
+class Form:
+    """What the array of one unit's part looks like: shape, dtype and storage order."""
+
+    def __init__(self, layout: _native.Layout, unit: int, dtype: DType) -> None:
+        self.shape = layout.local_shape(unit)
+        self.dtype: DType = np.dtype(np.uint8) if layout.kind == "stripe" else dtype
+        strides = layout.local_strides(unit) or (1,)
+        # Slowest dimension first. Where two strides are equal one of the dimensions has size 1 and does not matter.
+        self.axes = tuple(sorted(range(len(self.shape)), key=lambda k: -strides[k]))
+        self._inverse = tuple(int(k) for k in np.argsort(self.axes)) if self.shape else ()
+        self._stored = tuple(self.shape[k] for k in self.axes)
+        self._is_c = self.axes == tuple(range(len(self.shape)))
+
+    def empty(self) -> Array:
+        """A new array, its content undefined."""
+        return np.empty(self._stored, self.dtype).transpose(self._inverse)
+
+    def over(self, flat: Bytes) -> Array:
+        """The array that lies in these bytes."""
+        array: Array = flat.view(self.dtype).reshape(self._stored)
+        return array if self._is_c else array.transpose(self._inverse)
+
+    def flat(self, array: Array) -> Bytes | None:
+        """The bytes of an array that is stored in this form's order without gaps; None if it is not."""
+        stored = array if self._is_c else array.transpose(self.axes)
+        if not stored.flags.c_contiguous:
+            return None
+        return stored.reshape(-1).view(np.uint8)
+
+    def to_flat(self, array: Array) -> Bytes:
+        """The bytes of an array in this form's order: its own, or a copy's."""
+        flat = self.flat(array)
+        if flat is None:
+            flat = np.ascontiguousarray(array.transpose(self.axes)).reshape(-1).view(np.uint8)
+        return flat
+
+    def given(self, what: Any) -> Array:
+        """An array-like as an array of this form's shape and dtype; an error if it is none."""
+        array: Array = np.asarray(what)
+        if not hasattr(what, "dtype") and np.can_cast(array.dtype, self.dtype, "same_kind"):
+            # Lists and numbers have no dtype of their own: they take the port's where nothing is cut off.
+            array = array.astype(self.dtype, copy=False)
+        self.check(array)
+        return array
+
+    def check(self, array: Array) -> None:
+        """Raises an error for an array of another shape or dtype."""
+        if not same(array.dtype, self.dtype):
+            raise WrongType(f"the array has dtype {array.dtype}; expected {self.dtype}")
+        if array.shape != self.shape:
+            e = WrongSize(f"the array has shape {array.shape}; expected {self.shape}")
+            e.found, e.expected = array.nbytes, int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+            raise e
+
+    def check_out(self, out: object) -> Array:
+        """``out``, if it is an array that can be filled."""
+        if not isinstance(out, np.ndarray):
+            raise WrongType(f"out is a {type(out).__name__}; expected a numpy.ndarray")
+        self.check(out)
+        if not out.flags.writeable:
+            raise Misuse("out is read-only")
+        return out
+
+
+def dims(what: str, numbers: int | Sequence[int]) -> list[int]:
+    """A shape or an index as a list of integers that are not negative."""
+    try:
+        found = [int(numbers.__index__())] if hasattr(numbers, "__index__") else [int(n.__index__()) for n in numbers]
+    except (AttributeError, TypeError):
+        raise Misuse(f"{what} is {numbers!r}; expected integers") from None
+    if any(n < 0 or n >= 2**63 for n in found):
+        raise Misuse(f"{what} is {tuple(found)}; expected integers from 0 to 2**63-1")
+    return found

@@ -1,0 +1,416 @@
+"""Ports: the two ends of whatever a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, overload
+
+from numpy.typing import ArrayLike, DTypeLike
+
+from polyduct import _native
+from polyduct._arrays import Array, Form, dims
+from polyduct._atexit import watch
+from polyduct._dtypes import DType, from_elem, same, to_elem
+from polyduct._layouts import Layout
+from polyduct.errors import BadOption, Misuse, WrongType
+
+
+class Stats(NamedTuple):
+    """Counters of a port since it was opened. Times are in seconds."""
+
+    steps: int
+    """Steps written or read."""
+    dropped: int
+    """Steps that the queue dropped (writers)."""
+    bytes: int
+    """Bytes of this unit's part, over all steps."""
+    runs: int
+    """Contiguous runs that they were copied in."""
+    waited: float
+    """Waiting for the other side."""
+    copied: float
+    """Copying."""
+    opened: float
+    """From the call of open to its return."""
+
+
+class _Port:
+    """What writers and readers have in common."""
+
+    _port: _native.WritePort | _native.ReadPort
+    _url: str
+    _closed: bool
+    _dtype: DType
+    _layout: Layout
+    _form: Form
+
+    def _start(self, url: str, dtype: DType) -> None:
+        self._url = url
+        self._closed = False
+        self._dtype = dtype
+        self._layout = Layout._of(self._port.layout)
+        self._form = Form(self._port.layout, self.unit, dtype)
+        watch(self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._dtype
+
+    @property
+    def layout(self) -> Layout:
+        """This program's layout; ``str(port.layout)`` is its text."""
+        return self._layout
+
+    @property
+    def unit(self) -> int:
+        """Number of this unit, from 0."""
+        return self._port.unit
+
+    @property
+    def units(self) -> int:
+        """Units of this program."""
+        return self._port.units
+
+    @property
+    def program(self) -> str:
+        """Name of this program."""
+        return self._port.program
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of this unit's part, its halo included."""
+        return self._form.shape
+
+    @property
+    def local_dtype(self) -> DType:
+        """Type of the elements of this unit's array: `dtype`, or bytes for a layout that counts bytes."""
+        return self._form.dtype
+
+    @property
+    def closed(self) -> bool:
+        """Whether the port was closed or aborted."""
+        return self._closed
+
+    def stats(self) -> Stats:
+        """Counters since the port was opened. They stay when it is closed."""
+        return Stats(*self._port.stats())
+
+    def close(self) -> None:
+        """Ends the stream, or completes the file. Closing again does nothing.
+
+        A writer that failed before raises its error again: there is no complete stream or file.
+        """
+        if not self._closed:
+            self._closed = True
+            self._port.close()
+
+    def abort(self) -> None:
+        """Gives up: the other units get `PeerAborted`, and no file appears."""
+        if not self._closed:
+            self._closed = True
+            self._port.abort()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return (
+            f"<polyduct.{type(self).__name__} {self._url!r}: unit {self.unit} of {self.units}, "
+            f"{self.local_shape} of {self.shape} {self.dtype}, {str(self.layout)!r}{state}>"
+        )
+
+
+class Writer(_Port):
+    """One unit's writing port; `polyduct.open` makes it.
+
+    As a context manager it is closed at the end, or aborted by an exception, so that the readers do not take an
+    unfinished stream for a complete one.
+    """
+
+    _port: _native.WritePort
+
+    def __init__(
+        self,
+        url: str,
+        shape: list[int],
+        dtype: DTypeLike,
+        layout: str,
+        options: dict[str, Any],
+    ) -> None:
+        elem, local = to_elem(dtype)
+        self._port = _native.open_writer(url, layout, shape, elem, options)
+        self._staging: Array | None = None
+        self._start(url, local)
+
+    def step(self) -> Step:
+        """The next step, to be filled in place:
+
+            with out.step() as a:
+                a[...] = compute()
+
+        ``a`` is this unit's part in the memory that the readers copy from; its content is undefined at first. It becomes
+        visible at the end of the block, together with those of the other units. An exception in the block leaves the step
+        unpublished, and the next call gives it again.
+
+        At the end of the block ``a`` becomes read-only: the memory belongs to the readers now, and later to a later step.
+        It stays valid memory for as long as ``a`` or a view of it lives, but a view made in the block stays writable:
+        do not write through one after the block, the readers would get it.
+
+        (In a file's port ``a`` is an array of this process, written at the end of the block.)
+        """
+        return Step(self)
+
+    def write(self, array: ArrayLike) -> bool:
+        """Writes this unit's part of the next step from any array: one copy more than `step`.
+
+        It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped the step.
+        """
+        return self._port.write(self._form.to_flat(self._form.given(array)))
+
+    def __enter__(self) -> Writer:
+        return self
+
+
+class Step:
+    """One step of a writer, as a context manager; see `Writer.step`."""
+
+    __slots__ = ("_array", "_flat", "_writer", "published")
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._array: Array | None = None
+        self._flat: Array | None = None
+        self.published: bool | None = None
+        """After the block: whether the queue took the step. None before, and after an exception."""
+
+    def __enter__(self) -> Array:
+        if self._array is not None:
+            raise Misuse("a step is entered once; take the next one from step()")
+        port = self._writer
+        form = port._form
+        if port._port.in_place:
+            self._flat = port._port.begin()
+            self._array = form.over(self._flat)
+        else:
+            if port._staging is None:
+                port._staging = form.empty()
+            self._array = port._staging[...]
+        return self._array
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        array, port = self._array, self._writer
+        if array is None:
+            return
+        array.flags.writeable = False
+        if self._flat is not None:
+            self._flat.flags.writeable = False
+        if kind is not None:
+            if self._flat is not None and not port.closed:
+                port._port.discard()
+        elif self._flat is not None:
+            self.published = port._port.publish()
+        else:
+            assert port._staging is not None
+            self.published = port._port.write(port._form.to_flat(port._staging))
+
+
+class Reader(_Port):
+    """One unit's reading port; `polyduct.open` makes it.
+
+    Iterating gives each step in one array that the next step overwrites: new memory is slow.
+    """
+
+    _port: _native.ReadPort
+
+    def __init__(
+        self,
+        url: str,
+        shape: list[int] | None,
+        dtype: DTypeLike | None,
+        layout: str,
+        convert: bool,
+        options: dict[str, Any],
+    ) -> None:
+        elem, local = (None, None) if dtype is None else to_elem(dtype)
+        self._port = _native.open_reader(url, layout, shape, elem, convert, options)
+        given = from_elem(self._port.layout.elem)
+        self._start(url, given if local is None or not same(local, given) and elem != "bf16" else local)
+        self._array: Array | None = None
+        self._number: int | None = None
+
+    @property
+    def number(self) -> int | None:
+        """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
+        return self._number
+
+    @overload
+    def read(self) -> Array | None: ...
+    @overload
+    def read(self, out: Array) -> Array | None: ...
+    def read(self, out: Array | None = None) -> Array | None:
+        """Waits for the next step and gives this unit's part of it: in ``out``, or in a new array. None at the end.
+
+        ``out`` must have `local_shape` and the port's dtype; it is filled fastest when it is stored in the layout's
+        order without gaps.
+        """
+        if out is None:
+            array = self._form.empty()
+        else:
+            array = self._form.check_out(out)
+        flat = self._form.flat(array)
+        if flat is not None:
+            return array if self._read(flat) else None
+        if self._array is None:
+            self._array = self._form.empty()
+        if not self._read(self._form.to_flat(self._array)):
+            return None
+        array[...] = self._array
+        return array
+
+    def _read(self, flat: Array) -> bool:
+        number = self._port.read(flat)
+        if number is None:
+            return False
+        self._number = number
+        return True
+
+    def __iter__(self) -> Iterator[Array]:
+        return self
+
+    def __next__(self) -> Array:
+        if self._array is None:
+            self._array = self._form.empty()
+        if not self._read(self._form.to_flat(self._array)):
+            raise StopIteration
+        return self._array
+
+    def __enter__(self) -> Reader:
+        return self
+
+
+Policy = Literal["block", "latest", "drop_oldest", "drop_newest"]
+OnLoss = Literal["raise", "wait"]
+
+
+@overload
+def open(
+    url: str,
+    mode: Literal["w"],
+    *,
+    shape: int | Sequence[int],
+    dtype: DTypeLike,
+    layout: str | Layout,
+    unit: int | None = None,
+    units: int | None = None,
+    depth: int | None = None,
+    policy: Policy | None = None,
+    readers: int | None = None,
+    timeout: float | None = None,
+    on_loss: OnLoss | None = None,
+    program: str | None = None,
+) -> Writer: ...
+@overload
+def open(
+    url: str,
+    mode: Literal["r"] = "r",
+    *,
+    layout: str | Layout,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    unit: int | None = None,
+    units: int | None = None,
+    timeout: float | None = None,
+    on_loss: OnLoss | None = None,
+    program: str | None = None,
+    convert: bool = False,
+) -> Reader: ...
+def open(
+    url: str,
+    mode: Literal["r", "w"] = "r",
+    *,
+    layout: str | Layout,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    unit: int | None = None,
+    units: int | None = None,
+    depth: int | None = None,
+    policy: Policy | None = None,
+    readers: int | None = None,
+    timeout: float | None = None,
+    on_loss: OnLoss | None = None,
+    program: str | None = None,
+    convert: bool = False,
+) -> Writer | Reader:
+    """Opens a port, and waits until all units on both sides have come.
+
+    url
+        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``PATH.npy`` or ``PATH.raw``.
+    mode
+        ``w`` or ``r``.
+    layout
+        How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``, …
+    shape, dtype
+        The whole array. A writer says them; a reader may say what it expects, and must where plain bytes come.
+    unit, units
+        Which unit this is, and how many there are. By default what the launcher says (``polyduct run``, mpiexec, srun,
+        torchrun); without a launcher the only one.
+    depth
+        Slots of each writer unit (default 2). Only ``w``.
+    policy
+        What a writer does when all slots are full: ``block`` (default), ``latest``, ``drop_oldest``, ``drop_newest``.
+        Only ``w``.
+    readers
+        Reader programs that the writer waits for (default 1). Only ``w``.
+    timeout
+        Longest wait of any call, in seconds. By default 60 s for the others to come, and then no limit: the death of a
+        peer is noticed at once without it.
+    on_loss
+        ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number.
+    program
+        Name of this program, the same in all its units: tells several reader programs of one pipe apart.
+    convert
+        Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16, f64↔f32).
+        Only ``r``.
+    """
+    if mode not in ("r", "w"):
+        raise BadOption(f"mode is {mode!r}; expected 'r' or 'w'")
+    options: dict[str, Any] = {
+        "unit": unit if unit is None else dims("unit", unit)[0],
+        "units": units if units is None else dims("units", units)[0],
+        "program": program,
+        "depth": depth if depth is None else dims("depth", depth)[0],
+        "policy": policy,
+        "readers": readers if readers is None else dims("readers", readers)[0],
+        "timeout": timeout,
+        "on_loss": on_loss,
+    }
+    for name in ("unit", "units", "depth", "readers"):
+        if options[name] is not None and options[name] >= 2**32:
+            raise BadOption(f"{name} is {options[name]}; expected less than 2**32")
+    if mode == "w":
+        if shape is None or dtype is None:
+            raise Misuse("a writer must say shape and dtype")
+        if convert:
+            raise BadOption("convert is for readers: the writer's dtype is what its arrays hold")
+        return Writer(url, dims("shape", shape), dtype, str(layout), options)
+    for name in ("depth", "policy", "readers"):
+        if options[name] is not None:
+            raise BadOption(f"{name} is the writer's to say")
+    if convert and dtype is None:
+        raise BadOption("convert needs the dtype to convert to")
+    return Reader(url, None if shape is None else dims("shape", shape), dtype, str(layout), convert, options)

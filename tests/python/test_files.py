@@ -1,0 +1,109 @@
+"""Files as ports: the same program pipes or files by its argument."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import together
+
+import polyduct
+
+FULL = np.arange(60, dtype="<f4").reshape(6, 10)
+
+
+def write(url: object, steps: list[np.ndarray], units: int = 2, layout: str = "block,*") -> None:
+    """Writes with units in threads: one step in place, the next from an array."""
+
+    def unit(k: int) -> None:
+        with polyduct.open(
+            str(url), "w", shape=(6, 10), dtype="f4", layout=layout, unit=k, units=units, program="w", timeout=30
+        ) as out:
+            [box] = out.layout.boxes(k)
+            for n, full in enumerate(steps):
+                mine = full[tuple(slice(*r) for r in box)]
+                if n % 2:
+                    out.write(mine)
+                else:
+                    with out.step() as a:
+                        a[...] = mine
+                    assert not a.flags.writeable
+
+    together(*(lambda k=k: unit(k) for k in range(units)))
+
+
+@pytest.mark.parametrize("layout", ["block,*", "*,block", "block,block@1x2;order=F"])
+def test_npy_there_and_back(tmp_path: Path, layout: str) -> None:
+    steps = [FULL, FULL + 100, -FULL]
+    write(tmp_path / "x.npy", steps, layout=layout)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), steps)
+    port = polyduct.open(str(tmp_path / "x.npy"), layout="*,block;halo=0,1", unit=1, units=3, program="r")
+    assert (port.shape, port.dtype) == ((6, 10), np.float32)
+    got = [b.copy() for b in port]
+    assert len(got) == 3
+    for part, full in zip(got, steps):
+        np.testing.assert_array_equal(part, full[:, 3:9])
+
+
+def test_what_numpy_wrote(tmp_path: Path) -> None:
+    for order in ("C", "F"):
+        np.save(tmp_path / "x.npy", np.asarray(FULL, order=order))
+        with polyduct.open(str(tmp_path / "x.npy"), layout="cyclic,*", unit=1, units=2) as port:
+            np.testing.assert_array_equal(port.read(), FULL[1::2])
+            assert port.read() is None
+
+
+def test_raw_is_the_bytes_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "x.raw", [FULL])
+    assert (tmp_path / "x.raw").read_bytes() == FULL.tobytes()
+    with polyduct.open(str(tmp_path / "x.raw"), layout="*,*", shape=(6, 10), dtype="f4") as port:
+        np.testing.assert_array_equal(port.read(), FULL)
+
+
+def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros(3))
+    before = path.read_bytes()
+    with pytest.raises(ZeroDivisionError):
+        with polyduct.open(str(path), "w", shape=4, dtype="f4", layout="*") as out:
+            out.write([1, 2, 3, 4])
+            raise ZeroDivisionError
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_open_ports_complete_their_files_at_exit(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+    """Two units in one process, never closed: each waits for the other."""
+    code = """
+        import threading
+        ports = [None, None]
+        def unit(k):
+            ports[k] = polyduct.open(sys.argv[1], "w", shape=4, dtype="i4", layout="block", unit=k, units=2, timeout=30)
+            ports[k].write([k, k])
+        threads = [threading.Thread(target=unit, args=(k,)) for k in range(2)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    """
+    status, _, complaints = start(code, tmp_path / "x.npy").end()
+    assert (status, complaints) == (0, "")
+    assert np.load(tmp_path / "x.npy").ravel().tolist() == [0, 0, 1, 1]
+
+
+def test_errors_are_file_errors(tmp_path: Path) -> None:
+    (tmp_path / "bad.npy").write_bytes(b"nonsense")
+    np.save(tmp_path / "good.npy", FULL)
+    write(tmp_path / "x.raw", [FULL])
+    for call in [
+        lambda: polyduct.open(str(tmp_path / "bad.npy"), layout="*"),
+        lambda: polyduct.open(str(tmp_path / "none.npy"), layout="*"),
+        lambda: polyduct.open(str(tmp_path / "x.raw"), layout="*,*"),
+        lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", shape=(6, 11)),
+        lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", dtype="i4"),
+        lambda: polyduct.open(str(tmp_path / "no" / "x.npy"), "w", shape=1, dtype="f4", layout="*"),
+    ]:
+        with pytest.raises(polyduct.FileError) as e:
+            call()
+        assert isinstance(e.value, OSError) and str(tmp_path) in str(e.value)
+    with pytest.raises(polyduct.LayoutError):
+        polyduct.open(str(tmp_path / "good.npy"), layout="*,*,*,*")

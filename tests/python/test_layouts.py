@@ -1,0 +1,108 @@
+"""Layouts: questions about who owns what."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import polyduct
+from polyduct import Layout
+
+DISTS = [["block", "*"], ["*", "block"], ["cyclic", "balanced"], ["cyclic(2)", "block"], ["balanced", "cyclic(3)"]]
+GRIDS = {1: [3], 2: [2, 3]}
+
+
+def test_the_example() -> None:
+    halves = Layout("block,*", shape=(6, 4), units=2)
+    assert halves.locate((3, 1)) == [(1, 1)]
+    assert halves.local_shape(1) == (3, 4)
+    assert halves.boxes(1) == [((3, 6), (0, 4))]
+    assert (halves.shape, halves.units, halves.itemsize, halves.replicas) == ((6, 4), 2, 1, 1)
+
+
+@pytest.mark.parametrize("dists", DISTS, ids=",".join)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_locate_agrees_with_the_oracle(dists: list[str], order: str) -> None:
+    shape = (7, 11)
+    grid = GRIDS[2 - dists.count("*")]
+    units = int(np.prod(grid))
+    layout = Layout(oracle.text(dists, grid, order=order), shape=shape, units=units)
+    numbers = np.arange(77).reshape(shape)
+    seen: list[tuple[int, int]] = []
+    for unit in range(units):
+        mine = oracle.part(numbers, dists, grid, unit)
+        assert layout.local_shape(unit) == mine.shape
+        for offset, number in enumerate(mine.ravel(order=order)):
+            index = tuple(int(i) for i in np.unravel_index(number, shape))
+            assert layout.locate(index) == [(unit, offset)]
+            seen.append((unit, offset))
+        inside = sorted(int(n) for box in layout.boxes(unit) for n in numbers[tuple(slice(*r) for r in box)].ravel())
+        assert inside == sorted(mine.ravel().tolist())
+    assert len(set(seen)) == 77
+
+
+def test_halo_and_replicas() -> None:
+    layout = Layout("block,*;halo=1:2,0", shape=(6, 4), units=3)
+    assert layout.boxes(1) == [((2, 4), (0, 4))]
+    assert layout.boxes(1, halo=True) == [((1, 6), (0, 4))]
+    assert layout.locate((2, 0)) == [(0, 8), (1, 4)]
+    assert layout.locate((3, 0)) == [(0, 12), (1, 8), (2, 0)]
+    assert layout.locate((2, 0), halo=False) == [(1, 4)]
+    copies = Layout("block[1],*@2x3", shape=(6, 4), units=6)
+    assert copies.replicas == 2
+    assert [unit for unit, _ in copies.locate((0, 0))] == [0, 3]
+
+
+def test_text_equality_and_repr() -> None:
+    a = Layout(" cyclic( 1 ) , block ; order = 1,0", shape=(6, 4), units=4, itemsize=8)
+    b = Layout("cyclic,block;order=F", shape=(6, 4), units=4, dtype="f8")
+    assert str(a) == "cyclic,block;order=F"
+    assert eval(repr(a), {"polyduct": polyduct}) == a
+    assert a != Layout(a, shape=(6, 4), units=4, itemsize=4) and a != "cyclic,block;order=F"
+    assert str(b) == str(a)
+    assert len({a, Layout(a, shape=(6, 4), units=4, itemsize=8)}) == 1
+
+
+def test_stripes_count_bytes() -> None:
+    layout = Layout("stripe(16)", shape=(6,), units=2, itemsize=8)
+    assert (layout.local_shape(0), layout.local_nbytes(1)) == ((32,), 16)
+    assert layout.locate(2) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "position"), [("blok,*", 0), ("block,", 6), ("block,*;order=X", 14), ("cyclic(0)", 7), ("", 0)]
+)
+def test_a_bad_text_says_where(text: str, position: int) -> None:
+    with pytest.raises(polyduct.LayoutError) as e:
+        Layout(text, shape=(4, 4), units=2)
+    assert e.value.position == position
+    assert isinstance(e.value, ValueError) and isinstance(e.value, polyduct.Error)
+
+
+def test_what_does_not_fit() -> None:
+    for call in [
+        lambda: Layout("block", shape=(4, 4), units=2),
+        lambda: Layout("block,block@2x2", shape=(4, 4), units=3),
+        lambda: Layout("block", shape=(4,), units=0),
+        lambda: Layout("block", shape=(2**40, 2**40), units=2),
+        lambda: Layout("block", shape=(4,), units=2).locate(4),
+        lambda: Layout("block", shape=(4,), units=2).locate((1, 1)),
+        lambda: Layout("block", shape=(4,), units=2).local_shape(2),
+    ]:
+        with pytest.raises(polyduct.LayoutError) as e:
+            call()
+        assert e.value.position is None
+    for misuse in [
+        lambda: Layout("block", shape=(-1,), units=2),
+        lambda: Layout("block", shape=(4,), units=2).locate(-1),
+        lambda: Layout("block", shape=4.0, units=2),  # type: ignore[arg-type]
+        lambda: Layout("block", shape=(4,), units=2, itemsize=4, dtype="f4"),
+    ]:
+        with pytest.raises(polyduct.Misuse):
+            misuse()
+
+
+def test_no_limit_on_the_size_that_is_asked_about() -> None:
+    layout = Layout("block,cyclic(64)@1024x768", shape=(10**8, 10**9), units=1024 * 768, itemsize=8)
+    assert layout.locate((10**8 - 1, 10**9 - 1), halo=False)[0][0] < 1024 * 768

@@ -1,0 +1,125 @@
+"""What `pip install` puts there: a typed module, and the command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import COMMAND
+
+import polyduct
+
+SAMPLE = """
+import numpy as np
+from numpy.typing import NDArray
+from typing import Any
+import polyduct
+
+out = polyduct.open("-", "w", shape=(4, 4), dtype="f4", layout="block,*", depth=3, policy="latest")
+with out.step() as a:
+    b: NDArray[Any] = a
+taken: bool = out.write(np.zeros((4, 4)))
+steps: int = out.stats().steps
+source = polyduct.open("-", layout=out.layout, timeout=2.5)
+c: NDArray[Any] | None = source.read()
+for d in source:
+    e: NDArray[Any] = d
+layout = polyduct.Layout("block,*", shape=(4, 4), units=2, itemsize=4)
+places: list[tuple[int, int]] = layout.locate((1, 2))
+low: int = layout.boxes(0)[0][1][0]
+parts: list[NDArray[Any]] = polyduct.redistribute([b], layout, layout)
+try:
+    pass
+except polyduct.PeerLost as lost:
+    pid: int = lost.pid
+"""
+
+WRONG = """
+import polyduct
+polyduct.open("-", "w", layout="*")  # no shape
+polyduct.open("-", "r", layout="*", depth=2)  # not a reader's
+polyduct.open("-", "x", layout="*")  # no such mode
+polyduct.open("-", layout="*", policy="newest")
+polyduct.open("-", layout="*").stats().step
+"""
+
+
+def mypy(text: str, path: Path) -> tuple[int, str]:
+    path.write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(path.parent / "cache"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=path.parent, timeout=110)
+    return done.returncode, done.stdout
+
+
+def test_a_user_of_the_types(tmp_path: Path) -> None:
+    assert mypy(SAMPLE, tmp_path / "sample.py") == (0, "Success: no issues found in 1 source file\n")
+
+
+def test_types_find_mistakes(tmp_path: Path) -> None:
+    status, found = mypy(WRONG, tmp_path / "wrong.py")
+    lines = {line.split(":")[1] for line in found.splitlines() if ": error:" in line}
+    assert status == 1 and lines == {"3", "4", "5", "6", "7"}, found
+
+
+def test_the_package_itself_is_typed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), "-p", "polyduct"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=110)
+    assert done.returncode == 0, done.stdout
+    assert (Path(polyduct.__file__).parent / "py.typed").exists()
+
+
+def test_the_stub_says_what_is_there() -> None:
+    from polyduct import _native
+
+    stub = Path(polyduct.__file__).with_name("_native.pyi").read_text()
+    for name in dir(_native):
+        if not name.startswith("__"):
+            assert f"class {name}" in stub or f"def {name}(" in stub, name
+    for one in (_native.Layout, _native.WritePort, _native.ReadPort):
+        for name in set(vars(one)) - set(dir(object)):
+            if not name.startswith("__"):
+                assert f"def {name}(" in stub, f"{one.__name__}.{name}"
+
+
+def test_the_command_is_of_the_same_version() -> None:
+    done = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"polyduct {polyduct.__version__}\n"
+
+
+def test_one_process_fails_and_the_run_names_it(tmp_path: Path) -> None:
+    writer = tmp_path / "writer.py"
+    writer.write_text(
+        "import polyduct\n"
+        "with polyduct.open('-', 'w', shape=(2, 2), dtype='f4', layout='block,*') as out:\n"
+        "    out.write([[1, 2]])\n"
+        "    if out.unit == 1:\n"
+        "        raise SystemExit(7)\n"
+        "    out.write([[1, 2]])\n"
+    )
+    reader = tmp_path / "reader.py"
+    reader.write_text("import polyduct\nfor a in polyduct.open('-', layout='*,*'): pass\n")
+    out = tmp_path / "out.npy"
+    np.save(out, np.zeros(1))
+    text = f"-n 2 {sys.executable} {writer} | -n 1 {sys.executable} {reader}"
+    done = subprocess.run([COMMAND, "run", text, "--timeout", "60s"], capture_output=True, text=True, timeout=90)
+    assert done.returncode != 0 and "polyduct:" in done.stderr
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+def test_plain_programs_at_both_ends(tmp_path: Path, writers: int) -> None:
+    middle = tmp_path / "middle.py"
+    middle.write_text(
+        "import polyduct\n"
+        "source = polyduct.open('-', layout='*,block', shape=(6, 6), dtype='u1')\n"
+        "out = polyduct.open('-', 'w', shape=source.shape, dtype=source.dtype, layout='*,block')\n"
+        "for a in source:\n"
+        "    out.write(a ^ 0x20)\n"
+        "out.close()\n"
+    )
+    text = "abcdefghijklmnopqrstuvwxyzabcdefghij"
+    command = [COMMAND, "run", f"printf {text} | -n {writers} {sys.executable} {middle} | cat", "--timeout", "60s"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stdout) == (0, text.upper()), done.stderr

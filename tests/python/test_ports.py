@@ -1,0 +1,274 @@
+"""Life and death of ports: steps, closing, exceptions, misuse."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import together
+
+import polyduct
+
+
+def pair(pipe: str, writer: Any, reader: Any, **options: Any) -> list[Any]:
+    """Runs both with a port of each side."""
+
+    def write() -> Any:
+        return writer(polyduct.open(pipe, "w", shape=(4, 6), dtype="f4", layout="*,*", **options))
+
+    return together(write, lambda: reader(polyduct.open(pipe, layout="*,*")))
+
+
+def test_attributes(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        assert (out.shape, out.dtype, out.unit, out.units) == ((4, 6), np.float32, 0, 1)
+        assert (str(out.layout), out.layout.boxes(0), out.local_shape) == ("*,*", [((0, 4), (0, 6))], (4, 6))
+        assert not out.closed and "Writer" in repr(out) and "float32" in repr(out)
+        with out.step() as a:
+            a[...] = 3
+        out.close()
+        out.close()
+        assert out.closed and "closed" in repr(out)
+        stats = out.stats()
+        assert (stats.steps, stats.dropped, stats.bytes) == (1, 0, 96) and stats.opened > 0
+        for call in [lambda: out.write(np.zeros((4, 6), "f4")), out.step().__enter__]:
+            with pytest.raises(polyduct.Closed):
+                call()
+
+    def reader(port: polyduct.Reader) -> None:
+        assert (port.shape, port.dtype, str(port.layout)) == ((4, 6), np.float32, "*,*")
+        assert sum(float(b.sum()) for b in port) == 72
+        port.close()
+        with pytest.raises(polyduct.Closed):
+            port.read()
+
+    pair(pipe, writer, reader)
+
+
+def test_an_array_of_a_step_afterwards(pipe: str) -> None:
+    """It is read-only, and it stays memory even when the port is gone."""
+
+    def writer(out: polyduct.Writer) -> np.ndarray:
+        step = out.step()
+        with step as a:
+            a[...] = 7
+            part = a[1:]
+        assert step.published is True
+        with pytest.raises(ValueError, match="read-only"):
+            a[0, 0] = 1
+        with pytest.raises(polyduct.Misuse), step:
+            pass
+        out.close()
+        return part
+
+    part, _ = pair(pipe, writer, list)
+    gc.collect()
+    np.testing.assert_array_equal(part, np.full((3, 6), 7))
+
+
+def test_an_exception_leaves_a_step_unpublished(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        step = out.step()
+        with pytest.raises(KeyError), step as a:
+            a[...] = 1
+            raise KeyError
+        assert step.published is None
+        with out.step() as a:
+            with pytest.raises(polyduct.Misuse, match="step open"):
+                out.write(np.zeros((4, 6), "f4"))
+            with pytest.raises(polyduct.Misuse, match="step open"):
+                out.step().__enter__()
+            a[...] = 2
+        out.close()
+
+    _, got = pair(pipe, writer, lambda port: [float(b[0, 0]) for b in port])
+    assert got == [2]
+
+
+def test_an_exception_in_a_with_block_aborts(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        with pytest.raises(ZeroDivisionError), out:
+            out.write(np.zeros((4, 6), "f4"))
+            raise ZeroDivisionError
+
+    def reader(port: polyduct.Reader) -> None:
+        with pytest.raises(polyduct.PeerAborted) as e:
+            for _ in port:
+                pass
+        assert (e.value.unit, e.value.side) == (0, "writer")
+        assert isinstance(e.value, ConnectionError)
+
+    pair(pipe, writer, reader)
+
+
+def test_readers_gone(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        with pytest.raises(polyduct.ReadersGone) as e:
+            while True:
+                out.write(np.zeros((4, 6), "f4"))
+        assert isinstance(e.value, BrokenPipeError) and e.value.step >= 0
+
+    pair(pipe, writer, lambda port: port.close())
+
+
+def test_uneven_steps(pipe: str) -> None:
+    def writer(unit: int, steps: int) -> None:
+        out = polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=unit, units=2, program="w")
+        for _ in range(steps):
+            out.write(np.zeros(2, "f4"))
+        out.close()
+
+    def reader() -> None:
+        with pytest.raises(polyduct.UnevenSteps) as e:
+            list(polyduct.open(pipe, layout="*"))
+        assert (e.value.unit, e.value.side, e.value.closed_after) == (1, "writer", 1)
+
+    with pytest.raises(polyduct.UnevenSteps):
+        together(lambda: writer(0, 2), lambda: writer(1, 1), reader)
+
+
+def test_a_dropped_port_is_closed(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> Any:
+        out.write(np.ones((4, 6), "f4"))
+        return weakref.ref(out)
+
+    ref, got = pair(pipe, writer, lambda port: len(list(port)))
+    assert got == 1 and ref() is None
+
+
+def test_a_timeout_leaves_the_port_usable(pipe: str) -> None:
+    with pytest.raises(polyduct.TimeoutError) as e:
+        polyduct.open(pipe, layout="*", timeout=0.01)
+    assert isinstance(e.value, TimeoutError) and e.value.waited >= 0.01
+
+    full = threading.Event()
+    done = threading.Event()
+
+    def writer() -> None:
+        out = polyduct.open(pipe, "w", shape=1, dtype="i4", layout="*", depth=1, timeout=0.2)
+        out.write([1])
+        with pytest.raises(polyduct.TimeoutError):
+            out.write([2])
+        full.set()
+        done.wait()
+        out.write([3])
+        out.close()
+
+    def reader() -> list[int]:
+        port = polyduct.open(pipe, layout="*")
+        full.wait()
+        got = [int(next(port)[0])]
+        done.set()
+        return got + [int(b[0]) for b in port]
+
+    assert together(writer, reader)[1] == [1, 3]
+
+
+def test_closing_ends_a_read_in_another_thread(pipe: str) -> None:
+    opened = threading.Event()
+    ports: list[polyduct.Reader] = []
+
+    def read() -> None:
+        ports.append(polyduct.open(pipe, layout="*"))
+        opened.set()
+        with pytest.raises(polyduct.Closed):
+            ports[0].read()
+
+    def write() -> None:
+        out = polyduct.open(pipe, "w", shape=1, dtype="i4", layout="*")
+        opened.wait()
+        ports[0].close()
+        out.close()
+
+    together(read, write)
+
+
+def test_who_may_join(pipe: str) -> None:
+    """A reader that expects something else is refused; the writer goes on waiting for one that fits."""
+
+    def writer() -> None:
+        with polyduct.open(pipe, "w", shape=(4, 6), dtype="f4", layout="*,*") as out:
+            out.write(np.zeros((4, 6), "f4"))
+
+    def readers() -> int:
+        for wrong in [{"shape": (4, 7)}, {"dtype": "f8"}]:
+            with pytest.raises(polyduct.Refused) as e:
+                polyduct.open(pipe, layout="*,*", **wrong)  # type: ignore[call-overload]
+            assert e.value.reason == "dataset" and isinstance(e.value, ConnectionRefusedError)
+        return len(list(polyduct.open(pipe, layout="*,*", shape=(4, 6), dtype="f4")))
+
+    assert together(writer, readers)[1] == 1
+
+
+def test_who_is_missing(pipe: str) -> None:
+    with pytest.raises(polyduct.Refused) as e:
+        polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=0, units=2, program="w", timeout=0.05)
+    assert e.value.reason == "missing" and "reader" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"mode": "a"}, polyduct.BadOption),
+        ({"mode": "w"}, polyduct.Misuse),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "policy": "newest"}, polyduct.BadOption),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "depth": 0}, polyduct.BadOption),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "depth": -1}, polyduct.Misuse),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "depth": 2**40}, polyduct.BadOption),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "readers": 99}, polyduct.BadOption),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "convert": True}, polyduct.BadOption),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "layout": "block,*"}, polyduct.LayoutError),
+        ({"mode": "w", "shape": 4, "dtype": "f4", "layout": "boxes(0:3)"}, polyduct.LayoutError),
+        ({"mode": "w", "shape": [4] * 9, "dtype": "f4"}, polyduct.LayoutError),
+        ({"depth": 2}, polyduct.BadOption),
+        ({"policy": "block"}, polyduct.BadOption),
+        ({"convert": True}, polyduct.BadOption),
+        ({"on_loss": "weep"}, polyduct.BadOption),
+        ({"timeout": -1}, polyduct.BadOption),
+        ({"timeout": float("nan")}, polyduct.BadOption),
+        ({"timeout": float("inf")}, polyduct.BadOption),
+        ({"unit": 1}, polyduct.Misuse),
+        ({"unit": 2, "units": 2}, polyduct.BadOption),
+        ({"url": "-"}, polyduct.BadUrl),
+        ({"url": "http://x"}, polyduct.BadUrl),
+        ({"url": "pipe:"}, polyduct.BadOption),
+        ({"layout": "block,"}, polyduct.LayoutError),
+    ],
+    ids=str,
+)
+def test_misuse_is_found_before_anything_is_done(pipe: str, options: dict[str, Any], error: type[Exception]) -> None:
+    given = {"url": pipe, "mode": "r", "layout": "*", **options}
+    with pytest.raises(error) as e:
+        polyduct.open(**given)
+    assert isinstance(e.value, polyduct.Error) and isinstance(e.value, ValueError) and str(e.value)
+
+
+def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMI_RANK", "x")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(polyduct.BadEnvironment) as e:
+        polyduct.open(pipe, layout="*")
+    assert e.value.variable == "PMI_RANK"
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "1")
+    monkeypatch.setenv("POLYDUCT_IN", pipe)
+    monkeypatch.setenv("POLYDUCT_OUT", pipe)
+
+    def writer() -> None:
+        with polyduct.open("-", "w", shape=1, dtype="i4", layout="*") as out:
+            out.write([5])
+
+    assert together(writer, lambda: [int(b[0]) for b in polyduct.open("-", layout="*")])[1] == [5]
+
+
+def test_every_exception_is_one_of_polyduct() -> None:
+    found = [getattr(polyduct, name) for name in polyduct.__all__]
+    classes = [c for c in found if isinstance(c, type) and issubclass(c, BaseException)]
+    assert len(classes) >= 20
+    for one in classes:
+        assert issubclass(one, polyduct.Error)
+        assert str(one("words")) == "words"
