@@ -61,7 +61,7 @@ class WrongType(Misuse, TypeError):
 
 
 class NameTaken(Error):
-    """Another program of this user is already the writer of the pipe."""
+    """Another program of this user is already the writer of the pipe or file."""
 
 
 class Closed(Error, ValueError):
@@ -112,6 +112,7 @@ class Refused(Error, ConnectionRefusedError):
     reason: str
     """``dataset``, ``disagree``, ``duplicate``, ``layout``, ``lost``, ``missing``, ``too_many_programs``, …"""
     unit: int | None = None
+    """The unit that was refused, or is the trouble."""
     side: str | None = None
     program: int | None = None
     pid: int | None = None
@@ -154,7 +155,7 @@ class FileError(Error, OSError):
     """Reading or writing a file failed, or the file does not hold what it must."""
 
     reason: str | None = None
-    """Which case of the Rust enum, in lower case: ``bad_header``, ``truncated``, ``no_space``, ``system``, …"""
+    """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_space``, ``system``, …"""
 
 
 class FileMissing(FileError, FileNotFoundError):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import Process, together
 
 import polyduct
 
@@ -73,7 +76,7 @@ def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_open_ports_complete_their_files_at_exit(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_open_ports_complete_their_files_at_exit(tmp_path: Path, start: Callable[..., Process]) -> None:
     """Two units in one process, never closed: each waits for the other."""
     code = """
         import threading
@@ -94,16 +97,79 @@ def test_errors_are_file_errors(tmp_path: Path) -> None:
     (tmp_path / "bad.npy").write_bytes(b"nonsense")
     np.save(tmp_path / "good.npy", FULL)
     write(tmp_path / "x.raw", [FULL])
-    for call in [
-        lambda: polyduct.open(str(tmp_path / "bad.npy"), layout="*"),
-        lambda: polyduct.open(str(tmp_path / "none.npy"), layout="*"),
-        lambda: polyduct.open(str(tmp_path / "x.raw"), layout="*,*"),
-        lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", shape=(6, 11)),
-        lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", dtype="i4"),
-        lambda: polyduct.open(str(tmp_path / "no" / "x.npy"), "w", shape=1, dtype="f4", layout="*"),
+    for cls, reason, call in [
+        (polyduct.FileError, "bad_header", lambda: polyduct.open(str(tmp_path / "bad.npy"), layout="*")),
+        (polyduct.FileMissing, "system", lambda: polyduct.open(str(tmp_path / "none.npy"), layout="*")),
+        (polyduct.FileError, "needs_dataset", lambda: polyduct.open(str(tmp_path / "x.raw"), layout="*,*")),
+        (
+            polyduct.FileError,
+            "bad_length",
+            lambda: polyduct.open(str(tmp_path / "x.raw"), layout="*", shape=7, dtype="f4"),
+        ),
+        (
+            polyduct.FileError,
+            "shape_differs",
+            lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", shape=(6, 11)),
+        ),
+        (
+            polyduct.FileError,
+            "elem_differs",
+            lambda: polyduct.open(str(tmp_path / "good.npy"), layout="*,*", dtype="i4"),
+        ),
+        (
+            polyduct.FileMissing,
+            "system",
+            lambda: polyduct.open(str(tmp_path / "no" / "x.npy"), "w", shape=1, dtype="f4", layout="*"),
+        ),
     ]:
         with pytest.raises(polyduct.FileError) as e:
             call()
+        assert type(e.value) is cls and e.value.reason == reason
         assert isinstance(e.value, OSError) and str(tmp_path) in str(e.value)
+        assert isinstance(e.value, FileNotFoundError) == (cls is polyduct.FileMissing)
+        assert e.value.errno == (errno.ENOENT if cls is polyduct.FileMissing else None)
     with pytest.raises(polyduct.LayoutError):
         polyduct.open(str(tmp_path / "good.npy"), layout="*,*,*,*")
+
+
+def test_units_that_do_not_come(tmp_path: Path) -> None:
+    with pytest.raises((polyduct.Refused, polyduct.TimeoutError)):
+        polyduct.open(str(tmp_path / "x.npy"), "w", shape=4, dtype="i4", layout="block", unit=0, units=2, timeout=0.05)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_unit_that_dies_is_named_and_leaves_no_file(tmp_path: Path, start: Callable[..., Process]) -> None:
+    code = """
+        unit = int(sys.argv[2])
+        out = polyduct.open(sys.argv[1], "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, timeout=60)
+        out.write([unit])
+        say("wrote")
+        wait()
+        try:
+            out.close()
+        except polyduct.PeerLost as e:
+            say("lost", e.unit, e.pid)
+    """
+    one, lost = (start(code, tmp_path / "x.npy", unit) for unit in range(2))
+    assert (one.hear(), lost.hear()) == ("wrote", "wrote")
+    lost.signal(signal.SIGKILL)
+    one.tell()
+    assert one.hear() == f"lost 1 {lost.pid}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_a_file_waits_for_another_unit(tmp_path: Path, start: Callable[..., Process]) -> None:
+    code = """
+        unit = int(sys.argv[2])
+        try:
+            out = polyduct.open(sys.argv[1], "w", shape=2, dtype="i4", layout="block", unit=unit, units=2)
+            out.write([unit])
+            say("wrote")
+            wait() if unit else out.close()
+        except KeyboardInterrupt:
+            say("interrupted")
+    """
+    one, idle = (start(code, tmp_path / "x.npy", unit) for unit in range(2))
+    assert (one.hear(), idle.hear()) == ("wrote", "wrote")
+    one.signal(signal.SIGINT)
+    assert one.hear() == "interrupted"

@@ -116,19 +116,29 @@ def test_readers_gone(pipe: str) -> None:
 
 
 def test_uneven_steps(pipe: str) -> None:
-    def writer(unit: int, steps: int) -> None:
-        out = polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=unit, units=2, program="w")
-        for _ in range(steps):
+    closed = threading.Event()
+
+    def long() -> None:
+        out = polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=0, units=2, program="w")
+        out.write(np.zeros(2, "f4"))
+        closed.wait()
+        with pytest.raises(polyduct.UnevenSteps) as e:
             out.write(np.zeros(2, "f4"))
+        assert (e.value.unit, e.value.side, e.value.closed_after, e.value.step) == (1, "writer", 1, 1)
+        with pytest.raises(polyduct.UnevenSteps):
+            out.close()
+
+    def short() -> None:
+        out = polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=1, units=2, program="w")
+        out.write(np.zeros(2, "f4"))
         out.close()
+        closed.set()
 
     def reader() -> None:
-        with pytest.raises(polyduct.UnevenSteps) as e:
-            list(polyduct.open(pipe, layout="*"))
-        assert (e.value.unit, e.value.side, e.value.closed_after) == (1, "writer", 1)
+        with polyduct.open(pipe, layout="*") as port:
+            assert port.read() is not None
 
-    with pytest.raises(polyduct.UnevenSteps):
-        together(lambda: writer(0, 2), lambda: writer(1, 1), reader)
+    together(long, short, reader)
 
 
 def test_a_dropped_port_is_closed(pipe: str) -> None:

@@ -219,7 +219,7 @@ pub enum Refusal {
         pid: u32,
     },
     /// The writer expects fewer reader programs.
-    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many (open the writer with readers={})", expected + 1)]
+    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many (open the writer with readers={})", expected.saturating_add(1))]
     TooManyPrograms {
         /// Programs that the writer expects.
         expected: u32,

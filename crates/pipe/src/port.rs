@@ -3,6 +3,8 @@
 use crate::config::Options;
 use crate::error::{PipeError, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
+use polyduct_copy::Kernels;
+use polyduct_layout::Dataset;
 use polyduct_os::{poll::EventFd, sync::Line};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -50,6 +52,19 @@ fn spin_time(slots: &Slots) -> Duration {
 
 /// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
 pub const TIMED_FROM: usize = 16 << 10;
+
+/// Kernels for the parts of a dataset. The units of one host share its last-level cache: where a step does not fit there
+/// as a whole, no unit's part stays, however small, and stores should not read lines only to overwrite them.
+pub fn kernels(dataset: &Dataset) -> Kernels {
+    let kernels = Kernels::detect();
+    match dataset.len_bytes() / 3 * 4 >= polyduct_os::cpu::last_level_cache_bytes() {
+        true => kernels.stream_from(STREAM_FROM),
+        false => kernels,
+    }
+}
+
+/// Shorter tables are not worth the fence that ends streaming.
+const STREAM_FROM: usize = 64 << 10;
 
 impl Port {
     pub fn new(

@@ -3,13 +3,13 @@
 use crate::config::Options;
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
-use crate::port::{Port, Stats, TIMED_FROM};
+use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
 use crate::watch::Keepsake;
-use crate::wire::{FromHost, Role, ToHost};
+use crate::wire::{FromHost, Role, ToHost, SEGMENTS_AT_ONCE};
 use crate::writer::{from_wire, slot_stride, spawn};
-use polyduct_copy::{self as copy, Conversion, Dest, Source};
+use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::{
     clock,
@@ -42,6 +42,7 @@ pub struct Reader {
     dst: Mapping,
     plan: Plan,
     conversion: Option<Conversion>,
+    kernels: Kernels,
     /// The slots of the writer unit of each transfer.
     parts: Vec<Part>,
     /// Where this unit's whole part lies in the slot of the one writer that has all of it.
@@ -112,8 +113,8 @@ impl Reader {
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
         let program = welcome.program;
-        let gathered = Vec::new();
-        Ok(Reader { port, program, dataset, src, dst, plan, conversion, parts, direct, next, len, gathered })
+        let (kernels, gathered) = (kernels(&given), Vec::new());
+        Ok(Reader { port, program, dataset, src, dst, plan, conversion, kernels, parts, direct, next, len, gathered })
     }
 
     /// Shape and element type of what this unit reads.
@@ -224,8 +225,8 @@ impl Reader {
         for table in self.plan.transfers()[i].tables() {
             let (src, dst) = (Source::from(slot), Dest::from(&mut *part));
             let copied = match self.conversion {
-                None => copy::execute(&table, src, dst),
-                Some(conversion) => copy::execute_convert(&table, conversion, src, dst),
+                None => self.kernels.execute(&table, src, dst),
+                Some(conversion) => self.kernels.execute_convert(&table, conversion, src, dst),
             };
             copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })?;
         }
@@ -357,7 +358,7 @@ fn segments(joining: &mut Joining<'_>, plan: &Plan, src: &Mapping, depth: u32) -
     let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
     let mut parts = Vec::with_capacity(units.len());
     // Few at a time, so that what is on its way stays small.
-    for chunk in units.chunks(64) {
+    for chunk in units.chunks(SEGMENTS_AT_ONCE) {
         joining.send(&ToHost::Segments(chunk.to_vec()), &[])?;
         for &unit in chunk {
             let (message, mut fds) = joining.receive("the slots of the writers")?;

@@ -10,8 +10,9 @@
 use crate::config::OnLoss;
 use crate::error::{Refusal, Side, UnitName};
 use crate::slots::bits::MAX_UNITS;
-use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};
+use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
 
 /// Names one connection.
 pub type ConnId = u64;
@@ -32,7 +33,7 @@ pub enum Action {
     },
     /// Send the segment of a writer unit.
     Segment(ConnId, u32),
-    /// Close the connection.
+    /// Close the connection, and say so by [`hangup`](Rendezvous::hangup).
     Drop(ConnId),
     /// All units are there: build the control segment for this pipe before carrying out what follows.
     Build(Welcome),
@@ -67,11 +68,20 @@ struct Member {
     ready: bool,
 }
 
+/// A replacement that came while survivors are coming back: it hears when all are there.
+struct Early<F> {
+    conn: ConnId,
+    pid: u32,
+    hello: Hello,
+    fds: Vec<F>,
+}
+
 /// The state machine.
 pub struct Rendezvous<F> {
     phase: Phase,
     members: BTreeMap<(u32, u32), Member>,
     by_conn: HashMap<ConnId, (u32, u32)>,
+    early: Vec<Early<F>>,
     /// Names of the reader programs, in the order in which they came.
     programs: Vec<String>,
     segments: HashMap<u32, F>,
@@ -111,6 +121,7 @@ impl<F> Rendezvous<F> {
             phase: Phase::Gathering,
             members: BTreeMap::new(),
             by_conn: HashMap::new(),
+            early: Vec::new(),
             programs: Vec::new(),
             segments: HashMap::new(),
             control: None,
@@ -150,13 +161,22 @@ impl<F> Rendezvous<F> {
         self.members.contains_key(&(program, unit.unit))
     }
 
+    /// Whether this connection has a unit's place.
+    pub fn is_member(&self, conn: ConnId) -> bool {
+        self.by_conn.contains_key(&conn)
+    }
+
     /// All survivors are back, or unit 0 has all it needs of them: it may go.
     pub fn revived(&mut self) -> Vec<Action> {
         if self.phase != Phase::Reviving {
             return Vec::new();
         }
         self.phase = Phase::Running;
-        vec![Action::Go]
+        let mut actions = vec![Action::Go];
+        for Early { conn, pid, hello, fds } in std::mem::take(&mut self.early) {
+            self.hello(conn, pid, hello, fds, &mut actions);
+        }
+        actions
     }
 
     /// Gives the segment of a writer unit that came without one.
@@ -173,12 +193,15 @@ impl<F> Rendezvous<F> {
     pub fn handle(&mut self, conn: ConnId, pid: u32, message: ToHost, fds: Vec<F>) -> Vec<Action> {
         let mut actions = Vec::new();
         match message {
-            ToHost::Hello(hello) if !self.by_conn.contains_key(&conn) => {
-                self.hello(conn, pid, hello, fds, &mut actions)
+            ToHost::Hello(hello) if !self.knows(conn) => {
+                // Until the survivors are back, nobody knows whose place is free.
+                if self.phase == Phase::Reviving && hello.rejoin.is_none() {
+                    self.early.push(Early { conn, pid, hello, fds });
+                } else {
+                    self.hello(conn, pid, hello, fds, &mut actions)
+                }
             }
-            // Out of turn: until the survivors are back, nobody knows whose place is free.
-            _ if self.phase == Phase::Reviving => actions.push(Action::Drop(conn)),
-            ToHost::Segments(units) if self.may_ask(conn) => {
+            ToHost::Segments(units) if self.may_ask(conn) && units.len() <= SEGMENTS_AT_ONCE => {
                 actions.extend(units.iter().filter(|u| self.segments.contains_key(u)).map(|&u| Action::Segment(conn, u)))
             }
             ToHost::Ready if self.may_ask(conn) => self.ready(conn, &mut actions),
@@ -191,12 +214,18 @@ impl<F> Rendezvous<F> {
         actions
     }
 
+    /// Whether this connection has said hello and was not refused.
+    fn knows(&self, conn: ConnId) -> bool {
+        self.by_conn.contains_key(&conn) || self.early.iter().any(|e| e.conn == conn)
+    }
+
     fn may_ask(&self, conn: ConnId) -> bool {
         self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
     }
 
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
+        self.early.retain(|e| e.conn != conn);
         let Some(key) = self.by_conn.remove(&conn) else {
             return Vec::new();
         };
@@ -218,8 +247,6 @@ impl<F> Rendezvous<F> {
                 self.members.remove(&key);
                 if key.0 == 0 {
                     self.segments.remove(&key.1);
-                } else if !self.members.keys().any(|k| k.0 == key.0) && key.0 as usize == self.programs.len() {
-                    self.programs.pop();
                 }
                 Vec::new()
             }
@@ -239,9 +266,9 @@ impl<F> Rendezvous<F> {
     /// The driver could not carry out a build.
     pub fn abandon(&mut self, why: Refusal) -> Vec<Action> {
         self.phase = Phase::Over;
-        let conns = self.by_conn.keys().filter(|&&c| c != SELF);
-        let mut actions: Vec<_> =
-            conns.map(|&c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        let early = std::mem::take(&mut self.early);
+        let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
+        let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
         actions.push(Action::Fail(why));
         actions
     }
@@ -285,8 +312,11 @@ impl<F> Rendezvous<F> {
                 if let Some(segment) = segment.filter(|_| key.0 == 0) {
                     self.segments.entry(key.1).or_insert(segment);
                 }
-                if key.0 as usize > self.programs.len() {
-                    self.programs.push(hello.program.clone());
+                match self.programs.get_mut((key.0 as usize).wrapping_sub(1)) {
+                    // The first of its program, in a place that another program left.
+                    Some(named) if self.phase == Phase::Gathering => named.clone_from(&hello.program),
+                    None if key.0 > 0 => self.programs.push(hello.program.clone()),
+                    _ => {}
                 }
                 let start_time = hello.start_time;
                 self.by_conn.insert(conn, key);
@@ -304,15 +334,26 @@ impl<F> Rendezvous<F> {
 
     /// A survivor of a pipe that lost its unit 0, which this one replaces.
     fn rejoin(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
-        let first = self.phase == Phase::Gathering && self.members.keys().eq([&(0, 0)]);
+        let first = self.phase == Phase::Gathering;
         let known = hello.rejoin.clone().filter(|w| match &self.welcome {
             None => first && self.welcomes_me(w),
             Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
         });
-        let (Some(welcome), false) = (known, fds.is_empty()) else {
-            actions.push(Action::Send(conn, FromHost::Refused(Refusal::Over)));
-            return actions.push(Action::Drop(conn));
+        let mut refuse = |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+        let (Some(welcome), false) = (known, fds.is_empty()) else { return refuse(Refusal::Over) };
+        let (key, units) = match hello.role {
+            Role::Writer { .. } => ((0, hello.unit), Some(welcome.writers)),
+            Role::Reader { .. } => {
+                let units = welcome.readers.get(welcome.program as usize).copied();
+                ((welcome.program.saturating_add(1), hello.unit), units)
+            }
         };
+        if units.is_none_or(|units| hello.unit >= units || hello.units != units) {
+            return refuse(Refusal::UnitRange { unit: hello.unit, units: hello.units });
+        }
+        if let Some(there) = self.members.get(&key) {
+            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid });
+        }
         let control = fds.remove(0);
         if self.welcome.is_none() {
             self.control = Some(control);
@@ -325,11 +366,14 @@ impl<F> Rendezvous<F> {
             }
             // The slots that unit 0 came with are of no use where a reader has its predecessor's mapped.
             self.segments.clear();
+            // Other units that came before replace somebody, too.
+            let (me, others) = std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
+            self.members = me;
+            for Member { conn, pid, hello, .. } in BTreeMap::into_values(others) {
+                self.by_conn.remove(&conn);
+                self.early.push(Early { conn, pid, hello, fds: Vec::new() });
+            }
         }
-        let key = match hello.role {
-            Role::Writer { .. } => (0, hello.unit),
-            Role::Reader { .. } => (welcome.program + 1, hello.unit),
-        };
         if let Some(program) = self.programs.get_mut((key.0 as usize).wrapping_sub(1)) {
             program.clone_from(&hello.program);
         }
@@ -370,14 +414,12 @@ impl<F> Rendezvous<F> {
         } else {
             match self.programs.iter().position(|p| *p == hello.program) {
                 Some(i) => i as u32 + 1,
-                None if (self.programs.len() as u32) < self.readers && self.phase == Phase::Gathering => {
-                    self.programs.len() as u32 + 1
+                None if self.phase == Phase::Gathering => {
+                    let free = (1..=self.readers).find(|&p| self.units_of(p).is_none());
+                    free.ok_or_else(|| self.too_many(hello))?
                 }
                 // A lone lost unit may come back under another name: its program is the one that misses a unit.
-                None => self.program_missing(hello).ok_or_else(|| Refusal::TooManyPrograms {
-                    expected: self.readers,
-                    found: hello.program.clone(),
-                })?,
+                None => self.program_missing(hello).ok_or_else(|| self.too_many(hello))?,
             }
         };
         let key = (program, hello.unit);
@@ -393,12 +435,20 @@ impl<F> Rendezvous<F> {
         }
         if let Some((other, first)) = self.members.range((program, 0)..(program + 1, 0)).next() {
             agree(name(key), other.1, &first.hello, hello)?;
+        } else if let (Some(w), Some(p)) = (&self.welcome, (program as usize).checked_sub(1)) {
+            // The whole program was lost: a replacement agrees with what it said.
+            disagree(name(key), hello.unit, "units", &w.readers[p], &hello.units)?;
+            disagree(name(key), hello.unit, "layout", &w.reader_layouts[p], &hello.layout)?;
         }
         if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
             check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
             (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, name(key)))?;
         }
         Ok(key)
+    }
+
+    fn too_many(&self, hello: &Hello) -> Refusal {
+        Refusal::TooManyPrograms { expected: self.readers, found: hello.program.clone() }
     }
 
     fn program_missing(&self, hello: &Hello) -> Option<u32> {
@@ -507,15 +557,23 @@ fn named(mut why: Refusal, who: UnitName) -> Refusal {
     why
 }
 
+fn disagree(
+    unit: UnitName,
+    other: u32,
+    what: &str,
+    expected: &dyn Debug,
+    found: &dyn Debug,
+) -> Result<(), Refusal> {
+    let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
+    if expected == found {
+        return Ok(());
+    }
+    Err(Refusal::Disagree { unit, what: what.into(), other, expected, found })
+}
+
 /// Units of one program must say the same of everything that is the program's.
 fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
-    let disagree = |what: &str, expected: &dyn std::fmt::Debug, found: &dyn std::fmt::Debug| {
-        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-        if expected == found {
-            return Ok(());
-        }
-        Err(Refusal::Disagree { unit, what: what.into(), other, expected, found })
-    };
+    let disagree = |what: &str, expected: &dyn Debug, found: &dyn Debug| disagree(unit, other, what, expected, found);
     disagree("units", &first.units, &hello.units)?;
     disagree("layout", &first.layout, &hello.layout)?;
     disagree("on_loss", &first.on_loss, &hello.on_loss)?;

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
-/// Connections that have not joined yet; more are turned away.
+/// Connections that have not joined yet; for one more, the one that has been silent longest is dropped.
 const STRANGERS: usize = 256;
 
 /// What unit 0 learns when the pipe is open.
@@ -113,7 +113,7 @@ impl Server {
                 self.serve(id, &mut buffer);
             }
             if knocked {
-                self.welcome_strangers();
+                self.welcome_strangers(&mut buffer);
             }
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
@@ -129,9 +129,10 @@ impl Server {
         let mut items = vec![PollItem::readable(&*self.stop), PollItem::readable(&self.listener)];
         for id in ids {
             let peer = &self.peers[id];
+            // Who does not take its answers is not asked for more questions.
             items.push(match peer.outbox.is_empty() {
                 true => PollItem::readable(&peer.conn),
-                false => PollItem::both(&peer.conn),
+                false => PollItem::writable(&peer.conn),
             });
             items.push(match &peer.process {
                 Some(process) => PollItem::readable(process),
@@ -144,21 +145,25 @@ impl Server {
         Some((items[0].is_ready(), items[1].is_ready(), ready.map(|(&id, _)| id).collect()))
     }
 
-    fn welcome_strangers(&mut self) {
+    fn welcome_strangers(&mut self, buffer: &mut [u8]) {
         // A failing accept (no descriptors left) turns that one away; the others go on.
         while let Ok(Some(conn)) = self.listener.accept() {
             let Ok(cred) = conn.peer() else { continue };
-            let strangers = self.peers.values().filter(|p| p.unit.is_none()).count();
-            if cred.uid != self.uid || strangers >= STRANGERS {
+            if cred.uid != self.uid {
                 tracing::warn!(uid = cred.uid, pid = cred.pid, "turned a connection away");
                 continue;
             }
+            let strangers = || self.peers.keys().filter(|&&id| !self.rendezvous.is_member(id));
+            if strangers().count() >= STRANGERS {
+                let oldest = strangers().min().copied();
+                oldest.into_iter().for_each(|id| self.hang_up(id));
+            }
             let process = conn.peer_pidfd().ok();
-            self.peers.insert(
-                self.next_id,
-                Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new() },
-            );
+            let id = self.next_id;
+            self.peers.insert(id, Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new() });
             self.next_id += 1;
+            // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
+            self.serve(id, buffer);
         }
     }
 
@@ -166,10 +171,19 @@ impl Server {
         self.flush(id);
         loop {
             let Some(peer) = self.peers.get(&id) else { return };
+            if !peer.outbox.is_empty() {
+                if peer.process.as_ref().is_some_and(|p| !p.is_alive()) {
+                    self.hang_up(id);
+                }
+                return;
+            }
             match wire::receive::<ToHost>(&peer.conn, buffer) {
                 Incoming::Message(message, fds) => {
                     let pid = peer.pid;
-                    let actions = self.rendezvous.handle(id, pid, message, fds);
+                    let actions = match bad_slots(&message, &fds) {
+                        Some(why) => vec![Action::Send(id, FromHost::Refused(why)), Action::Drop(id)],
+                        None => self.rendezvous.handle(id, pid, message, fds),
+                    };
                     self.carry_out(actions);
                     self.go_on_if_revived();
                 }
@@ -201,6 +215,9 @@ impl Server {
         };
         let actions = self.rendezvous.hangup(id, closed);
         self.carry_out(actions);
+        if let (Some((_, opened)), true) = (&self.control, peer.unit.is_some()) {
+            opened.slots.wake_all();
+        }
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
@@ -217,9 +234,7 @@ impl Server {
                     let fds = self.segment_of(unit).into_iter().collect();
                     self.send(to, &FromHost::Segment(unit), fds);
                 }
-                Action::Drop(id) => {
-                    self.peers.remove(&id);
-                }
+                Action::Drop(id) => self.hang_up(id),
                 Action::Build(welcome) => {
                     if let Err(error) = self.build(welcome) {
                         let actions = self.rendezvous.abandon(Refusal::System { error });
@@ -329,6 +344,14 @@ impl Server {
             };
         }
     }
+}
+
+/// Looks at the slots that a writer hands over before anybody maps them.
+fn bad_slots(message: &ToHost, fds: &[OwnedFd]) -> Option<Refusal> {
+    let ToHost::Hello(hello) = message else { return None };
+    let slots = fds.last().filter(|_| hello.rejoin.is_none())?;
+    let unit = UnitName { side: Side::Writer, unit: hello.unit };
+    crate::writer::check_slots(hello, slots.as_fd()).err().map(|error| Refusal::Segment { unit, error })
 }
 
 /// The sizes of the pipe that a welcome describes, if they are in their limits.

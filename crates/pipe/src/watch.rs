@@ -55,6 +55,7 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
                 return;
             }
             // Unit 0 has nothing more to say: whatever comes is its end.
+            slots.wake_all();
             if slots.is_closed(HOST) {
                 return watch_processes(me, &slots, &stop);
             }
@@ -118,6 +119,7 @@ fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
             return;
         }
         for ((unit, process), _) in others.iter().zip(&items[1..]).filter(|(_, i)| i.is_ready()) {
+            slots.wake_all();
             if !slots.is_closed(*unit) {
                 return slots.fail(Fault::Lost { unit: *unit, pid: process.pid() });
             }

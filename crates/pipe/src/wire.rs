@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub const VERSION: u16 = 1;
 /// The longest body; one that does not fit a message travels in a segment.
 pub const BODY_LIMIT: usize = 8 << 20;
+/// The most segments that one message may ask for, so that the answers on their way stay few.
+pub const SEGMENTS_AT_ONCE: usize = 64;
 const MAGIC: &[u8; 4] = b"PDUC";
 const HEADER: usize = 8;
 
@@ -82,7 +84,7 @@ pub enum Role {
 pub enum ToHost {
     /// I want to join.
     Hello(Hello),
-    /// A reader: send me the segments of these writers.
+    /// A reader: send me the segments of these writers, at most [`SEGMENTS_AT_ONCE`].
     Segments(Vec<u32>),
     /// I have all I need.
     Ready,

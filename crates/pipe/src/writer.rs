@@ -3,16 +3,24 @@
 use crate::config::{OnLoss, Options, Policy};
 use crate::error::{PipeError, Refusal, Side};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
-use crate::port::{Port, Stats, TIMED_FROM};
+use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, Opened, Server};
 use crate::slots::{Begin, Slots, Turn};
 use crate::watch::Keepsake;
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
-use polyduct_copy as copy;
+use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan};
-use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
+use polyduct_os::{
+    clock,
+    poll::EventFd,
+    process,
+    segment::{Access, Segment},
+    socket::Listener,
+    OsError,
+};
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
@@ -32,6 +40,7 @@ pub struct Writer {
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
     scratch: Vec<u8>,
+    kernels: Kernels,
     /// Whether large arrays may be left in place for the readers to fetch.
     offers: bool,
 }
@@ -129,7 +138,8 @@ impl Writer {
         let (slot_len, _) = slot_sizes(&mapping, options)?;
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
         let next = port.slots.resume_at(port.me);
-        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new(), offers })
+        let kernels = kernels(mapping.dataset());
+        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new(), kernels, offers })
     }
 
     /// The dataset and who owns what of it.
@@ -190,7 +200,8 @@ impl Writer {
             Begin::Fill(turn) if self.offers && self.port.slots.readers_sleep() => self.offer(turn, part),
             Begin::Fill(turn) => {
                 let start = (part.len() >= TIMED_FROM).then(clock::now);
-                let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
+                let kernels = self.kernels;
+                let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
                 copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
                 self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
                 self.finish(Begin::Fill(turn));
@@ -220,7 +231,8 @@ impl Writer {
         }
         self.offers &= !self.port.slots.is_refused(unit, turn);
         // Readers may be copying from `part` until the offer is withdrawn, and look again after that.
-        let copied = copy::memcpy(self.slot(turn)?.into(), part.into());
+        let kernels = self.kernels;
+        let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
         self.port.slots.withdraw(unit);
         copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
         match fetched {
@@ -441,6 +453,20 @@ fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), Pi
         (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),
         _ => Err(PipeError::BadOption { option: "depth", found: options.depth.to_string(), expected: "slots that fit the address space" }),
     }
+}
+
+/// Whether the slots that a writer unit hands over are what it says of itself asks for.
+pub(crate) fn check_slots(hello: &wire::Hello, fd: BorrowedFd<'_>) -> Result<(), String> {
+    let Role::Writer { dataset: Some(dataset), depth, .. } = &hello.role else { return Ok(()) };
+    let options = Options { unit: hello.unit, units: hello.units, depth: *depth, ..Options::default() };
+    let total = || -> Result<usize, PipeError> {
+        let mapping = bind_writer(&hello.layout.parse()?, &from_wire(dataset)?, hello.units)?;
+        Ok(slot_sizes(&mapping, &options)?.1)
+    };
+    // What else is wrong with it, the rendezvous says.
+    let Ok(total) = total() else { return Ok(()) };
+    let fd = fd.try_clone_to_owned().map_err(|e| e.to_string())?;
+    Segment::from_fd(fd, total, total, Access::ReadOnly).map(drop).map_err(|e| e.to_string())
 }
 
 /// Bytes from one slot to the next in the segment of a writer unit.

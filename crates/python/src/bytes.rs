@@ -4,6 +4,14 @@ use crate::error;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 
+/// Loads what the crate `numpy` needs of NumPy. It does so when first used, by running Python code, and panics where that
+/// raises: a Ctrl-C during the first read of a program must not meet it there.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let array = PyArray1::<u8>::zeros(py, 1, false);
+    readable(&array).map(drop)?;
+    writable(&array).map(drop)
+}
+
 /// Borrows an array for reading, for as long as a call takes.
 pub fn readable<'py>(array: &Bound<'py, PyArray1<u8>>) -> PyResult<PyReadonlyArray1<'py, u8>> {
     let message = "an array overlaps one that is being written: by this call, or by one in another thread";

@@ -1,7 +1,8 @@
 //! Which exception each error becomes: the one place that says it.
 
-use polyduct::os::OsError;
+use polyduct::os::{Errno, OsError};
 use polyduct::pipe::{PipeError, Refusal, Side, UnitName};
+use polyduct::store::FileError;
 use polyduct::{layout::LayoutError, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -29,7 +30,7 @@ fn classify(error: &Error) -> Class {
         Error::Url { url, .. } => ("BadUrl", vec![("url", Value::Text(url.clone()))]),
         Error::Layout(e) => layout(e),
         Error::Pipe(e) => pipe(e),
-        Error::File(e) => ("FileError", e.unit().map(|unit| ("unit", int(unit))).into_iter().collect()),
+        Error::File(e) => file(e),
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
         _ => ("Error", vec![]),
     }
@@ -120,10 +121,77 @@ fn system(error: &OsError) -> Class {
     match error {
         OsError::NoMemory { .. } => ("NoMemory", vec![]),
         _ => {
-            let errno = error.errno().map(|e| ("errno", int(e.raw_os_error().unsigned_abs())));
+            let errno = error.errno().map(number);
             ("SystemRefused", errno.into_iter().collect())
         }
     }
+}
+
+fn file(error: &FileError) -> Class {
+    let of_unit = |unit: u32| ("unit", int(unit));
+    let reason = |name: &str| ("reason", Value::Text(name.into()));
+    let (class, mut attributes) = match error {
+        FileError::Layout { source, .. } => return layout(source),
+        FileError::BadOption { option, .. } => {
+            return ("BadOption", vec![("option", Value::Text((*option).into()))])
+        }
+        FileError::WrongSize { unit, expected, found, .. } => {
+            return wrong_size((*unit).into(), *expected, *found)
+        }
+        FileError::Closed { .. } => return ("Closed", vec![]),
+        FileError::Busy { .. } => return ("NameTaken", vec![]),
+        FileError::PeerLost { unit, pid, .. } => {
+            return ("PeerLost", vec![of_unit(*unit), ("pid", int(*pid))])
+        }
+        FileError::PeerAborted { unit, .. } => return ("PeerAborted", vec![of_unit(*unit)]),
+        FileError::UnevenSteps { unit, steps, .. } => {
+            return ("UnevenSteps", vec![of_unit(*unit), ("closed_after", int(*steps))])
+        }
+        FileError::Disagree { unit, .. } => return ("Refused", vec![of_unit(*unit), reason("disagree")]),
+        FileError::Duplicate { unit, pid, .. } => {
+            return ("Refused", vec![of_unit(*unit), ("pid", int(*pid)), reason("duplicate")])
+        }
+        FileError::Missing { .. } => return ("Refused", vec![reason("missing")]),
+        FileError::Stranger { .. } => return ("Stranger", vec![]),
+        FileError::BadPeer { .. } => return ("BadPeer", vec![]),
+        FileError::Timeout { waited, .. } => {
+            return ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
+        }
+        FileError::Interrupted { .. } => return ("Interrupted", vec![]),
+        FileError::Os { source: OsError::NoMemory { .. }, .. } => return ("NoMemory", vec![]),
+
+        FileError::BadPath { .. } => ("FileError", vec![reason("bad_path")]),
+        FileError::NeedsDataset { .. } => ("FileError", vec![reason("needs_dataset")]),
+        FileError::ShapeDiffers { .. } => ("FileError", vec![reason("shape_differs")]),
+        FileError::ElemDiffers { .. } => ("FileError", vec![reason("elem_differs")]),
+        FileError::NoSpace { .. } => ("FileError", vec![reason("no_space"), number(Errno::NOSPC)]),
+        FileError::System { errno, .. } => (refused_file(*errno), vec![reason("system"), number(*errno)]),
+        FileError::Os { source, .. } => {
+            let errno = source.errno();
+            let class = errno.map_or("FileError", refused_file);
+            (class, [reason("system")].into_iter().chain(errno.map(number)).collect())
+        }
+        FileError::BadHeader { .. } => ("FileError", vec![reason("bad_header")]),
+        FileError::Truncated { .. } => ("FileError", vec![reason("truncated")]),
+        FileError::BadLength { .. } => ("FileError", vec![reason("bad_length")]),
+        FileError::Plan { .. } => ("FileError", vec![reason("plan")]),
+        _ => ("FileError", vec![]),
+    };
+    attributes.extend(error.unit().map(of_unit));
+    (class, attributes)
+}
+
+/// The class for what the system said of a file.
+fn refused_file(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT => "FileMissing",
+        Errno::ACCESS | Errno::PERM => "FileNotAllowed",
+        _ => "FileError",
+    }
+}
+
+fn number(errno: Errno) -> (&'static str, Value) {
+    ("errno", int(errno.raw_os_error().unsigned_abs()))
 }
 
 /// The exception for an error.

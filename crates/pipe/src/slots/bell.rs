@@ -5,7 +5,9 @@
 //! ringers a system call and nothing else.
 
 use polyduct_os::sync::{fence, Line, Ordering};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::time::Duration;
 
 /// A question asked now and then by every blocking call: shall it give up?
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -81,13 +83,12 @@ fn sleep_for<T>(
     start: Duration,
     ready: &mut impl FnMut() -> Option<T>,
 ) -> Result<T, Unmet> {
-    let _sleeping = Sleeping::at(bell);
+    let sleeper = Sleeper::at(bell);
     loop {
-        let seen = bell.bell.load(Ordering::Acquire);
-        fence(Ordering::SeqCst);
-        if let Some(t) = ready() {
-            return Ok(t);
-        }
+        let seen = match sleeper.look(&mut *ready) {
+            Ok(t) => return Ok(t),
+            Err(seen) => seen,
+        };
         if patience.interrupt.as_ref().is_some_and(|ask| ask()) {
             return Err(Unmet::Interrupted);
         }
@@ -103,19 +104,25 @@ fn sleep_for<T>(
     }
 }
 
-#[cfg(not(loom))]
-struct Sleeping<'a>(&'a Line);
+/// One who sleeps at a bell, or is about to.
+pub struct Sleeper<'a>(&'a Line);
 
-#[cfg(not(loom))]
-impl<'a> Sleeping<'a> {
-    fn at(bell: &'a Line) -> Self {
+impl<'a> Sleeper<'a> {
+    /// From now on whoever rings wakes this one.
+    pub fn at(bell: &'a Line) -> Self {
         bell.sleepers.fetch_add(1, Ordering::SeqCst);
-        Sleeping(bell)
+        Sleeper(bell)
+    }
+
+    /// Looks once more. `Err`: it may sleep as long as the bell shows this.
+    pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
+        let seen = self.0.bell.load(Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        ready().ok_or(seen)
     }
 }
 
-#[cfg(not(loom))]
-impl Drop for Sleeping<'_> {
+impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
         self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

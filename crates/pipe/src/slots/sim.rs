@@ -2,6 +2,7 @@
 //! any two changes of the shared state. A unit that finds nothing to do sleeps until its bell rings, so a lost wake-up
 //! is a deadlock here. `POLYDUCT_SEEDS=100000` runs more seeds than the default.
 
+use super::bell::Sleeper;
 use super::geometry::Sizes;
 use super::names::{Policy, Side, UnitName};
 use super::{death, Begin, Next, Slots, Stop, Turn};
@@ -209,12 +210,14 @@ impl World {
         if let Some(found) = poll(&self.slots).transpose() {
             return Ok(found);
         }
-        let bell = bell(&self.slots, name);
-        bell.sleepers.fetch_add(1, Ordering::Relaxed);
-        let seen = bell.bell.load(Ordering::Relaxed);
-        let found = poll(&self.slots).transpose().ok_or(seen)?;
-        bell.sleepers.fetch_sub(1, Ordering::Relaxed);
-        Ok(found)
+        let sleeper = Sleeper::at(bell(&self.slots, name));
+        // Who is killed while he sleeps, or is about to, stays counted.
+        let sleeper = std::mem::ManuallyDrop::new(sleeper);
+        let found = sleeper.look(|| poll(&self.slots).transpose());
+        if found.is_ok() {
+            drop(std::mem::ManuallyDrop::into_inner(sleeper));
+        }
+        found
     }
 
     fn copy(&mut self, i: usize, turn: Turn, done: usize) -> Doing {

@@ -1,0 +1,432 @@
+//! The rendezvous without sockets: any events in any order, and what must hold after each.
+//!
+//! The driver is the one of the pipe in small: it delivers events, carries out the actions, and tells of every connection
+//! that it closes.
+
+use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
+use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};
+use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
+use proptest::prelude::*;
+use std::collections::{HashMap, HashSet};
+
+/// Conn id that unit 0 has to itself.
+const SELF: ConnId = 0;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Hello { conn: ConnId, hello: Hello, fds: usize },
+    /// A hello that fits the pipe, from the next unit in turn.
+    Good { conn: ConnId, turn: usize },
+    Rejoin { conn: ConnId, turn: usize, welcome: Welcome, fds: usize },
+    Segments(ConnId, Vec<u32>),
+    Ready(ConnId),
+    Hangup(ConnId, bool),
+    Revived,
+    Deadline,
+    Abandon,
+}
+
+/// The sizes of the pipe that a run opens.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    writers: u32,
+    programs: u32,
+    units: u32,
+    on_loss: OnLoss,
+}
+
+impl Sizes {
+    fn hello(&self, program: u32, unit: u32) -> Hello {
+        let role = match program {
+            0 => Role::Writer {
+                dataset: Some(dataset()),
+                depth: 2,
+                policy: Policy::Block,
+                readers: self.programs,
+            },
+            _ => Role::Reader { shape: None, elem: None, convert: false },
+        };
+        Hello {
+            program: format!("p{program}"),
+            unit,
+            units: if program == 0 { self.writers } else { self.units },
+            layout: "block".into(),
+            start_time: 1,
+            on_loss: self.on_loss,
+            role,
+            rejoin: None,
+        }
+    }
+
+    /// Program and unit of every unit but the writers' unit 0, in turn.
+    fn turn(&self, turn: usize) -> (u32, u32) {
+        let turn = turn as u32 % (self.writers - 1 + self.programs * self.units);
+        match turn.checked_sub(self.writers - 1) {
+            None => (0, turn + 1),
+            Some(rest) => (1 + rest / self.units, rest % self.units),
+        }
+    }
+
+    fn welcome(&self) -> Welcome {
+        Welcome {
+            program: 0,
+            writers: self.writers,
+            readers: vec![self.units; self.programs as usize],
+            depth: 2,
+            policy: Policy::Block,
+            dataset: dataset(),
+            layout: "block".into(),
+            writers_wait: self.on_loss == OnLoss::Wait,
+            reader_layouts: vec!["block".into(); self.programs as usize],
+            converts: false,
+        }
+    }
+}
+
+fn dataset() -> Dataset {
+    Dataset { shape: vec![8], elem: "u8".into() }
+}
+
+fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusal> {
+    match layout {
+        "block" => Ok(()),
+        _ => Err(Refusal::Layout {
+            unit: UnitName { side: Side::Writer, unit: 0 },
+            error: "not a layout".into(),
+        }),
+    }
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    (1u32..4, 1u32..3, 1u32..3, any::<bool>()).prop_map(|(writers, programs, units, wait)| Sizes {
+        writers,
+        programs,
+        units,
+        on_loss: if wait { OnLoss::Wait } else { OnLoss::Raise },
+    })
+}
+
+fn any_hello() -> impl Strategy<Value = Hello> {
+    let number = || prop_oneof![6 => 0u32..4, 1 => Just(4096), 1 => Just(u32::MAX)];
+    let role = prop_oneof![
+        (any::<bool>(), number()).prop_map(|(late, readers)| Role::Writer {
+            dataset: (!late).then(dataset),
+            depth: 2,
+            policy: Policy::Block,
+            readers,
+        }),
+        (any::<bool>(), any::<bool>()).prop_map(|(other, convert)| Role::Reader {
+            shape: other.then(|| vec![9]),
+            elem: None,
+            convert,
+        }),
+    ];
+    let names = (0u32..5, number(), number(), any::<bool>(), any::<bool>());
+    (names, role).prop_map(|((program, unit, units, bad, wait), role)| Hello {
+        program: format!("p{program}"),
+        unit,
+        units,
+        layout: if bad { "bad".into() } else { "block".into() },
+        start_time: 1,
+        on_loss: if wait { OnLoss::Wait } else { OnLoss::Raise },
+        role,
+        rejoin: None,
+    })
+}
+
+fn event(sizes: Sizes) -> impl Strategy<Value = Event> {
+    let conn = || 1u64..14;
+    let welcome = (0u32..3, 0u32..5, any::<bool>()).prop_map(move |(program, other, far)| {
+        let mut w = sizes.welcome();
+        w.program = if far { u32::MAX } else { program };
+        match other {
+            0 => w.readers.push(1),
+            1 => w.readers.iter_mut().for_each(|n| *n = u32::MAX),
+            _ => {}
+        }
+        w
+    });
+    prop_oneof![
+        3 => (conn(), any_hello(), 0usize..3).prop_map(|(conn, hello, fds)| Event::Hello { conn, hello, fds }),
+        12 => (conn(), 0usize..12).prop_map(|(conn, turn)| Event::Good { conn, turn }),
+        4 => (conn(), 0usize..12, welcome, 0usize..3)
+            .prop_map(|(conn, turn, welcome, fds)| Event::Rejoin { conn, turn, welcome, fds }),
+        1 => (conn(), prop::collection::vec(0u32..5, 0..100)).prop_map(|(conn, units)| Event::Segments(conn, units)),
+        8 => conn().prop_map(Event::Ready),
+        2 => (conn(), any::<bool>()).prop_map(|(conn, closed)| Event::Hangup(conn, closed)),
+        1 => Just(Event::Revived),
+    ]
+}
+
+fn events() -> impl Strategy<Value = (Sizes, Vec<Event>)> {
+    sizes().prop_flat_map(|sizes| {
+        let end = prop_oneof![3 => Just(None), 1 => Just(Some(Event::Deadline)), 1 => Just(Some(Event::Abandon))];
+        let some = prop::collection::vec(event(sizes), 0..80);
+        let after = prop::collection::vec(event(sizes), 0..12);
+        (some, end, after).prop_map(move |(mut events, end, after)| {
+            if let Some(end) = end {
+                events.push(end);
+                events.extend(after);
+            }
+            (sizes, events)
+        })
+    })
+}
+
+/// What the driver knows of one run.
+struct Driver {
+    rendezvous: Rendezvous<u32>,
+    sizes: Sizes,
+    open: HashSet<ConnId>,
+    /// Connections that were told why they may not join, or why the pipe ended.
+    refused: HashSet<ConnId>,
+    places: HashMap<UnitName, ConnId>,
+    /// Members that have said that they are ready since they were welcomed.
+    ready: HashSet<ConnId>,
+    closed: bool,
+    /// Units whose programs do not wait for replacements, by their hellos.
+    raises: HashSet<UnitName>,
+    on_loss: HashMap<ConnId, OnLoss>,
+    built: Option<Welcome>,
+    gone: bool,
+    over: bool,
+}
+
+impl Driver {
+    fn new(sizes: Sizes) -> Driver {
+        let (rendezvous, first) = Rendezvous::new(sizes.hello(0, 0), 1, Some(0), check_layout);
+        let mut driver = Driver {
+            rendezvous,
+            sizes,
+            open: [SELF].into(),
+            refused: HashSet::new(),
+            places: HashMap::new(),
+            ready: [SELF].into(),
+            closed: false,
+            raises: HashSet::new(),
+            on_loss: [(SELF, sizes.on_loss)].into(),
+            built: None,
+            gone: false,
+            over: false,
+        };
+        driver.carry_out(first);
+        driver
+    }
+
+    fn deliver(&mut self, event: &Event) {
+        self.closed = false;
+        let actions = match event.clone() {
+            Event::Hello { conn, hello, fds } => self.message(conn, ToHost::Hello(hello), fds),
+            Event::Good { conn, turn } => {
+                let (program, unit) = self.sizes.turn(turn);
+                let fds = usize::from(program == 0);
+                self.message(conn, ToHost::Hello(self.sizes.hello(program, unit)), fds)
+            }
+            Event::Rejoin { conn, turn, mut welcome, fds } => {
+                let (program, unit) = self.sizes.turn(turn);
+                if program > 0 && welcome.program < 3 {
+                    welcome.program = program - 1;
+                }
+                let hello = Hello { rejoin: Some(welcome), ..self.sizes.hello(program, unit) };
+                self.message(conn, ToHost::Hello(hello), fds)
+            }
+            Event::Segments(conn, units) => self.message(conn, ToHost::Segments(units), 0),
+            Event::Ready(conn) => {
+                if self.places.values().any(|&c| c == conn) {
+                    self.ready.insert(conn);
+                }
+                self.message(conn, ToHost::Ready, 0)
+            }
+            Event::Hangup(conn, closed) => {
+                self.closed = closed;
+                return self.hang_up(conn);
+            }
+            Event::Revived => self.rendezvous.revived(),
+            Event::Deadline => self.rendezvous.deadline(1000),
+            Event::Abandon => self.rendezvous.abandon(Refusal::System { error: "no memory".into() }),
+        };
+        assert!(actions.len() <= 200, "{} actions for {event:?}", actions.len());
+        self.carry_out(actions);
+    }
+
+    fn message(&mut self, conn: ConnId, message: ToHost, fds: usize) -> Vec<Action> {
+        // A connection that was told no is read no more: the driver ends when the pipe is over.
+        if self.refused.contains(&conn) && !self.open.contains(&conn) {
+            self.refused.remove(&conn);
+        }
+        self.open.insert(conn);
+        if let (ToHost::Hello(hello), false) = (&message, self.rendezvous.is_member(conn)) {
+            self.on_loss.insert(conn, hello.on_loss);
+        }
+        let before = self.over;
+        let actions = self.rendezvous.handle(conn, 7, message, vec![9; fds]);
+        if before {
+            let refusal = |a: &Action| matches!(a, Action::Send(c, FromHost::Refused(_)) | Action::Drop(c) if *c == conn);
+            assert!(actions.iter().all(refusal), "after its end: {actions:?}");
+        }
+        actions
+    }
+
+    fn hang_up(&mut self, conn: ConnId) {
+        if !self.open.remove(&conn) {
+            return;
+        }
+        self.ready.remove(&conn);
+        self.refused.remove(&conn);
+        self.places.retain(|_, c| *c != conn);
+        let actions = self.rendezvous.hangup(conn, self.closed);
+        assert!(!self.rendezvous.is_member(conn));
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(conn, FromHost::Refused(why)) => {
+                    assert!(self.open.contains(&conn), "a refusal to nobody");
+                    let first = self.refused.insert(conn);
+                    assert!(first || self.over, "{conn} is refused twice, now because {why}");
+                    let _ = why.to_string();
+                }
+                Action::Send(conn, FromHost::Go) => {
+                    assert!(self.open.contains(&conn) && self.places.values().any(|&c| c == conn));
+                    assert!(!self.over);
+                }
+                Action::Send(_, other) => panic!("{other:?} is not for Send"),
+                Action::Welcome { to, welcome, .. } => {
+                    assert!(self.open.contains(&to) && !self.refused.contains(&to));
+                    assert!(self.built.is_some() && (welcome.program as usize) < welcome.readers.len());
+                    self.ready.remove(&to);
+                }
+                Action::Segment(to, unit) => {
+                    assert!(self.open.contains(&to) && self.rendezvous.segment(unit).is_some());
+                }
+                Action::Drop(conn) => {
+                    assert!(self.refused.contains(&conn), "{conn} is dropped without a word");
+                    self.closed = false;
+                    self.hang_up(conn);
+                }
+                Action::Build(welcome) | Action::Revive(welcome) => {
+                    assert!(self.places.is_empty() && welcome.writers == self.sizes.writers);
+                    assert_eq!(welcome.readers.len() as u32, self.sizes.programs);
+                    assert!(self.built.replace(welcome).is_none(), "built twice");
+                    self.ready = [SELF].into();
+                }
+                Action::Join(conn, unit, ..) => {
+                    assert!(self.built.is_some() && self.open.contains(&conn));
+                    let welcome = self.built.as_ref().unwrap();
+                    let units = match unit.side {
+                        Side::Writer => welcome.writers,
+                        Side::Reader(p) => welcome.readers[p as usize],
+                    };
+                    assert!(unit.unit < units, "{unit} is of no program of {units} units");
+                    match self.on_loss[&conn] {
+                        OnLoss::Raise => self.raises.insert(unit),
+                        OnLoss::Wait => self.raises.remove(&unit),
+                    };
+                    let there = self.places.insert(unit, conn);
+                    assert!(there.is_none(), "{unit} is there twice: {there:?} and {conn}");
+                    if self.rendezvous.is_reviving() {
+                        self.ready.insert(conn);
+                    }
+                }
+                Action::Go => {
+                    assert!(self.built.is_some() && !self.gone && !self.over);
+                    let waiting = self.places.iter().find(|(_, c)| !self.ready.contains(c));
+                    assert!(waiting.is_none(), "off without {waiting:?}");
+                    self.gone = true;
+                }
+                Action::Fail(_) => {
+                    self.over = true;
+                }
+                Action::Lost(unit, _) => {
+                    assert!(self.built.is_some() && !self.over);
+                    assert!(self.raises.contains(&unit), "{unit} is waited for");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20_000) })]
+    #[test]
+    fn any_events_in_any_order((sizes, events) in events()) {
+        let mut driver = Driver::new(sizes);
+        for event in &events {
+            driver.deliver(event);
+        }
+    }
+
+    #[test]
+    fn units_that_come_in_any_order_all_go(sizes in sizes(), seed in any::<u64>()) {
+        let n = (sizes.writers - 1 + sizes.programs * sizes.units) as usize;
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by_key(|i| (*i as u64 + 1).wrapping_mul(seed | 1));
+        let mut driver = Driver::new(sizes);
+        for &turn in &order {
+            driver.deliver(&Event::Good { conn: turn as u64 + 1, turn });
+        }
+        prop_assert!(driver.built.is_some() && !driver.rendezvous.is_running());
+        for (i, &turn) in order.iter().rev().enumerate() {
+            prop_assert!(!driver.gone, "off after {i} of {n}");
+            driver.deliver(&Event::Ready(turn as u64 + 1));
+        }
+        prop_assert!(driver.gone && driver.rendezvous.is_running());
+    }
+}
+
+const PAIR: Sizes = Sizes { writers: 2, programs: 1, units: 2, on_loss: OnLoss::Wait };
+
+#[test]
+fn a_unit_that_breaks_the_order_frees_its_place() {
+    let mut driver = Driver::new(PAIR);
+    driver.deliver(&Event::Good { conn: 1, turn: 0 });
+    // A second hello: refused, and whoever comes then may have the place.
+    driver.deliver(&Event::Good { conn: 1, turn: 0 });
+    assert!(!driver.open.contains(&1));
+    for turn in 0..3 {
+        driver.deliver(&Event::Good { conn: 10 + turn as u64, turn });
+    }
+    assert!(driver.built.is_some());
+}
+
+#[test]
+fn a_program_that_left_again_does_not_count() {
+    let sizes = Sizes { writers: 1, programs: 2, units: 1, on_loss: OnLoss::Raise };
+    let mut driver = Driver::new(sizes);
+    let named = |conn, name: &str| {
+        let hello = Hello { program: name.into(), ..sizes.hello(1, 0) };
+        Event::Hello { conn, hello, fds: 0 }
+    };
+    driver.deliver(&named(1, "first try"));
+    driver.deliver(&named(2, "other"));
+    driver.deliver(&Event::Hangup(1, false));
+    driver.deliver(&named(3, "second try"));
+    assert!(driver.built.is_some(), "the name of the program that left still counts");
+}
+
+#[test]
+fn survivors_have_their_places_before_replacements() {
+    for early in [true, false] {
+        let mut driver = Driver::new(PAIR);
+        let rejoin = |conn, turn, fds| Event::Rejoin { conn, turn, welcome: PAIR.welcome(), fds };
+        // Reader unit 1 was lost together with unit 0: its replacement comes before, or among, the survivors.
+        let replacement = Event::Good { conn: 1, turn: 2 };
+        if early {
+            driver.deliver(&replacement);
+        }
+        driver.deliver(&rejoin(2, 0, 2));
+        if !early {
+            driver.deliver(&replacement);
+        }
+        assert!(!driver.places.values().any(|&c| c == 1), "a place is given away while survivors come back");
+        driver.deliver(&rejoin(3, 1, 2));
+        // Nobody can take the place of one who is back.
+        driver.deliver(&rejoin(4, 1, 2));
+        assert!(!driver.open.contains(&4));
+        driver.deliver(&Event::Revived);
+        let lost = UnitName { side: Side::Reader(0), unit: 1 };
+        assert_eq!(driver.places.get(&lost), Some(&1));
+    }
+}

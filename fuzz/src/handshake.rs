@@ -1,0 +1,21 @@
+//! Any bytes are a message of the handshake or are refused.
+
+mod driver;
+
+use polyduct_pipe::wire::{decode, FromHost, ToHost};
+
+fn target(input: &[u8]) {
+    let _ = decode::<ToHost>(input);
+    let _ = decode::<FromHost>(input);
+}
+
+fn main() {
+    let seeds: [&[u8]; 4] = [
+        b"PDUC\x01\x00\x00\x00\x00\x06writer\x00\x02\x07block,*\x07\x00\x00\x01\x02\x04\x04\x03f32\x02\x00\x01\x00",
+        b"PDUC\x01\x00\x00\x00\x01\x02\x00\x01",
+        b"PDUC\x01\x00\x01\x00",
+        b"PDUC\x02\x00\x00\x00\x00",
+    ];
+    let words: [&[u8]; 5] = [b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80", b"PDUC", b"\x00", b"\x01"];
+    driver::run(&seeds, &words, target);
+}
