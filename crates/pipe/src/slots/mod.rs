@@ -251,24 +251,26 @@ impl Slots {
 
     /// What is the `k`-th step of reader program `program`, as its unit `unit` sees it?
     pub fn poll_next(&self, program: u32, unit: u32, k: u64) -> Poll<Next> {
-        let found = if self.is_lossy() {
-            self.poll_next_lossy(program, unit, k)?
-        } else {
-            self.poll_next_block(k)?
+        let look = || match self.is_lossy() {
+            true => self.poll_next_lossy(program, unit, k),
+            false => self.poll_next_block(k),
         };
-        // A complete step is given out even when something has failed since.
-        if found.is_some() {
-            return Ok(found);
-        }
-        if let Some(fault) = self.fault() {
-            return Err(Stop::Fault(fault));
+        if let Some(found) = look()? {
+            return Ok(Some(found));
         }
         let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
-        if word != 0 && k >= (word & !(1 << 63)) >> 16 {
-            let unit = UnitName { side: Side::Reader(program), unit: word as u32 & 0xffff };
-            return Err(Stop::Uneven { unit, closed_after: (word & !(1 << 63)) >> 16 });
-        }
-        Ok(None)
+        let closed_after = (word & !(1 << 63)) >> 16;
+        let stop = match self.fault() {
+            Some(fault) => Stop::Fault(fault),
+            None if word != 0 && k >= closed_after => {
+                let unit = UnitName { side: Side::Reader(program), unit: word as u32 & 0xffff };
+                Stop::Uneven { unit, closed_after }
+            }
+            None => return Ok(None),
+        };
+        // A step that was complete before that, or the end that the other unit closed at, may have come since the first
+        // look, and counts.
+        look()?.map(Some).ok_or(stop)
     }
 
     /// Reader `unit` has finished with its `k`-th step and no longer looks at the slot.
