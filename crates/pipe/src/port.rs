@@ -124,6 +124,8 @@ impl Port {
         self.fail(match stop {
             Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
             Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
+            // A fault is never uneven without a first close.
+            Stop::Fault(Fault::Uneven { unit }) => PipeError::UnevenSteps { pipe, unit, closed_after: step, step },
             Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
             Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
             Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },

@@ -254,7 +254,7 @@ impl Reader {
                 self.port.wait(Slots::published_bell, turn.step, "the writer's slot for step", |slots| {
                     match (slots.offered(writer, turn), slots.fault()) {
                         (None, _) => Ok(Some(false)),
-                        (Some(_), Some(fault)) => Err(crate::slots::Stop::Fault(fault)),
+                        (Some(_), Some(fault)) => Err(slots.stop(fault)),
                         _ => Ok(None),
                     }
                 })

@@ -221,7 +221,7 @@ impl Writer {
         self.port.patience.timeout = Some(patience.timeout.map_or(time, |t| t.min(time)));
         let fetched = self.port.wait(Slots::freed_bell, turn.step, "the readers to fetch step", |slots| {
             if let Some(fault) = slots.fault() {
-                return Err(crate::slots::Stop::Fault(fault));
+                return Err(slots.stop(fault));
             }
             Ok((slots.is_released(turn) || slots.is_refused(unit, turn)).then_some(()))
         });

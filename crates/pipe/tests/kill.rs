@@ -316,7 +316,7 @@ fn all_killed_at_once_leave_nothing() {
 }
 
 /// Steps of a stream in which a unit is replaced.
-const STEPS: u64 = 200;
+const STEPS: u64 = 600;
 
 fn a_replacement_joins_at_the_next_step() {
     let mut replaced = 0;
@@ -352,6 +352,12 @@ fn a_replacement_joins_at_the_next_step() {
         };
         let mut replacement = case.start(role, number);
         let last = replacement.end();
+        let said = units[victim].seen.iter().filter(|l| l.starts_with("step")).count() as u64;
+        if said == STEPS && last != "end" {
+            // It died when it had closed already: nobody is to be replaced, and all others end well.
+            units.iter_mut().enumerate().filter(|(i, _)| *i != victim).for_each(|(_, u)| assert_eq!(u.end(), "end"));
+            continue;
+        }
         assert_eq!(last, "end", "seed {seed}, {case}: replacement of {} {number} (last said {died})", role);
         for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| *i != victim) {
             assert_eq!(unit.end(), "end", "seed {seed}, {case}: unit {i}");
@@ -394,6 +400,7 @@ fn a_death_after_unit_0_has_left_is_noticed() {
     let last = rest.get_mut("w1").unwrap().end();
     assert!(last.contains("closed after 5 steps"), "{last}");
     for reader in ["r0", "r1"] {
-        assert_eq!(rest.get_mut(reader).unwrap().end(), "end");
+        let last = rest.get_mut(reader).unwrap().end();
+        assert!(last.contains("closed after 5 steps"), "{last}");
     }
 }

@@ -3,9 +3,10 @@
 use crate::Target;
 use polyduct_pipe::{Options, Stats};
 use std::io::Write;
+use std::time::Instant;
 
 /// Where a port's counters go when it closes: a pipe that the pipeline's runner reads, named by the number of its
-/// descriptor in `POLYDUCT_STATS_FD`. One JSON object in one line, short enough to be written whole.
+/// descriptor in `POLYDUCT_STATS_FD`. `open_s` is the time that the port was open. One JSON object in one line, short enough to be written whole.
 pub struct Sink(Option<Line>);
 
 struct Line {
@@ -14,6 +15,7 @@ struct Line {
     unit: u32,
     url: String,
     mode: &'static str,
+    since: Instant,
 }
 
 impl Sink {
@@ -25,7 +27,7 @@ impl Sink {
             Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
         };
         let (program, unit) = (options.program.clone(), options.unit);
-        Sink(descriptor.map(|descriptor| Line { descriptor, program, unit, url, mode }))
+        Sink(descriptor.map(|descriptor| Line { descriptor, program, unit, url, mode, since: Instant::now() }))
     }
 
     /// Writes the counters, the first time it is called.
@@ -44,7 +46,7 @@ impl Sink {
             stats.runs,
             stats.waited.as_secs_f64(),
             stats.copied.as_secs_f64(),
-            stats.opened.as_secs_f64(),
+            line.since.elapsed().as_secs_f64(),
         );
         // Counters are a courtesy: a runner that no longer listens is no error of the port's.
         let path = format!("/proc/self/fd/{}", line.descriptor);

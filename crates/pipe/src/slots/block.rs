@@ -38,10 +38,6 @@ impl Slots {
         if shown != before {
             return Err(Stop::Corrupt("a slot shows a step that cannot be in it"));
         }
-        match self.first_close() {
-            // The end word was written after the closing unit's last step; look again at what that may have shown.
-            Some((steps, _)) if k >= steps => Ok(Some(Next::End)),
-            _ => Ok(None),
-        }
+        Ok(self.ends_before(k).then_some(Next::End))
     }
 }

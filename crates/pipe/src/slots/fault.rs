@@ -19,6 +19,11 @@ pub enum Fault {
         /// The unit.
         unit: UnitName,
     },
+    /// A writer closed after fewer steps than another.
+    Uneven {
+        /// The one that closed.
+        unit: UnitName,
+    },
 }
 
 impl Fault {
@@ -27,6 +32,7 @@ impl Fault {
         let (kind, unit, pid) = match self {
             Fault::Lost { unit, pid } => (1, unit, pid),
             Fault::Aborted { unit } => (2, unit, 0),
+            Fault::Uneven { unit } => (3, unit, 0),
         };
         let side = match unit.side {
             Side::Writer => 0,
@@ -44,7 +50,8 @@ impl Fault {
         match word >> 62 {
             0 => None,
             1 => Some(Fault::Lost { unit, pid: word as u32 }),
-            _ => Some(Fault::Aborted { unit }),
+            2 => Some(Fault::Aborted { unit }),
+            _ => Some(Fault::Uneven { unit }),
         }
     }
 }
@@ -72,7 +79,7 @@ mod tests {
         for side in [Side::Writer, Side::Reader(0), Side::Reader(7)] {
             for unit in [0, 1, 4095] {
                 let unit = UnitName { side, unit };
-                for fault in [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }] {
+                for fault in [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }, Fault::Uneven { unit }] {
                     assert_eq!(Fault::unpack(fault.pack()), Some(fault));
                 }
             }

@@ -165,14 +165,14 @@ impl Slots {
             return Ok(Some(Next::Step(turn)));
         }
         // The end is read before the slots: what was visible by then is still found below.
-        let close = self.first_close();
+        let ended = self.ends_before(u64::MAX);
         let mut unfinished = false;
         if unit == 0 {
             let after = k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|t| t.step);
             if let Some((slot, word)) = self.pick(program, after, &mut unfinished) {
                 return Ok(Some(Next::Step(self.take(program, k, slot, word))));
             }
-            if close.is_some() && !unfinished {
+            if ended && !unfinished {
                 self.end(program, k);
             }
         }

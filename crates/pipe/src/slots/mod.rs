@@ -158,11 +158,14 @@ impl Slots {
     /// May writer `unit` fill its part of step `n`?
     pub fn poll_begin(&self, unit: u32, n: u64) -> Poll<Begin> {
         if let Some(fault) = self.fault() {
-            return Err(Stop::Fault(fault));
+            return Err(self.stop(fault));
         }
         if let Some((closed_after, by)) = self.first_close() {
             if n >= closed_after {
-                return Err(Stop::Uneven { unit: UnitName { side: Side::Writer, unit: by }, closed_after });
+                // The readers must not take the first close for the end of the stream.
+                let unit = UnitName { side: Side::Writer, unit: by };
+                self.fail(Fault::Uneven { unit });
+                return Err(Stop::Uneven { unit, closed_after });
             }
         }
         // What was decided stands: the readers may have gone in good order, not waiting for a step that is dropped.
@@ -239,6 +242,21 @@ impl Slots {
     pub fn wake_all(&self) {
         ring(self.published_bell());
         ring(self.freed_bell());
+    }
+
+    /// What a fault means to a unit that meets it.
+    pub fn stop(&self, fault: Fault) -> Stop {
+        match (fault, self.first_close()) {
+            (Fault::Uneven { unit }, Some((closed_after, _))) => Stop::Uneven { unit, closed_after },
+            _ => Stop::Fault(fault),
+        }
+    }
+
+    /// Whether the stream ends before step `k`: all writers have closed, after the same number of steps.
+    fn ends_before(&self, k: u64) -> bool {
+        self.first_close().is_some_and(|(steps, _)| k >= steps)
+            && (0..self.sizes().writers).all(|unit| self.is_closed(UnitName { side: Side::Writer, unit }))
+            && self.fault().is_none()
     }
 
     /// Steps after which the first writer closed, and that writer.
