@@ -14,7 +14,7 @@
 
 use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
 use super::names::Policy;
-use super::geometry::ring_len;
+use super::geometry::{ring_len, Sizes};
 use polyduct_os::sync::Ordering;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +151,21 @@ impl Slots {
 
     pub(super) fn show_lossy(&self, turn: Turn) {
         let filling = Word::new(FILLING, turn.sense, 0, 0, turn.step);
-        let pending = self.all_programs();
+        let pending = self.all_programs() & !self.full_programs(turn.slot);
+        let state = if pending == 0 { FREE } else { VISIBLE };
         // Fails only when a replacement repeats what its predecessor completed.
-        self.swap(turn.slot, filling, Word::new(VISIBLE, turn.sense, pending, 0, turn.step));
+        self.swap(turn.slot, filling, Word::new(state, turn.sense, pending, 0, turn.step));
+    }
+
+    /// Under `drop_newest` with several programs, those that hold every slot but this one: they miss the step, so that
+    /// one which does not read keeps no other from reading.
+    fn full_programs(&self, except: u32) -> u64 {
+        let Sizes { policy, depth, readers, .. } = self.sizes();
+        if *policy != Policy::DropNewest || readers.len() == 1 || *depth == 1 {
+            return 0;
+        }
+        let others = (0..*depth).filter(|&slot| slot != except).map(|slot| self.word(slot));
+        others.fold(u64::MAX, |full, w| full & if w.state() == VISIBLE { w.pending() } else { 0 })
     }
 
     pub(super) fn is_shown_lossy(&self, turn: Turn) -> bool {

@@ -41,6 +41,7 @@ pub enum Policy {
     Latest,
     /// The writer never waits; the oldest step that no reader has begun is dropped.
     DropOldest,
-    /// The writer never waits; the step that found no room is dropped.
+    /// The writer never waits; the step that found no room is dropped. With several reader programs, one that holds all
+    /// slots but one misses it alone.
     DropNewest,
 }

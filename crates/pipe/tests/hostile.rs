@@ -1,0 +1,685 @@
+//! Processes of the same user that break every rule, and one of another user: who breaks the rules is turned away by a
+//! typed refusal, and the pipe opens and works all the same.
+
+mod common;
+
+use common::{reader_options, unique, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_os::process::user_id;
+use polyduct_os::segment::{Access, Segment};
+use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
+use polyduct_os::sync::{Line, Ordering};
+use polyduct_pipe::slots::geometry::{Geometry, Sizes};
+use polyduct_pipe::slots::names::UnitName;
+use polyduct_pipe::slots::{Begin, Lines, Next, Slots};
+use polyduct_pipe::wire::{self, encode, FromHost, Hello, Incoming, Role, ToHost, Welcome};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+// -- sockets --
+
+fn name_of(pipe: &str) -> Vec<u8> {
+    format!("polyduct/{}/{pipe}", user_id()).into_bytes()
+}
+
+fn connect(pipe: &str) -> Conn {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match Conn::connect(&name_of(pipe)) {
+            Ok(conn) => return conn,
+            Err(e) => assert!(Instant::now() < end, "{e}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Sends what no well-behaved peer can: any length, any number of descriptors. A full socket buffer is waited for.
+fn send_raw(conn: &Conn, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
+    match rustix::net::sendmsg(conn, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+        // A host that has refused and hung up takes no more.
+        Ok(_) | Err(rustix::io::Errno::PIPE) => {}
+        Err(e) => panic!("{} bytes: {e}", bytes.len()),
+    }
+}
+
+/// What comes next; a hangup is `None`. The host answers within the time of a test, or it hangs.
+fn answer(conn: &Conn) -> Option<FromHost> {
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match wire::receive(conn, &mut buffer) {
+            Incoming::Message(message, _) => return Some(message),
+            Incoming::Closed => return None,
+            Incoming::Bad(bad) => panic!("{bad:?}"),
+            Incoming::Nothing => assert!(Instant::now() < end, "no answer"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The one refusal that must come, with nothing after it.
+fn refusal(conn: &Conn) -> Refusal {
+    match answer(conn) {
+        Some(FromHost::Refused(why)) => {
+            assert_eq!(answer(conn), None, "something follows a refusal");
+            why
+        }
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+fn bytes_of(message: &ToHost) -> Vec<u8> {
+    let (a, b) = Conn::pair().unwrap();
+    assert_eq!(encode(message).unwrap().send(&a, &[]), Ok(Sent::Done));
+    let mut bytes = vec![0; MESSAGE_LIMIT];
+    let n = rustix::net::recvmsg(
+        &b,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut rustix::net::RecvAncillaryBuffer::new(&mut []),
+        rustix::net::RecvFlags::empty(),
+    );
+    bytes.truncate(n.unwrap().bytes);
+    bytes
+}
+
+const LEN: u64 = 64;
+
+fn data() -> Dataset {
+    Dataset::new(&[LEN], ElemType::U8).unwrap()
+}
+
+fn hello(role: Role, unit: u32, units: u32) -> Hello {
+    let program = if matches!(role, Role::Writer { .. }) { "w" } else { "r0" };
+    Hello {
+        program: program.into(),
+        unit,
+        units,
+        layout: "block".into(),
+        start_time: 0,
+        on_loss: OnLoss::Raise,
+        role,
+        rejoin: None,
+    }
+}
+
+fn reader(unit: u32, units: u32) -> Hello {
+    hello(Role::Reader { shape: None, elem: None, convert: false }, unit, units)
+}
+
+fn writer(unit: u32) -> Hello {
+    let dataset = wire::Dataset { shape: vec![LEN], elem: "u8".into() };
+    hello(Role::Writer { dataset: Some(dataset), depth: 2, policy: Policy::Block, readers: 1 }, unit, 2)
+}
+
+fn memfd(len: u64, reserved: bool, sealed: bool) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, len).unwrap();
+    if reserved {
+        rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, len).unwrap();
+    }
+    if sealed {
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+    }
+    fd
+}
+
+/// Everything that can be said wrongly to unit 0, one connection each, and what must come back.
+fn say_everything_wrong(pipe: &str) {
+    let raw = |bytes: &[u8], fds: &[BorrowedFd<'_>]| {
+        let conn = connect(pipe);
+        send_raw(&conn, bytes, fds);
+        refusal(&conn)
+    };
+    let say = |message: ToHost, fds: &[BorrowedFd<'_>]| raw(&bytes_of(&message), fds);
+    let good = bytes_of(&ToHost::Hello(reader(0, 1)));
+
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 8], &[0xff; 300], b"P"] {
+        assert_eq!(raw(garbage, &[]), Refusal::Malformed);
+    }
+    // Cut anywhere, and longer than any message may be.
+    for len in 1..good.len() {
+        assert_eq!(raw(&good[..len], &[]), Refusal::Malformed, "cut to {len} bytes");
+    }
+    assert_eq!(raw(&vec![0x55; MESSAGE_LIMIT + 40_000], &[]), Refusal::Malformed);
+    let mut endless = good[..8].to_vec();
+    endless.extend([0; 2]);
+    endless.extend([0xff; 60]);
+    assert_eq!(raw(&endless, &[]), Refusal::Malformed, "lengths beyond all memory");
+    // Another version is told both.
+    let mut other = good.clone();
+    other[4] = 77;
+    let why = raw(&other, &[]);
+    assert_eq!(why, Refusal::Version { expected: wire::VERSION.into(), found: 77 });
+    let words = why.to_string();
+    assert!(words.contains("77") && words.contains(&format!("version {}", wire::VERSION)), "{words}");
+    // More descriptors than a message may carry.
+    let one = memfd(4096, true, true);
+    assert_eq!(raw(&good, &[one.as_fd(); 40]), Refusal::Malformed);
+    // A body that should lie in a segment.
+    let mut elsewhere = good[..8].to_vec();
+    elsewhere[6] = 1;
+    assert_eq!(raw(&elsewhere, &[]), Refusal::Malformed);
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert_eq!(raw(&elsewhere, &[file.as_fd()]), Refusal::Malformed);
+    for (len, reserved, sealed) in [(4096, true, false), (4096, false, true), (9 << 20, true, true)] {
+        assert_eq!(raw(&elsewhere, &[memfd(len, reserved, sealed).as_fd()]), Refusal::Malformed);
+    }
+    // Out of turn.
+    assert_eq!(say(ToHost::Ready, &[]), Refusal::Malformed);
+    assert_eq!(say(ToHost::Segments(vec![0; 60_000]), &[]), Refusal::Malformed);
+    // Units that cannot be.
+    for (unit, units) in [(1, 1), (7, 2), (0, 0), (0, 4097), (u32::MAX, u32::MAX)] {
+        assert_eq!(say(ToHost::Hello(reader(unit, units)), &[]), Refusal::UnitRange { unit, units });
+    }
+    // Survivors of a pipe that never was.
+    let welcome = Welcome {
+        program: u32::MAX,
+        writers: 2,
+        readers: vec![u32::MAX],
+        depth: 2,
+        policy: Policy::Block,
+        dataset: wire::Dataset { shape: vec![1 << 60], elem: "u8".into() },
+        layout: "block".into(),
+        writers_wait: true,
+        reader_layouts: vec!["block".into()],
+        converts: false,
+    };
+    let survivor = Hello { rejoin: Some(welcome), ..reader(0, 1) };
+    assert_eq!(say(ToHost::Hello(survivor.clone()), &[]), Refusal::Over);
+    assert_eq!(say(ToHost::Hello(survivor), &[one.as_fd()]), Refusal::Over);
+}
+
+/// Slots that a second writer unit may not hand over.
+fn hand_over_bad_slots(pipe: &str) {
+    let len = 2 * 4096;
+    let good = memfd(len, true, true);
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let bad: [(&str, OwnedFd); 5] = [
+        ("not sealed", memfd(len, true, false)),
+        ("too short", memfd(len / 2, true, true)),
+        ("too long", memfd(len * 2, true, true)),
+        ("not reserved", memfd(len, false, true)),
+        ("a file", file.into()),
+    ];
+    for (what, fd) in &bad {
+        let conn = connect(pipe);
+        send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[fd.as_fd()]);
+        match refusal(&conn) {
+            Refusal::Segment { unit, error } => {
+                assert_eq!(unit, UnitName { side: Side::Writer, unit: 1 });
+                assert!(!error.is_empty());
+            }
+            other => panic!("slots that are {what}: {other}"),
+        }
+    }
+    let conn = connect(pipe);
+    send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[]);
+    assert!(matches!(refusal(&conn), Refusal::Segment { .. }));
+    // A unit that comes in good order and then breaks it loses its place again.
+    let conn = connect(pipe);
+    send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[good.as_fd()]);
+    send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[good.as_fd()]);
+    assert_eq!(refusal(&conn), Refusal::Malformed);
+}
+
+fn more_descriptors() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+#[test]
+fn a_pipe_opens_and_works_among_enemies() {
+    more_descriptors();
+    let pipe = unique("enemies");
+    std::thread::scope(|s| {
+        let write = |unit| {
+            let mut w = Writer::open(&pipe, &Given::Dataset(data()), "block", &writer_options(unit, 2)).unwrap();
+            for step in 0..40 {
+                w.write(&[step; LEN as usize / 2]).unwrap();
+            }
+            w.close().unwrap();
+        };
+        s.spawn(move || write(0));
+        // Who says nothing, and who says half and waits.
+        let silent: Vec<Conn> = (0..10).map(|_| connect(&pipe)).collect();
+        say_everything_wrong(&pipe);
+        hand_over_bad_slots(&pipe);
+        // More than unit 0 listens to: the longest silent go.
+        let crowd: Vec<Conn> = (0..300).map(|_| connect(&pipe)).collect();
+        let start = Instant::now();
+        s.spawn(move || write(1));
+        let mut r = Reader::open(&pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "opening took {:?}", start.elapsed());
+        assert_eq!(answer(&silent[0]), None, "the longest silent was not dropped");
+        let mut part = [0; LEN as usize];
+        for step in 0..40 {
+            if step == 20 {
+                // The same again while it runs. (There is no place free for a writer now.)
+                say_everything_wrong(&pipe);
+            }
+            assert_eq!(r.read(&mut part).unwrap(), Some(u64::from(step)));
+            assert_eq!(part, [step; LEN as usize]);
+        }
+        assert_eq!(r.read(&mut part).unwrap(), None);
+        drop((silent, crowd));
+    });
+}
+
+#[test]
+fn a_member_that_asks_and_never_listens_holds_nobody() {
+    let pipe = unique("deaf");
+    std::thread::scope(|s| {
+        let pipe = &pipe;
+        let host = s.spawn(move || {
+            let options = Options { readers: 2, ..writer_options(0, 1) };
+            Writer::open(pipe, &Given::Dataset(data()), "block", &options).map(drop)
+        });
+        let deaf = connect(pipe);
+        let hello = Hello { program: "deaf".into(), ..reader(0, 1) };
+        send_raw(&deaf, &bytes_of(&ToHost::Hello(hello)), &[]);
+        let honest =
+            s.spawn(move || Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).map(drop));
+        assert!(matches!(answer(&deaf), Some(FromHost::Welcome(_))));
+        // Asks for segments until nothing more goes in, and reads no answer.
+        let ask = encode(&ToHost::Segments(vec![0; 64])).unwrap();
+        let (mut asked, mut full) = (0, Instant::now());
+        while full.elapsed() < Duration::from_millis(100) {
+            if ask.send(&deaf, &[]).unwrap() == Sent::Done {
+                (asked, full) = (asked + 1, Instant::now());
+            }
+            std::thread::yield_now();
+            assert!(asked < 5000, "unit 0 takes questions without end");
+        }
+        drop(deaf);
+        for error in [host.join().unwrap().unwrap_err(), honest.join().unwrap().unwrap_err()] {
+            assert!(matches!(error, PipeError::Refused { reason: Refusal::Lost { .. }, .. }), "{error}");
+        }
+    });
+}
+
+// -- the other way round: a host that breaks the rules --
+
+#[test]
+fn a_false_host_gets_a_typed_error_from_readers() {
+    let good = Welcome {
+        program: 0,
+        writers: 1,
+        readers: vec![1],
+        depth: 2,
+        policy: Policy::Block,
+        dataset: wire::Dataset { shape: vec![LEN], elem: "u8".into() },
+        layout: "block".into(),
+        writers_wait: false,
+        reader_layouts: vec!["*".into()],
+        converts: false,
+    };
+    let len = Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block }) as u64;
+    let with = |change: &dyn Fn(&mut Welcome)| {
+        let mut w = good.clone();
+        change(&mut w);
+        w
+    };
+    let cases: Vec<(&str, Welcome, Option<OwnedFd>)> = vec![
+        ("no control segment", good.clone(), None),
+        ("control not sealed", good.clone(), Some(memfd(len, true, false))),
+        ("control too short", good.clone(), Some(memfd(len - 64, true, true))),
+        ("control too long", good.clone(), Some(memfd(len + 64, true, true))),
+        ("control not reserved", good.clone(), Some(memfd(len, false, true))),
+        ("no such program", with(&|w| w.program = 1), Some(memfd(len, true, true))),
+        ("far program", with(&|w| w.program = u32::MAX), Some(memfd(len, true, true))),
+        ("no writers", with(&|w| w.writers = 0), Some(memfd(len, true, true))),
+        ("too many writers", with(&|w| w.writers = u32::MAX), Some(memfd(len, true, true))),
+        ("too many readers", with(&|w| w.readers = vec![u32::MAX; 300]), Some(memfd(len, true, true))),
+        ("no depth", with(&|w| w.depth = 0), Some(memfd(len, true, true))),
+        ("endless depth", with(&|w| w.depth = u32::MAX), Some(memfd(len, true, true))),
+        ("a bad layout", with(&|w| w.layout = "blok".into()), Some(memfd(len, true, true))),
+        ("a bad dtype", with(&|w| w.dataset.elem = "f7".into()), Some(memfd(len, true, true))),
+        ("a huge shape", with(&|w| w.dataset.shape = vec![u64::MAX; 3]), Some(memfd(len, true, true))),
+        ("other dims", with(&|w| w.dataset.shape = vec![4; 40]), Some(memfd(len, true, true))),
+    ];
+    for (what, welcome, control) in &cases {
+        let error = with_false_host(|conn| {
+            let fds: Vec<_> = control.iter().map(AsFd::as_fd).collect();
+            assert_eq!(encode(&FromHost::Welcome(welcome.clone())).unwrap().send(conn, &fds), Ok(Sent::Done));
+        });
+        let typed = matches!(error, PipeError::BadPeer { .. } | PipeError::Layout(_));
+        assert!(typed, "{what}: {error}");
+    }
+    // And one that refuses in an odd way, or talks nonsense.
+    let last = Refusal::TooManyPrograms { expected: u32::MAX, found: String::new() };
+    let error = with_false_host(|conn| {
+        assert_eq!(encode(&FromHost::Refused(last.clone())).unwrap().send(conn, &[]), Ok(Sent::Done));
+    });
+    assert!(error.to_string().contains("one too many"), "{error}");
+    let error = with_false_host(|conn| send_raw(conn, b"PDUC\x09\x00\x00\x00", &[]));
+    let words = error.to_string();
+    assert!(words.contains("version 9") && words.contains("version 1"), "{words}");
+    let error = with_false_host(|conn| send_raw(conn, &[0x41; 70_000], &[]));
+    assert!(matches!(error, PipeError::BadPeer { .. }), "{error}");
+    let error = with_false_host(|_| ());
+    assert!(matches!(error, PipeError::PeerLost { .. }), "{error}");
+}
+
+/// What a reader says of a host that answers its hello like this and hangs up.
+fn with_false_host(say: impl FnOnce(&Conn)) -> PipeError {
+    let pipe = unique("false");
+    let listener = Listener::bind(&name_of(&pipe)).unwrap();
+    std::thread::scope(|s| {
+        let pipe = &pipe;
+        let reader =
+            s.spawn(move || Reader::open(pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop));
+        let conn = loop {
+            match listener.accept().unwrap() {
+                Some(conn) => break conn,
+                None => std::thread::yield_now(),
+            }
+        };
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        while !matches!(wire::receive::<ToHost>(&conn, &mut buffer), Incoming::Message(ToHost::Hello(_), _)) {
+            std::thread::yield_now();
+        }
+        say(&conn);
+        drop((conn, listener));
+        reader.join().unwrap().unwrap_err()
+    })
+}
+
+// -- another user --
+
+const NOBODY: u32 = 65534;
+
+/// Not a test by itself: what the other user's process does when a test below starts this program again.
+#[test]
+fn as_another_user() {
+    let Ok(task) = std::env::var("POLYDUCT_TEST_STRANGER") else { return };
+    let (what, name) = task.split_once(' ').unwrap();
+    assert_eq!(user_id(), NOBODY);
+    if what == "serve" {
+        let listener = Listener::bind(name.as_bytes()).unwrap();
+        println!("ready");
+        let end = Instant::now() + Duration::from_secs(20);
+        while !matches!(listener.accept(), Ok(Some(_))) {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+        // Whoever came looks at our credentials and leaves.
+        return;
+    }
+    let conn = Conn::connect(name.as_bytes()).unwrap();
+    let _ = encode(&ToHost::Hello(reader(0, 1))).unwrap().send(&conn, &[]);
+    assert_eq!(answer(&conn), None, "a stranger got an answer");
+}
+
+fn stranger(task: &str) -> Option<std::process::Child> {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if user_id() != 0 {
+        return None; // only root can become somebody else
+    }
+    // The build directory may be closed to others.
+    let program = std::env::temp_dir().join(unique("stranger"));
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let child = std::process::Command::new(&program)
+        .args(["--exact", "as_another_user", "--nocapture"])
+        .env("POLYDUCT_TEST_STRANGER", task)
+        .current_dir("/")
+        .stdout(std::process::Stdio::piped())
+        .uid(NOBODY)
+        .spawn();
+    let _ = std::fs::remove_file(&program);
+    Some(child.unwrap())
+}
+
+#[test]
+fn a_stranger_is_turned_away_and_the_pipe_goes_on() {
+    let pipe = unique("ours");
+    let name = String::from_utf8(name_of(&pipe)).unwrap();
+    std::thread::scope(|s| {
+        let pipe = &pipe;
+        s.spawn(move || {
+            let mut w = Writer::open(pipe, &Given::Dataset(data()), "block", &writer_options(0, 1)).unwrap();
+            w.write(&[7; LEN as usize]).unwrap();
+        });
+        drop(connect(pipe));
+        if let Some(mut child) = stranger(&format!("knock {name}")) {
+            assert!(child.wait().unwrap().success(), "the stranger got an answer");
+        }
+        let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).unwrap();
+        assert_eq!(r.read(&mut [0; LEN as usize]).unwrap(), Some(0));
+    });
+}
+
+#[test]
+fn a_stranger_who_took_our_name_is_not_believed() {
+    use std::io::BufRead;
+    let pipe = unique("taken");
+    let name = String::from_utf8(name_of(&pipe)).unwrap();
+    let Some(mut child) = stranger(&format!("serve {name}")) else { return };
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|l| l.ends_with("ready")));
+    let error = Reader::open(&pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop).unwrap_err();
+    assert_eq!(error, PipeError::Stranger { pipe, expected: user_id(), found: NOBODY });
+    lines.for_each(drop);
+    child.wait().unwrap();
+}
+
+// -- shared memory --
+
+/// One thing that a unit does, with what it saw last.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Scribble(usize, usize, u64),
+    Begin(u32, u64),
+    Publish(u32),
+    Skip(u32, u64),
+    Next(u32, u32, u64),
+    Release(u32, u32, u64),
+    Resume(UnitName),
+    Look,
+    CloseWriter(u32, u64),
+    CloseReader(u32, u32, u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let word = prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        Just(1 << 63),
+        Just(u64::MAX >> 1),
+        0u64..5,
+        any::<u64>(),
+        (0u32..64).prop_map(|b| 1 << b),
+    ];
+    let n = || prop_oneof![4 => 0u64..2, 4 => 0u64..12, 1 => Just((1 << 45) - 1), 1 => Just(1 << 45)];
+    let unit = prop_oneof![
+        (0u32..3).prop_map(|unit| UnitName { side: Side::Writer, unit }),
+        (0u32..2, 0u32..2).prop_map(|(p, unit)| UnitName { side: Side::Reader(p), unit }),
+    ];
+    prop_oneof![
+        6 => (any::<usize>(), 0usize..8, word).prop_map(|(l, w, v)| Act::Scribble(l, w, v)),
+        2 => (0u32..3, n()).prop_map(|(u, n)| Act::Begin(u, n)),
+        2 => (0u32..3).prop_map(Act::Publish),
+        1 => (0u32..3, n()).prop_map(|(u, n)| Act::Skip(u, n)),
+        2 => (0u32..2, 0u32..2, n()).prop_map(|(p, u, k)| Act::Next(p, u, k)),
+        2 => (0u32..2, 0u32..2, n()).prop_map(|(p, u, k)| Act::Release(p, u, k)),
+        1 => unit.prop_map(Act::Resume),
+        1 => Just(Act::Look),
+        1 => (0u32..3, n()).prop_map(|(u, n)| Act::CloseWriter(u, n)),
+        1 => (0u32..2, 0u32..2, n()).prop_map(|(p, u, k)| Act::CloseReader(p, u, k)),
+    ]
+}
+
+/// Small or smaller: in the smaller one a scribble is likely to hit what the next call looks at.
+fn sizes(policy: Policy, depth: u32, small: bool) -> Sizes {
+    let (writers, readers) = if small { (1, vec![1]) } else { (3, vec![2, 2]) };
+    Sizes { writers, readers, depth, policy }
+}
+
+fn heap(sizes: &Sizes) -> (Arc<[Line]>, Slots) {
+    let lines: Arc<[Line]> = (0..Geometry::new(sizes.clone()).lines()).map(|_| Line::new()).collect();
+    (lines.clone(), Slots::new(Lines::Heap(lines), sizes.clone()))
+}
+
+fn scribble(lines: &[Line], line: usize, word: usize, value: u64) {
+    let line = &lines[line % lines.len()];
+    match line.w.get(word) {
+        Some(w) => w.store(value, Ordering::Relaxed),
+        None => {
+            line.bell.store(value as u32, Ordering::Relaxed);
+            line.sleepers.store((value >> 32) as u32, Ordering::Relaxed);
+        }
+    }
+}
+
+const POLICIES: [Policy; 4] = [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(30_000) })]
+    /// Whatever the memory holds, every call returns, and what it returns lies in bounds.
+    #[test]
+    fn any_memory_is_input(
+        policy in 0usize..4,
+        depth in 1u32..4,
+        small in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..60),
+    ) {
+        let sizes = sizes(POLICIES[policy], depth, small);
+        let writers = sizes.writers;
+        let of = |p: u32, u: u32| (p % sizes.readers.len() as u32, u % sizes.readers[0]);
+        let (lines, slots) = heap(&sizes);
+        let (mut filling, mut reading) = ([None; 3], [[None; 2]; 2]);
+        for act in acts {
+            let act = match act {
+                Act::Begin(u, n) => Act::Begin(u % writers, n),
+                Act::Publish(u) => Act::Publish(u % writers),
+                Act::Skip(u, n) => Act::Skip(u % writers, n),
+                Act::CloseWriter(u, n) => Act::CloseWriter(u % writers, n),
+                Act::Next(p, u, k) => Act::Next(of(p, u).0, of(p, u).1, k),
+                Act::Release(p, u, k) => Act::Release(of(p, u).0, of(p, u).1, k),
+                Act::CloseReader(p, u, k) => Act::CloseReader(of(p, u).0, of(p, u).1, k),
+                Act::Resume(UnitName { side: Side::Writer, unit }) => {
+                    Act::Resume(UnitName { side: Side::Writer, unit: unit % writers })
+                }
+                Act::Resume(UnitName { side: Side::Reader(p), unit }) => {
+                    Act::Resume(UnitName { side: Side::Reader(of(p, unit).0), unit: of(p, unit).1 })
+                }
+                other => other,
+            };
+            match act {
+                Act::Scribble(line, word, value) => scribble(&lines, line, word, value),
+                Act::Begin(unit, n) => {
+                    if let Ok(Some(Begin::Fill(turn))) = slots.poll_begin(unit, n) {
+                        prop_assert!(turn.slot < depth);
+                        filling[unit as usize] = Some(turn);
+                    }
+                }
+                Act::Publish(unit) => {
+                    if let Some(turn) = filling[unit as usize].take() {
+                        slots.offer(unit, turn, 1);
+                        slots.publish(unit, turn);
+                        slots.withdraw(unit);
+                        let _ = slots.is_refused(unit, turn);
+                    }
+                }
+                Act::Skip(unit, n) => slots.skip(unit, n),
+                Act::Next(p, unit, k) => {
+                    if let Ok(Some(Next::Step(turn))) = slots.poll_next(p, unit, k) {
+                        prop_assert!(turn.slot < depth);
+                        let _ = (slots.offered(0, turn), slots.is_released(turn));
+                        slots.refuse_offer(0, turn);
+                        reading[p as usize][unit as usize] = Some(turn);
+                    }
+                }
+                Act::Release(p, unit, k) => {
+                    if let Some(turn) = reading[p as usize][unit as usize].take() {
+                        slots.release(p, unit, k, turn);
+                    }
+                }
+                Act::Resume(unit) => {
+                    let at = slots.resume_at(unit);
+                    prop_assert!(at <= 1 << 45);
+                    slots.join(unit, slots.process(unit));
+                }
+                Act::Look => {
+                    let shown = slots.fault().map(|f| format!("{f:?}"));
+                    let _ = (shown, slots.readers_sleep(), slots.units().filter(|&u| slots.is_closed(u)).count());
+                }
+                Act::CloseWriter(unit, n) => slots.close_writer(unit, n),
+                Act::CloseReader(p, unit, k) => slots.close_reader(p, unit, k),
+            }
+        }
+    }
+}
+
+/// A member of the pipe that scribbles over the control segment which it was given, while others use the pipe.
+#[test]
+fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
+    for (round, policy) in POLICIES.into_iter().cycle().take(12).enumerate() {
+        let pipe = unique("scribble");
+        let stop = AtomicBool::new(false);
+        let brief = |o: Options| Options { timeout: Some(Duration::from_millis(100)), ..o };
+        std::thread::scope(|s| {
+            let (pipe, stop) = (&pipe, &stop);
+            let writer = s.spawn(move || {
+                let options = Options { policy, readers: 2, ..brief(writer_options(0, 1)) };
+                let mut w = Writer::open(pipe, &Given::Dataset(data()), "block", &options).unwrap();
+                let mut errors = 0;
+                let end = Instant::now() + Duration::from_secs(10);
+                while errors < 3 && !stop.load(Ordering::Relaxed) && Instant::now() < end {
+                    errors += u32::from(w.write(&[1; LEN as usize]).is_err());
+                }
+            });
+            let reader_side = s.spawn(move || {
+                let options = brief(reader_options("r0", 0, 1));
+                let mut r = Reader::open(pipe, "*", &Expect::default(), &options).unwrap();
+                let mut errors = 0;
+                let end = Instant::now() + Duration::from_secs(10);
+                while errors < 3 && !stop.load(Ordering::Relaxed) && Instant::now() < end {
+                    errors += u32::from(!matches!(r.read(&mut [0; LEN as usize]), Ok(Some(_))));
+                }
+            });
+            let conn = connect(pipe);
+            let hello = Hello { program: "scribbler".into(), ..reader(0, 1) };
+            send_raw(&conn, &bytes_of(&ToHost::Hello(hello)), &[]);
+            let mut buffer = vec![0; MESSAGE_LIMIT];
+            let control = loop {
+                if let Incoming::Message(FromHost::Welcome(_), mut fds) = wire::receive(&conn, &mut buffer) {
+                    break Segment::from_fd(fds.remove(0), 1, 1 << 20, Access::ReadWrite).unwrap();
+                }
+                std::thread::yield_now();
+            };
+            send_raw(&conn, &bytes_of(&ToHost::Ready), &[]);
+            assert_eq!(answer(&conn), Some(FromHost::Go));
+            let lines = control.lines(0..control.len()).unwrap();
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(round as u64 + 1);
+            for _ in 0..200_000 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Mostly small numbers, so that something goes on.
+                let value = if random >> 60 == 0 { random } else { random >> 40 & 7 };
+                scribble(lines, (random >> 8) as usize, (random >> 24) as usize % 8, value);
+                std::hint::spin_loop();
+                if random & 0xfff == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+            reader_side.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,247 @@
+//! Slow and stopped readers, by a real SIGSTOP: memory stays what was declared, and the policy decides who waits.
+
+mod common;
+
+use common::{reader_options, unique, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_os::process::{PidFd, ProcessId};
+use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Writer};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LEN: u64 = 4096;
+
+/// Not a test by itself: a reader process of the tests below. Each line on its input is answered by the number of steps
+/// read so far; the end of its input ends it.
+#[test]
+fn as_a_reader() {
+    let Ok(spec) = std::env::var("POLYDUCT_TEST_READER") else { return };
+    let (pipe, program) = spec.split_once(' ').unwrap();
+    let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options(program, 0, 1)).unwrap();
+    let read = Arc::new(AtomicU64::new(0));
+    let count = read.clone();
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lock().lines() {
+            println!("count {}", count.load(Ordering::Relaxed));
+        }
+        std::process::exit(0);
+    });
+    let mut part = vec![0; LEN as usize];
+    while let Ok(Some(step)) = r.read(&mut part) {
+        assert!(part.chunks(8).all(|c| c == step.to_le_bytes()), "step {step} is torn");
+        read.fetch_add(1, Ordering::Relaxed);
+    }
+    loop {
+        std::thread::park(); // the count may still be asked for
+    }
+}
+
+struct Process {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(pipe: &str, program: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "as_a_reader", "--nocapture"])
+            .env("POLYDUCT_TEST_READER", format!("{pipe} {program}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ask, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Process { child, ask, answers }
+    }
+
+    /// Steps that it has read.
+    fn count(&mut self) -> u64 {
+        self.ask.write_all(b"\n").unwrap();
+        let mut line = String::new();
+        while self.answers.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, count)) = line.trim().split_once("count ") {
+                return count.parse().unwrap();
+            }
+            line.clear();
+        }
+        panic!("a reader ended early");
+    }
+
+    /// Stops it where it is, and waits until it has stopped.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let stopped = || std::fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('T');
+        while !stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = PidFd::of(ProcessId::of(self.child.id()).unwrap()).unwrap();
+        process.send_signal(signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes of this process that lie in memory.
+fn resident() -> u64 {
+    let mut statm = String::new();
+    std::fs::File::open("/proc/self/statm").unwrap().read_to_string(&mut statm).unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn open(pipe: &str, policy: Policy, depth: u32, readers: u32, timeout: Duration) -> Writer {
+    let data = Dataset::new(&[LEN / 8], ElemType::U64).unwrap();
+    let timeout = Some(timeout);
+    let options = Options { policy, depth, readers, timeout, ..writer_options(0, 1) };
+    Writer::open(pipe, &Given::Dataset(data), "*", &options).unwrap()
+}
+
+fn write(w: &mut Writer) -> Result<bool, PipeError> {
+    let step = w.next_step().to_le_bytes();
+    let mut slot = w.step()?;
+    slot.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&step));
+    Ok(slot.publish())
+}
+
+/// Writes for some time, at a pace that leaves the processors room (flat out, three processes on two cores would mostly
+/// measure the scheduler); returns steps a second.
+fn write_for(w: &mut Writer, time: Duration) -> f64 {
+    let (start, first) = (Instant::now(), w.next_step());
+    while start.elapsed() < time {
+        write(w).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    (w.next_step() - first) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn under_block_a_stopped_reader_holds_the_writer_within_the_depth() {
+    for depth in [1, 2, 5] {
+        let pipe = unique("hold");
+        let mut readers = [Process::start(&pipe, "a"), Process::start(&pipe, "b")];
+        let mut w = open(&pipe, Policy::Block, depth, 2, Duration::from_millis(100));
+        for _ in 0..200 {
+            while write(&mut w).is_err() {}
+        }
+        readers[0].stop();
+        let (before, memory) = (w.next_step(), resident());
+        let held = loop {
+            if let Err(e) = write(&mut w) {
+                break e;
+            }
+            assert!(w.next_step() <= before + u64::from(depth), "the writer runs beyond its {depth} slots");
+        };
+        assert!(matches!(held, PipeError::Timeout { .. }), "{held}");
+        for _ in 0..3 {
+            assert!(matches!(write(&mut w), Err(PipeError::Timeout { .. })));
+        }
+        assert!(resident() < memory + (1 << 20), "memory grew while the reader was stopped");
+        // The other program gets all that there is.
+        let end = Instant::now() + Duration::from_secs(20);
+        while readers[1].count() != w.next_step() {
+            assert!(Instant::now() < end, "the other program misses steps");
+        }
+        readers[0].go_on();
+        for _ in 0..200 {
+            while write(&mut w).is_err() {}
+        }
+        let all = w.close().unwrap().steps;
+        let end = Instant::now() + Duration::from_secs(20);
+        while readers.iter_mut().any(|r| r.count() != all) {
+            assert!(Instant::now() < end, "steps are missing");
+        }
+    }
+}
+
+#[test]
+fn under_the_lossy_policies_a_stopped_reader_holds_nobody() {
+    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
+        for depth in [2, 4] {
+            let pipe = unique("free");
+            let mut readers = [Process::start(&pipe, "a"), Process::start(&pipe, "b")];
+            let mut w = open(&pipe, policy, depth, 2, Duration::from_secs(20));
+            let slice = Duration::from_millis(40);
+            write_for(&mut w, slice);
+            let memory = resident();
+            let (mut with, mut without) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+            for _ in 0..9 {
+                for stopped in [false, true] {
+                    if stopped {
+                        readers[0].stop();
+                    }
+                    let (before, start) = (readers[1].count(), Instant::now());
+                    let rate = write_for(&mut w, slice);
+                    let read = (readers[1].count() - before) as f64 / start.elapsed().as_secs_f64();
+                    let (rates, reads) = if stopped { &mut without } else { &mut with };
+                    rates.push(rate);
+                    reads.push(read);
+                    readers[0].go_on();
+                }
+            }
+            let ratio = |a: Vec<f64>, b: Vec<f64>| median(a) / median(b).max(1.0);
+            let (writer, reader) = (ratio(without.0, with.0), ratio(without.1, with.1));
+            println!("{policy}, {depth} slots, one of two programs stopped: writer {writer:.2}, other reader {reader:.2}");
+            assert!(writer >= 0.9, "{policy}, {depth} slots: the writer falls to {writer:.2} of its rate");
+            assert!(resident() < memory + (1 << 20), "memory grew while a reader was stopped");
+            assert!(reader >= 0.9, "{policy}, {depth} slots: the other reader falls to {reader:.2} of its rate");
+        }
+    }
+}
+
+/// A reader that takes its time, in the same process: it gets what the policy says.
+#[test]
+fn a_slow_reader_gets_the_newest_or_the_oldest() {
+    for (policy, depth) in [(Policy::Latest, 2), (Policy::DropOldest, 3), (Policy::DropNewest, 3)] {
+        let pipe = unique("slow");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let (pipe, done) = (&pipe, &done);
+            s.spawn(move || {
+                let mut w = open(pipe, policy, depth, 1, Duration::from_secs(20));
+                let taken: Vec<bool> = (0..100).map(|_| write(&mut w).unwrap()).collect();
+                assert_eq!(taken.iter().filter(|t| **t).count() as u64, w.stats().steps);
+                if policy == Policy::DropNewest {
+                    assert!(taken[..depth as usize].iter().all(|t| *t) && !taken[depth as usize..].contains(&true));
+                } else {
+                    assert!(!taken.contains(&false), "{policy}: what is new has room");
+                }
+                done.store(true, Ordering::Release);
+                w.close().unwrap();
+            });
+            let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
+            while !done.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let mut part = vec![0; LEN as usize];
+            let got: Vec<u64> = std::iter::from_fn(|| r.read(&mut part).unwrap()).collect();
+            let expected = match policy {
+                Policy::Latest => vec![99],
+                Policy::DropOldest => vec![97, 98, 99],
+                _ => vec![0, 1, 2],
+            };
+            assert_eq!(got, expected, "{policy}");
+        });
+    }
+}
