@@ -202,7 +202,13 @@ impl<F> Rendezvous<F> {
                 }
             }
             ToHost::Segments(units) if self.may_ask(conn) && units.len() <= SEGMENTS_AT_ONCE => {
-                actions.extend(units.iter().filter(|u| self.segments.contains_key(u)).map(|&u| Action::Segment(conn, u)))
+                match units.iter().find(|u| !self.segments.contains_key(u)) {
+                    None => actions.extend(units.iter().map(|&u| Action::Segment(conn, u))),
+                    Some(&u) => {
+                        let why = Refusal::Segment { unit: name((0, u)), error: "there are none".into() };
+                        actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+                    }
+                }
             }
             ToHost::Ready if self.may_ask(conn) => self.ready(conn, &mut actions),
             // Out of turn.

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Connections that have not joined yet; for one more, the one that has been silent longest is dropped.
 const STRANGERS: usize = 256;
 
+/// How often a replacement of unit 0 looks who lives while it waits for the survivors.
+const REVIVAL_SLICE: Duration = Duration::from_millis(20);
+
 /// What unit 0 learns when the pipe is open.
 pub struct Opened {
     /// The control state.
@@ -115,6 +118,7 @@ impl Server {
             if knocked {
                 self.welcome_strangers(&mut buffer);
             }
+            self.go_on_if_revived();
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
                 let actions = self.rendezvous.deadline(waited);
@@ -125,7 +129,11 @@ impl Server {
 
     /// Waits for something to happen: a stop, a knock, or connections to look at.
     fn wait(&self, ids: &[ConnId]) -> Option<(bool, bool, Vec<ConnId>)> {
-        let timeout = self.outcome.as_ref().map(|_| self.deadline.saturating_sub(clock::now()));
+        let mut timeout = self.outcome.as_ref().map(|_| self.deadline.saturating_sub(clock::now()));
+        if self.rendezvous.is_reviving() {
+            // A survivor that dies before it is back tells nobody.
+            timeout = timeout.map(|t| t.min(REVIVAL_SLICE));
+        }
         let mut items = vec![PollItem::readable(&*self.stop), PollItem::readable(&self.listener)];
         for id in ids {
             let peer = &self.peers[id];
@@ -185,7 +193,6 @@ impl Server {
                         None => self.rendezvous.handle(id, pid, message, fds),
                     };
                     self.carry_out(actions);
-                    self.go_on_if_revived();
                 }
                 Incoming::Nothing => {
                     // Nothing more to read, and yet its process may be over while a child of it holds the socket.
@@ -283,8 +290,8 @@ impl Server {
         }
     }
 
-    /// The replacement of unit 0 goes on when it has its predecessor's slots, or when every unit that lives is back and
-    /// none had them.
+    /// The replacement of unit 0 goes on when every writer that lives is back with its slots, and a reader has brought
+    /// those of its predecessor, or every reader that lives is back and none had them.
     fn go_on_if_revived(&mut self) {
         let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else { return };
         let slots = &opened.slots;
@@ -292,19 +299,25 @@ impl Server {
             let (pid, start_time) = slots.process(unit);
             !slots.is_closed(unit) && ProcessId { pid, start_time }.is_alive()
         };
-        match self.rendezvous.segment(HOST.unit) {
-            Some(fd) => {
-                let taken = fd.try_clone().map(|fd| Segment::take_over(fd, self.slots_len));
-                match taken {
-                    Ok(Ok(segment)) => opened.late = Some(segment),
-                    other => {
-                        let actions = self.rendezvous.abandon(Refusal::System { error: format!("{other:?}") });
-                        return self.carry_out(actions);
-                    }
+        let kept = self.rendezvous.segment(HOST.unit);
+        let needed = |unit: &UnitName| unit.side == Side::Writer || kept.is_none();
+        if slots.units().filter(needed).any(|unit| lives(unit) && !self.rendezvous.is_here(unit)) {
+            return;
+        }
+        if let Some(fd) = kept {
+            match fd.try_clone().map(|fd| Segment::take_over(fd, self.slots_len)) {
+                Ok(Ok(segment)) => opened.late = Some(segment),
+                other => {
+                    let actions = self.rendezvous.abandon(Refusal::System { error: format!("{other:?}") });
+                    return self.carry_out(actions);
                 }
             }
-            None if slots.units().any(|unit| lives(unit) && !self.rendezvous.is_here(unit)) => return,
-            None => {}
+        }
+        // Who died together with unit 0 and cannot be replaced: a writer, since only unit 0 kept its slots for others; a
+        // reader, if it alone had unit 0's.
+        let lost = slots.units().filter(needed).find(|&unit| !lives(unit) && !slots.is_closed(unit));
+        if let Some(unit) = lost {
+            slots.fail(Fault::Lost { unit, pid: slots.process(unit).0 });
         }
         let actions = self.rendezvous.revived();
         self.carry_out(actions);

@@ -21,8 +21,10 @@ fn main() {
     if let Ok(spec) = std::env::var("POLYDUCT_TEST_UNIT") {
         return unit(&spec);
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("any_unit_killed_at_any_moment", any_unit_killed_at_any_moment),
+        ("two_units_killed_at_once", two_units_killed_at_once),
+        ("two_units_are_replaced", two_units_are_replaced),
         ("units_killed_while_the_pipe_opens", units_killed_while_the_pipe_opens),
         ("all_killed_at_once_leave_nothing", all_killed_at_once_leave_nothing),
         ("a_replacement_joins_at_the_next_step", a_replacement_joins_at_the_next_step),
@@ -262,6 +264,105 @@ impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} to {:?}, {}", self.writers, self.readers, self.policy)
     }
+}
+
+/// Two different ones of `n`.
+fn two_of(n: u64, random: &mut Random) -> [usize; 2] {
+    let first = random.below(n);
+    [first as usize, ((first + 1 + random.below(n - 1)) % n) as usize]
+}
+
+fn two_units_killed_at_once() {
+    for seed in 1..=kills(60) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let case = Case {
+            pipe: unique("two"),
+            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
+            readers: (2 + random.below(2), LAYOUTS[random.below(4) as usize]),
+            steps: u64::MAX,
+            policy: ["block", "latest", "drop_oldest", "drop_newest"][random.below(4) as usize],
+            on_loss: "raise",
+            patient: true,
+        };
+        let mut units = case.start_all();
+        let victims = two_of(units.len() as u64, &mut random);
+        assert!(units.iter_mut().all(|u| u.wait_line("open")), "seed {seed}: a unit did not open");
+        for _ in 0..random.below(12) {
+            assert!(units[victims[0]].wait_line("step"), "seed {seed}: {} ended by itself", units[victims[0]].name);
+        }
+        random.linger();
+        let dead = victims.map(|v| format!("lost {} {}", units[v].name, units[v].child.id()));
+        victims.iter().for_each(|&v| units[v].child.kill().unwrap());
+        let survivors = units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i));
+        let told: Vec<String> = survivors.map(|(_, unit)| unit.end()).collect();
+        let said: Vec<&str> = told.iter().map(|l| l.splitn(3, ' ').nth(2).unwrap_or(l)).collect();
+        let same = said.iter().all(|s| *s == said[0]);
+        assert!(same && dead.iter().any(|d| d == said[0]), "seed {seed}, {case}: {said:?}, not one of {dead:?}");
+    }
+}
+
+fn two_units_are_replaced() {
+    let mut replaced = 0;
+    for seed in 1..=kills(40) {
+        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let case = Case {
+            pipe: unique("both"),
+            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
+            readers: (2 + random.below(2), LAYOUTS[random.below(4) as usize]),
+            steps: STEPS,
+            policy: "block",
+            on_loss: "wait",
+            patient: true,
+        };
+        let mut units = case.start_all();
+        let mut victims = two_of(units.len() as u64, &mut random);
+        victims.sort_unstable();
+        assert!(units.iter_mut().all(|u| u.wait_line("open")));
+        for _ in 0..random.below(10) {
+            assert!(units[victims[0]].wait_line("step"));
+        }
+        random.linger();
+        victims.iter().for_each(|&v| units[v].child.kill().unwrap());
+        if victims.iter().any(|&v| units[v].end() == "end") {
+            // It was faster than the kill.
+            continue;
+        }
+        if random.below(2) == 0 {
+            victims.reverse();
+        }
+        let mut again: Vec<Unit> = victims
+            .iter()
+            .map(|&v| match (v as u64).checked_sub(case.writers.0) {
+                None => case.start("w", v as u64),
+                Some(reader) => case.start("r", reader),
+            })
+            .collect();
+        let ends: Vec<String> = again.iter_mut().map(Unit::end).collect();
+        // Slots that only unit 0 kept, or only the other one, are lost with both of them.
+        let slots_lost = victims.contains(&0)
+            && ends.iter().all(|e| e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none"));
+        if slots_lost {
+            let dead = units.iter().enumerate().filter(|(i, _)| victims.contains(i) && *i != 0);
+            let dead: Vec<String> = dead.map(|(_, u)| format!("lost {} {}", u.name, u.child.id())).collect();
+            for (_, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
+                let last = unit.end();
+                assert!(last.ends_with(&dead[0]), "seed {seed}, {case}: {} says {last}, not {dead:?}", unit.name);
+            }
+            continue;
+        }
+        replaced += 1;
+        if ends.iter().any(|e| e != "end") {
+            let told: Vec<String> = units.iter_mut().map(|u| u.end() + " by " + &u.name).collect();
+            panic!("seed {seed}, {case}: the replacements of {victims:?} end with {ends:?}, the others {told:?}");
+        }
+        for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
+            assert_eq!(unit.end(), "end", "seed {seed}, {case}: unit {i}, {victims:?} were replaced");
+            if unit.name.starts_with("reader") {
+                assert_eq!(steps(&unit.seen), (0..STEPS).collect::<Vec<_>>(), "seed {seed}: {}", unit.name);
+            }
+        }
+    }
+    assert!(replaced > kills(40) / 3, "only {replaced} pairs were replaced");
 }
 
 fn units_killed_while_the_pipe_opens() {

@@ -279,7 +279,7 @@ impl Slots {
         let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
         let closed_after = (word & !(1 << 63)) >> 16;
         let stop = match self.fault() {
-            Some(fault) => Stop::Fault(fault),
+            Some(fault) => self.stop(fault),
             None if word != 0 && k >= closed_after => {
                 let unit = UnitName { side: Side::Reader(program), unit: word as u32 & 0xffff };
                 Stop::Uneven { unit, closed_after }

@@ -171,12 +171,7 @@ impl World {
             }
             Ok(Err(Stop::ReadersGone)) => {
                 assert!(self.enough.iter().all(|&n| n < u64::MAX), "readers are gone that should not be");
-                self.slots.close_writer(name.unit, at);
-                Doing::Done
-            }
-            // Another unit found the readers gone and closed before this one came to look.
-            Ok(Err(Stop::Uneven { .. })) if self.enough.iter().all(|&n| n < u64::MAX) => {
-                self.slots.close_writer(name.unit, at);
+                self.slots.leave(name);
                 Doing::Done
             }
             Ok(Err(stop)) => panic!("{name}: {stop:?}"),
