@@ -159,7 +159,9 @@ impl Conn {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let mut receive = || {
-            retry_on_intr(|| net::recvmsg(&self.fd, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags))
+            retry_on_intr(|| {
+                net::recvmsg(&self.fd, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags)
+            })
         };
         // A peer that closed with a message of ours unread gives one reset before its own last messages come out.
         let got = match receive().or_else(|e| if e == Errno::CONNRESET { receive() } else { Err(e) }) {

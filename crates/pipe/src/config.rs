@@ -47,7 +47,11 @@ impl FromStr for OnLoss {
         match s {
             "raise" => Ok(OnLoss::Raise),
             "wait" => Ok(OnLoss::Wait),
-            _ => Err(PipeError::BadOption { option: "on_loss", found: s.to_owned(), expected: "raise or wait" }),
+            _ => Err(PipeError::BadOption {
+                option: "on_loss",
+                found: s.to_owned(),
+                expected: "raise or wait",
+            }),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Everything that can go wrong with a pipe, sorted by who is at fault.
 
+pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
 use polyduct_os::OsError;
-pub use crate::slots::names::{Side, UnitName};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

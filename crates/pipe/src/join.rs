@@ -97,7 +97,9 @@ impl<'a> Joining<'a> {
                 Ok(Sent::Done) => return Ok(()),
                 Ok(Sent::WouldBlock) => self.wait("the writer's unit 0 to listen", PollItem::writable)?,
                 // It may have said why before it hung up.
-                Err(OsError::PeerClosed) => return Err(self.receive("an answer").err().unwrap_or_else(|| self.lost())),
+                Err(OsError::PeerClosed) => {
+                    return Err(self.receive("an answer").err().unwrap_or_else(|| self.lost()))
+                }
                 Err(e) => return Err(system(self.pipe)(e)),
             }
         }
@@ -149,7 +151,12 @@ impl<'a> Joining<'a> {
 }
 
 /// The time left for opening; an error when there is none, or when the caller wants to stop.
-pub fn check_patience(pipe: &str, options: &Options, start: Duration, what: &str) -> Result<Duration, PipeError> {
+pub fn check_patience(
+    pipe: &str,
+    options: &Options,
+    start: Duration,
+    what: &str,
+) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
         return Err(PipeError::Interrupted { pipe: pipe.to_owned() });
     }
@@ -164,7 +171,9 @@ pub fn check_patience(pipe: &str, options: &Options, start: Duration, what: &str
 
 /// Checks the options that both sides share, and names this unit.
 pub fn check_options(options: &Options, side: crate::error::Side) -> Result<UnitName, PipeError> {
-    let bad = |option, found: u32, expected| Err(PipeError::BadOption { option, found: found.to_string(), expected });
+    let bad = |option, found: u32, expected| {
+        Err(PipeError::BadOption { option, found: found.to_string(), expected })
+    };
     if options.units == 0 || options.units > crate::slots::bits::MAX_UNITS {
         return bad("units", options.units, "1 to 4096");
     }

@@ -43,7 +43,8 @@ pub struct Port {
 
 /// Processes beyond the cores make spinning a theft of time.
 fn spin_time(slots: &Slots) -> Duration {
-    let units: u64 = slots.sizes().readers.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(slots.sizes().writers);
+    let units: u64 =
+        slots.sizes().readers.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(slots.sizes().writers);
     match units <= polyduct_os::cpu::allowed().len() as u64 {
         true => Duration::from_micros(50),
         false => Duration::from_micros(2),
@@ -107,7 +108,9 @@ impl Port {
     ) -> Result<T, PipeError> {
         let slots = &self.slots;
         let mut waited = Duration::ZERO;
-        let met = crate::slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || look(slots).transpose());
+        let met = crate::slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
+            look(slots).transpose()
+        });
         self.stats.waited += waited;
         match met {
             Ok(Ok(found)) => Ok(found),
@@ -125,7 +128,9 @@ impl Port {
             Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
             Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
             // A fault is never uneven without a first close.
-            Stop::Fault(Fault::Uneven { unit }) => PipeError::UnevenSteps { pipe, unit, closed_after: step, step },
+            Stop::Fault(Fault::Uneven { unit }) => {
+                PipeError::UnevenSteps { pipe, unit, closed_after: step, step }
+            }
             Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
             Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
             Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },

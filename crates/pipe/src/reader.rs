@@ -114,7 +114,21 @@ impl Reader {
         let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
         let program = welcome.program;
         let (kernels, gathered) = (kernels(&given), Vec::new());
-        Ok(Reader { port, program, dataset, src, dst, plan, conversion, kernels, parts, direct, next, len, gathered })
+        Ok(Reader {
+            port,
+            program,
+            dataset,
+            src,
+            dst,
+            plan,
+            conversion,
+            kernels,
+            parts,
+            direct,
+            next,
+            len,
+            gathered,
+        })
     }
 
     /// Shape and element type of what this unit reads.
@@ -191,7 +205,8 @@ impl Reader {
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
         self.port.check_open()?;
         let (program, unit, k) = (self.program, self.port.me.unit, self.next);
-        let next = self.port.wait(Slots::published_bell, k, "step", |slots| slots.poll_next(program, unit, k))?;
+        let next =
+            self.port.wait(Slots::published_bell, k, "step", |slots| slots.poll_next(program, unit, k))?;
         match next {
             Next::End => Ok(None),
             Next::Step(turn) => Ok(Some(turn)),
@@ -251,13 +266,16 @@ impl Reader {
             // Not allowed here, or not to be had: the writer is asked to use its slot.
             Err(_) => {
                 self.port.slots.refuse_offer(writer, turn);
-                self.port.wait(Slots::published_bell, turn.step, "the writer's slot for step", |slots| {
-                    match (slots.offered(writer, turn), slots.fault()) {
+                self.port.wait(
+                    Slots::published_bell,
+                    turn.step,
+                    "the writer's slot for step",
+                    |slots| match (slots.offered(writer, turn), slots.fault()) {
                         (None, _) => Ok(Some(false)),
                         (Some(_), Some(fault)) => Err(slots.stop(fault)),
                         _ => Ok(None),
-                    }
-                })
+                    },
+                )
             }
         }
     }
@@ -354,7 +372,12 @@ impl Drop for Step<'_> {
 }
 
 /// Asks unit 0 for the segments of the writers that this plan reads, and maps them.
-fn segments(joining: &mut Joining<'_>, plan: &Plan, src: &Mapping, depth: u32) -> Result<Vec<Part>, PipeError> {
+fn segments(
+    joining: &mut Joining<'_>,
+    plan: &Plan,
+    src: &Mapping,
+    depth: u32,
+) -> Result<Vec<Part>, PipeError> {
     let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
     let mut parts = Vec::with_capacity(units.len());
     // Few at a time, so that what is on its way stays small.
@@ -369,8 +392,11 @@ fn segments(joining: &mut Joining<'_>, plan: &Plan, src: &Mapping, depth: u32) -
             let fd = fd.ok_or_else(|| joining.bad("a segment that was not asked for"))?;
             let len = src.local_len_bytes(u64::from(unit))?;
             let stride = slot_stride(len);
-            let total = stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
-            let (Some(stride), Some(total)) = (stride, total) else { return Err(joining.bad("slots too large")) };
+            let total =
+                stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
+            let (Some(stride), Some(total)) = (stride, total) else {
+                return Err(joining.bad("slots too large"));
+            };
             let total = total as usize;
             let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
                 .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;

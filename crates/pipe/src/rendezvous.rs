@@ -284,9 +284,12 @@ impl<F> Rendezvous<F> {
         let mut parts = Vec::new();
         for program in 0..=self.readers {
             let here: Vec<u32> = self.members.keys().filter(|k| k.0 == program).map(|k| k.1).collect();
-            let not_ready = || self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
+            let not_ready =
+                || self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
             match self.units_of(program) {
-                _ if self.phase == Phase::Readying => parts.extend(not_ready().map(|u| name((program, u)).to_string())),
+                _ if self.phase == Phase::Readying => {
+                    parts.extend(not_ready().map(|u| name((program, u)).to_string()))
+                }
                 None => parts.push(format!("reader program {program} of {}", self.readers)),
                 Some(units) => {
                     let absent = (0..units).filter(|u| here.binary_search(u).is_err());
@@ -345,7 +348,8 @@ impl<F> Rendezvous<F> {
             None => first && self.welcomes_me(w),
             Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
         });
-        let mut refuse = |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+        let mut refuse =
+            |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
         let (Some(welcome), false) = (known, fds.is_empty()) else { return refuse(Refusal::Over) };
         let (key, units) = match hello.role {
             Role::Writer { .. } => ((0, hello.unit), Some(welcome.writers)),
@@ -373,7 +377,8 @@ impl<F> Rendezvous<F> {
             // The slots that unit 0 came with are of no use where a reader has its predecessor's mapped.
             self.segments.clear();
             // Other units that came before replace somebody, too.
-            let (me, others) = std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
+            let (me, others) =
+                std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
             self.members = me;
             for Member { conn, pid, hello, .. } in BTreeMap::into_values(others) {
                 self.by_conn.remove(&conn);
@@ -434,7 +439,8 @@ impl<F> Rendezvous<F> {
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
         let late = matches!(hello.role, Role::Writer { dataset: None, .. });
-        let lost = matches!(self.phase, Phase::Running | Phase::Readying) && !self.segments.contains_key(&hello.unit);
+        let lost = matches!(self.phase, Phase::Running | Phase::Readying)
+            && !self.segments.contains_key(&hello.unit);
         if writer && (lost || !late && !has_segment) {
             let error = if lost { "its predecessor's slots are lost" } else { "none came" };
             return Err(Refusal::Segment { unit: name(key), error: error.into() });
@@ -448,7 +454,8 @@ impl<F> Rendezvous<F> {
         }
         if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
             check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
-            (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, name(key)))?;
+            (self.check_layout)(&hello.layout, &given, hello.units, false)
+                .map_err(|e| named(e, name(key)))?;
         }
         Ok(key)
     }
@@ -515,7 +522,10 @@ impl<F> Rendezvous<F> {
             layout: first.hello.layout.clone(),
             writers_wait: first.hello.on_loss == OnLoss::Wait,
             reader_layouts: (1..=self.readers).map(|p| self.members[&(p, 0)].hello.layout.clone()).collect(),
-            converts: self.members.values().any(|m| matches!(m.hello.role, Role::Reader { convert: true, .. })),
+            converts: self
+                .members
+                .values()
+                .any(|m| matches!(m.hello.role, Role::Reader { convert: true, .. })),
         };
         actions.push(Action::Build(welcome.clone()));
         self.welcome = Some(welcome);
@@ -579,7 +589,8 @@ fn disagree(
 
 /// Units of one program must say the same of everything that is the program's.
 fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
-    let disagree = |what: &str, expected: &dyn Debug, found: &dyn Debug| disagree(unit, other, what, expected, found);
+    let disagree =
+        |what: &str, expected: &dyn Debug, found: &dyn Debug| disagree(unit, other, what, expected, found);
     disagree("units", &first.units, &hello.units)?;
     disagree("layout", &first.layout, &hello.layout)?;
     disagree("on_loss", &first.on_loss, &hello.on_loss)?;
@@ -598,7 +609,12 @@ fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(),
     }
 }
 
-fn check_dataset(given: &Dataset, shape: Option<&[u64]>, elem: Option<&str>, convert: bool) -> Result<(), Refusal> {
+fn check_dataset(
+    given: &Dataset,
+    shape: Option<&[u64]>,
+    elem: Option<&str>,
+    convert: bool,
+) -> Result<(), Refusal> {
     let refuse = |what: &str, expected: String, found: String| {
         Err(Refusal::Dataset { what: what.into(), expected, found })
     };

@@ -205,7 +205,9 @@ impl Server {
                 Incoming::Bad(bad) => {
                     let why = match bad {
                         Bad::Malformed => Refusal::Malformed,
-                        Bad::Version(v) => Refusal::Version { expected: wire::VERSION.into(), found: v.into() },
+                        Bad::Version(v) => {
+                            Refusal::Version { expected: wire::VERSION.into(), found: v.into() }
+                        }
                     };
                     self.carry_out(vec![Action::Send(id, FromHost::Refused(why))]);
                     return self.hang_up(id);
@@ -293,7 +295,9 @@ impl Server {
     /// The replacement of unit 0 goes on when every writer that lives is back with its slots, and a reader has brought
     /// those of its predecessor, or every reader that lives is back and none had them.
     fn go_on_if_revived(&mut self) {
-        let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else { return };
+        let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else {
+            return;
+        };
         let slots = &opened.slots;
         let lives = |unit: UnitName| {
             let (pid, start_time) = slots.process(unit);
@@ -375,7 +379,8 @@ pub fn sizes(welcome: &Welcome) -> Option<Sizes> {
 }
 
 fn build(welcome: &Welcome) -> Result<(Arc<Segment>, Slots), OsError> {
-    let sizes = sizes(welcome).ok_or(OsError::BadName { name: "pipe".into(), reason: "sizes out of limits" })?;
+    let sizes =
+        sizes(welcome).ok_or(OsError::BadName { name: "pipe".into(), reason: "sizes out of limits" })?;
     let segment = Arc::new(Segment::create("polyduct-control", Slots::len_bytes(&sizes))?);
     segment.prefault(0..segment.len())?;
     Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
@@ -386,7 +391,8 @@ pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(Arc<Segment
     let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
-    let segment = Segment::from_fd(fd, len, len, Access::ReadWrite).map_err(|e| bad(format!("control segment: {e}")))?;
+    let segment = Segment::from_fd(fd, len, len, Access::ReadWrite)
+        .map_err(|e| bad(format!("control segment: {e}")))?;
     let segment = Arc::new(segment);
     Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
 }

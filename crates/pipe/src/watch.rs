@@ -76,7 +76,9 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
     let name = socket_name(user_id(), &keepsake.pipe);
     let mut buffer = vec![0; MESSAGE_LIMIT];
     loop {
-        if poll(&mut [PollItem::readable(stop)], Some(RETRY)).map_or(true, |n| n > 0) || slots.fault().is_some() {
+        if poll(&mut [PollItem::readable(stop)], Some(RETRY)).map_or(true, |n| n > 0)
+            || slots.fault().is_some()
+        {
             return None;
         }
         let Ok(conn) = Conn::connect(&name) else { continue };

@@ -217,7 +217,9 @@ pub fn receive<T: DeserializeOwned>(conn: &Conn, buffer: &mut [u8]) -> Incoming<
         Err(bad) => return Incoming::Bad(bad),
     };
     let value = body
-        .and_then(|fd| Segment::from_fd(fd.as_fd().try_clone_to_owned().ok()?, 1, BODY_LIMIT, Access::ReadOnly).ok())
+        .and_then(|fd| {
+            Segment::from_fd(fd.as_fd().try_clone_to_owned().ok()?, 1, BODY_LIMIT, Access::ReadOnly).ok()
+        })
         // Copied out first: the sender could still write it.
         .and_then(|segment| segment.slice(0..segment.len()).ok().map(<[u8]>::to_vec))
         .and_then(|body| postcard::from_bytes(&body).ok());

@@ -78,10 +78,15 @@ impl Writer {
             Given::ByReader if options.units == 1 => (None, None),
             Given::ByReader => {
                 let (option, found) = ("units", options.units.to_string());
-                return Err(PipeError::BadOption { option, found, expected: "1 where the reader says the shape" });
+                return Err(PipeError::BadOption {
+                    option,
+                    found,
+                    expected: "1 where the reader says the shape",
+                });
             }
         };
-        let role = Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let role =
+            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
         let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
         let segment = |mapping: &Mapping| {
@@ -202,7 +207,8 @@ impl Writer {
                 let start = (part.len() >= TIMED_FROM).then(clock::now);
                 let kernels = self.kernels;
                 let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
-                copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
+                copied
+                    .map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
                 self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
                 self.finish(Begin::Fill(turn));
                 Ok(true)
@@ -250,7 +256,9 @@ impl Writer {
     fn slot(&mut self, turn: Turn) -> Result<&mut [u8], PipeError> {
         let start = turn.slot as usize * self.slot_len;
         let pipe = &self.port.pipe;
-        self.segment.slice_mut(start..start + self.len).map_err(|source| PipeError::System { pipe: pipe.clone(), source })
+        self.segment
+            .slice_mut(start..start + self.len)
+            .map_err(|source| PipeError::System { pipe: pipe.clone(), source })
     }
 
     fn finish(&mut self, begin: Begin) {
@@ -388,7 +396,9 @@ fn serve(
                 let own = opened.late.take().or(own);
                 return match own {
                     Some(own) => Ok((opened, own, thread)),
-                    None => ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() }),
+                    None => {
+                        ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() })
+                    }
                 };
             }
             Ok(Err(reason)) => return ended(thread, PipeError::Refused { pipe: pipe.to_owned(), reason }),
@@ -398,7 +408,10 @@ fn serve(
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() })
+                return ended(
+                    thread,
+                    PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() },
+                )
             }
         }
     }
@@ -433,7 +446,10 @@ fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String>
     make().map_err(|e| e.to_string())
 }
 
-pub(crate) fn spawn(pipe: &str, f: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>, PipeError> {
+pub(crate) fn spawn(
+    pipe: &str,
+    f: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, PipeError> {
     std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(|e| PipeError::System {
         pipe: pipe.to_owned(),
         source: OsError::System {
@@ -451,7 +467,11 @@ fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), Pi
     let total = slot.and_then(|s| s.checked_mul(u64::from(options.depth)));
     match (slot, total) {
         (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),
-        _ => Err(PipeError::BadOption { option: "depth", found: options.depth.to_string(), expected: "slots that fit the address space" }),
+        _ => Err(PipeError::BadOption {
+            option: "depth",
+            found: options.depth.to_string(),
+            expected: "slots that fit the address space",
+        }),
     }
 }
 

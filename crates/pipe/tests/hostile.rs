@@ -245,7 +245,8 @@ fn a_pipe_opens_and_works_among_enemies() {
     let pipe = unique("enemies");
     std::thread::scope(|s| {
         let write = |unit| {
-            let mut w = Writer::open(&pipe, &Given::Dataset(data()), "block", &writer_options(unit, 2)).unwrap();
+            let mut w =
+                Writer::open(&pipe, &Given::Dataset(data()), "block", &writer_options(unit, 2)).unwrap();
             for step in 0..40 {
                 w.write(&[step; LEN as usize / 2]).unwrap();
             }
@@ -289,8 +290,9 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
         let deaf = connect(pipe);
         let hello = Hello { program: "deaf".into(), ..reader(0, 1) };
         send_raw(&deaf, &bytes_of(&ToHost::Hello(hello)), &[]);
-        let honest =
-            s.spawn(move || Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).map(drop));
+        let honest = s.spawn(move || {
+            Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).map(drop)
+        });
         assert!(matches!(answer(&deaf), Some(FromHost::Welcome(_))));
         // Asks for segments until nothing more goes in, and reads no answer.
         let ask = encode(&ToHost::Segments(vec![0; 64])).unwrap();
@@ -325,7 +327,8 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         reader_layouts: vec!["*".into()],
         converts: false,
     };
-    let len = Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block }) as u64;
+    let len =
+        Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block }) as u64;
     let with = |change: &dyn Fn(&mut Welcome)| {
         let mut w = good.clone();
         change(&mut w);
@@ -378,8 +381,8 @@ fn with_false_host(say: impl FnOnce(&Conn)) -> PipeError {
     let listener = Listener::bind(&name_of(&pipe)).unwrap();
     std::thread::scope(|s| {
         let pipe = &pipe;
-        let reader =
-            s.spawn(move || Reader::open(pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop));
+        let reader = s
+            .spawn(move || Reader::open(pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop));
         let conn = loop {
             match listener.accept().unwrap() {
                 Some(conn) => break conn,
@@ -470,7 +473,8 @@ fn a_stranger_who_took_our_name_is_not_believed() {
     let Some(mut child) = stranger(&format!("serve {name}")) else { return };
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.any(|l| l.ends_with("ready")));
-    let error = Reader::open(&pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop).unwrap_err();
+    let error =
+        Reader::open(&pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop).unwrap_err();
     assert_eq!(error, PipeError::Stranger { pipe, expected: user_id(), found: NOBODY });
     lines.for_each(drop);
     child.wait().unwrap();

@@ -31,7 +31,8 @@ fn main() {
         ("a_death_after_unit_0_has_left_is_noticed", a_death_after_unit_0_has_left_is_noticed),
     ];
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let tests: Vec<_> = tests.iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| n.contains(w))).collect();
+    let tests: Vec<_> =
+        tests.iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| n.contains(w))).collect();
     println!("\nrunning {} tests", tests.len());
     for (name, test) in &tests {
         test();
@@ -55,13 +56,19 @@ fn unit(spec: &str) {
         ..Options::default()
     };
     say("start");
-    let done = if f[0] == "w" { write(f[5], f[1], &options, number(4)) } else { read(f[5], f[1], &options, number(4)) };
+    let done = if f[0] == "w" {
+        write(f[5], f[1], &options, number(4))
+    } else {
+        read(f[5], f[1], &options, number(4))
+    };
     match done {
         Ok(()) => say("end"),
         Err(e) => {
             let kind = match &e {
                 PipeError::PeerLost { unit, pid, .. } => format!("lost {unit} {pid}"),
-                PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. } => "refused".into(),
+                PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. } => {
+                    "refused".into()
+                }
                 PipeError::Timeout { .. } => "timeout".into(),
                 other => format!("other {other}"),
             };
@@ -132,8 +139,10 @@ impl Case {
     fn start(&self, role: &str, unit: u64) -> Unit {
         let (units, layout) = if role == "w" { self.writers } else { self.readers };
         let Case { pipe, steps, policy, on_loss, patient, .. } = self;
-        let spec =
-            format!("{role} {layout} {unit} {units} {steps} {pipe} {policy} {on_loss} {}", u8::from(*patient));
+        let spec = format!(
+            "{role} {layout} {unit} {units} {steps} {pipe} {policy} {on_loss} {}",
+            u8::from(*patient)
+        );
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env("POLYDUCT_TEST_UNIT", spec)
             .stdout(Stdio::piped())
@@ -181,7 +190,9 @@ impl Unit {
             match self.lines.recv_timeout(Duration::from_secs(30)) {
                 Ok(line) => self.seen.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("{} hangs after {:?}", self.name, self.seen.last()),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("{} hangs after {:?}", self.name, self.seen.last())
+                }
             }
         }
         self.child.wait().unwrap();
@@ -248,13 +259,22 @@ fn any_unit_killed_at_any_moment() {
             let last = unit.end();
             let words: Vec<&str> = last.splitn(3, ' ').collect();
             let expected = format!("lost {name} {pid}");
-            assert!(words.len() == 3 && words[2] == expected, "seed {seed}, {case}: unit {i} says {last:?}, not {expected:?}");
+            assert!(
+                words.len() == 3 && words[2] == expected,
+                "seed {seed}, {case}: unit {i} says {last:?}, not {expected:?}"
+            );
             delays.push(words[1].parse::<f64>().unwrap() - killed);
         }
     }
     delays.sort_by(f64::total_cmp);
     let (middle, worst) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-    println!("{} survivors of {} kills: told within {:.1} ms (median), {:.1} ms (worst)", delays.len(), kills(250), middle * 1e3, worst * 1e3);
+    println!(
+        "{} survivors of {} kills: told within {:.1} ms (median), {:.1} ms (worst)",
+        delays.len(),
+        kills(250),
+        middle * 1e3,
+        worst * 1e3
+    );
     assert!(middle < 0.1, "survivors are told too late");
     // A shared machine may hold one process back for long; all of them late would be the pipe's fault.
     assert!(delays[delays.len() * 99 / 100] < 1.0, "some survivors are told too late");
@@ -288,7 +308,11 @@ fn two_units_killed_at_once() {
         let victims = two_of(units.len() as u64, &mut random);
         assert!(units.iter_mut().all(|u| u.wait_line("open")), "seed {seed}: a unit did not open");
         for _ in 0..random.below(12) {
-            assert!(units[victims[0]].wait_line("step"), "seed {seed}: {} ended by itself", units[victims[0]].name);
+            assert!(
+                units[victims[0]].wait_line("step"),
+                "seed {seed}: {} ended by itself",
+                units[victims[0]].name
+            );
         }
         random.linger();
         let dead = victims.map(|v| format!("lost {} {}", units[v].name, units[v].child.id()));
@@ -297,7 +321,10 @@ fn two_units_killed_at_once() {
         let told: Vec<String> = survivors.map(|(_, unit)| unit.end()).collect();
         let said: Vec<&str> = told.iter().map(|l| l.splitn(3, ' ').nth(2).unwrap_or(l)).collect();
         let same = said.iter().all(|s| *s == said[0]);
-        assert!(same && dead.iter().any(|d| d == said[0]), "seed {seed}, {case}: {said:?}, not one of {dead:?}");
+        assert!(
+            same && dead.iter().any(|d| d == said[0]),
+            "seed {seed}, {case}: {said:?}, not one of {dead:?}"
+        );
     }
 }
 
@@ -340,20 +367,28 @@ fn two_units_are_replaced() {
         let ends: Vec<String> = again.iter_mut().map(Unit::end).collect();
         // Slots that only unit 0 kept, or only the other one, are lost with both of them.
         let slots_lost = victims.contains(&0)
-            && ends.iter().all(|e| e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none"));
+            && ends.iter().all(|e| {
+                e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none")
+            });
         if slots_lost {
             let dead = units.iter().enumerate().filter(|(i, _)| victims.contains(i) && *i != 0);
             let dead: Vec<String> = dead.map(|(_, u)| format!("lost {} {}", u.name, u.child.id())).collect();
             for (_, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
                 let last = unit.end();
-                assert!(last.ends_with(&dead[0]), "seed {seed}, {case}: {} says {last}, not {dead:?}", unit.name);
+                assert!(
+                    last.ends_with(&dead[0]),
+                    "seed {seed}, {case}: {} says {last}, not {dead:?}",
+                    unit.name
+                );
             }
             continue;
         }
         replaced += 1;
         if ends.iter().any(|e| e != "end") {
             let told: Vec<String> = units.iter_mut().map(|u| u.end() + " by " + &u.name).collect();
-            panic!("seed {seed}, {case}: the replacements of {victims:?} end with {ends:?}, the others {told:?}");
+            panic!(
+                "seed {seed}, {case}: the replacements of {victims:?} end with {ends:?}, the others {told:?}"
+            );
         }
         for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
             assert_eq!(unit.end(), "end", "seed {seed}, {case}: unit {i}, {victims:?} were replaced");
@@ -385,7 +420,11 @@ fn units_killed_while_the_pipe_opens() {
         for (_, unit) in units.iter_mut().enumerate().filter(|(i, _)| *i != victim) {
             let last = unit.end();
             let kind = last.splitn(3, ' ').nth(2).unwrap_or("").split(' ').next().unwrap_or("").to_owned();
-            assert!(["lost", "refused", "timeout"].contains(&&kind[..]), "seed {seed}: {} says {last:?}", unit.name);
+            assert!(
+                ["lost", "refused", "timeout"].contains(&&kind[..]),
+                "seed {seed}: {} says {last:?}",
+                unit.name
+            );
         }
     }
 }
@@ -456,7 +495,11 @@ fn a_replacement_joins_at_the_next_step() {
         let said = units[victim].seen.iter().filter(|l| l.starts_with("step")).count() as u64;
         if said == STEPS && last != "end" {
             // It died when it had closed already: nobody is to be replaced, and all others end well.
-            units.iter_mut().enumerate().filter(|(i, _)| *i != victim).for_each(|(_, u)| assert_eq!(u.end(), "end"));
+            units
+                .iter_mut()
+                .enumerate()
+                .filter(|(i, _)| *i != victim)
+                .for_each(|(_, u)| assert_eq!(u.end(), "end"));
             continue;
         }
         assert_eq!(last, "end", "seed {seed}, {case}: replacement of {} {number} (last said {died})", role);

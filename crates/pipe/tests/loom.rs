@@ -162,7 +162,11 @@ impl Pipe {
                         self.slots.release(0, unit, k, turn);
                     }
                     for writer in 0..self.writers() {
-                        assert_eq!(self.part(writer, turn.slot).read(), turn.step, "the part of writer {writer}");
+                        assert_eq!(
+                            self.part(writer, turn.slot).read(),
+                            turn.step,
+                            "the part of writer {writer}"
+                        );
                     }
                     seen.push(turn.step);
                     if self.plant != Plant::ReleaseBeforeReading && counts {

@@ -14,10 +14,22 @@ const SELF: ConnId = 0;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Hello { conn: ConnId, hello: Hello, fds: usize },
+    Hello {
+        conn: ConnId,
+        hello: Hello,
+        fds: usize,
+    },
     /// A hello that fits the pipe, from the next unit in turn.
-    Good { conn: ConnId, turn: usize },
-    Rejoin { conn: ConnId, turn: usize, welcome: Welcome, fds: usize },
+    Good {
+        conn: ConnId,
+        turn: usize,
+    },
+    Rejoin {
+        conn: ConnId,
+        turn: usize,
+        welcome: Welcome,
+        fds: usize,
+    },
     Segments(ConnId, Vec<u32>),
     Ready(ConnId),
     Hangup(ConnId, bool),
@@ -160,7 +172,8 @@ fn event(sizes: Sizes) -> impl Strategy<Value = Event> {
 
 fn events() -> impl Strategy<Value = (Sizes, Vec<Event>)> {
     sizes().prop_flat_map(|sizes| {
-        let end = prop_oneof![3 => Just(None), 1 => Just(Some(Event::Deadline)), 1 => Just(Some(Event::Abandon))];
+        let end =
+            prop_oneof![3 => Just(None), 1 => Just(Some(Event::Deadline)), 1 => Just(Some(Event::Abandon))];
         let some = prop::collection::vec(event(sizes), 0..80);
         let after = prop::collection::vec(event(sizes), 0..12);
         (some, end, after).prop_map(move |(mut events, end, after)| {

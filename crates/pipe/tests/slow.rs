@@ -76,7 +76,8 @@ impl Process {
     fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.child.id());
-        let stopped = || std::fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('T');
+        let stopped =
+            || std::fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('T');
         while !stopped() {
             std::thread::yield_now();
         }
@@ -205,7 +206,10 @@ fn under_the_lossy_policies_a_stopped_reader_holds_nobody() {
             println!("{policy}, {depth} slots, one of two programs stopped: writer {writer:.2}, other reader {reader:.2}");
             assert!(writer >= 0.9, "{policy}, {depth} slots: the writer falls to {writer:.2} of its rate");
             assert!(resident() < memory + (1 << 20), "memory grew while a reader was stopped");
-            assert!(reader >= 0.9, "{policy}, {depth} slots: the other reader falls to {reader:.2} of its rate");
+            assert!(
+                reader >= 0.9,
+                "{policy}, {depth} slots: the other reader falls to {reader:.2} of its rate"
+            );
         }
     }
 }
@@ -223,7 +227,10 @@ fn a_slow_reader_gets_the_newest_or_the_oldest() {
                 let taken: Vec<bool> = (0..100).map(|_| write(&mut w).unwrap()).collect();
                 assert_eq!(taken.iter().filter(|t| **t).count() as u64, w.stats().steps);
                 if policy == Policy::DropNewest {
-                    assert!(taken[..depth as usize].iter().all(|t| *t) && !taken[depth as usize..].contains(&true));
+                    assert!(
+                        taken[..depth as usize].iter().all(|t| *t)
+                            && !taken[depth as usize..].contains(&true)
+                    );
                 } else {
                     assert!(!taken.contains(&false), "{policy}: what is new has room");
                 }

@@ -183,7 +183,8 @@ fn lossy_queues_never_hold_the_writer_and_deliver_whole_steps_in_order() {
                 },
                 |mut r, _, unit| {
                     let indices = local_indices(r.mapping(), unit);
-                    let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+                    let (mut part, mut expected) =
+                        (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
                     let mut last = None;
                     while let Some(step) = r.read(&mut part).unwrap() {
                         assert!(last < Some(step), "{policy}: {step} after {last:?}");
@@ -255,7 +256,8 @@ fn an_abort_reaches_everybody() {
 
 #[test]
 fn deadlines_hold() {
-    let options = polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
+    let options =
+        polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
     let nobody = Reader::open(&unique("nobody"), "*", &Expect::default(), &options);
     assert!(matches!(nobody, Err(PipeError::Timeout { .. })));
 
@@ -278,7 +280,10 @@ fn deadlines_hold() {
             w.write(&[0; 4]).unwrap();
             let full = w.write(&[0; 4]).unwrap_err();
             assert!(matches!(full, PipeError::Timeout { .. }), "{full}");
-            assert!(matches!(w.write(&[0; 4]), Err(PipeError::Timeout { .. })), "a timeout ends the call, not the port");
+            assert!(
+                matches!(w.write(&[0; 4]), Err(PipeError::Timeout { .. })),
+                "a timeout ends the call, not the port"
+            );
             seen.wait();
             wait.wait();
             w.close().unwrap();
@@ -300,7 +305,8 @@ fn deadlines_hold() {
 fn units_that_disagree_are_refused_by_name() {
     let name = unique("disagree");
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    let open = |layout: &str, options: &_| Writer::open(&name, &Given::Dataset(data), layout, options).map(drop);
+    let open =
+        |layout: &str, options: &_| Writer::open(&name, &Given::Dataset(data), layout, options).map(drop);
     std::thread::scope(|s| {
         s.spawn(|| {
             Writer::open(&name, &Given::Dataset(data), "block", &writer_options(0, 2)).unwrap();

@@ -68,7 +68,9 @@ fn from_launcher(get: &impl Fn(&str) -> Option<String>) -> Result<(u32, u32, Opt
             continue;
         };
         let number = |variable: &str, text: &str| {
-            text.trim().parse().map_err(|_| Error::Environment { variable: variable.into(), found: format!("{text:?}") })
+            text.trim()
+                .parse()
+                .map_err(|_| Error::Environment { variable: variable.into(), found: format!("{text:?}") })
         };
         let (unit, units) = (number(unit_var, &unit)?, number(units_var, &units)?);
         let told: Vec<String> = names.iter().filter_map(|n| get(n)).collect();
@@ -92,7 +94,10 @@ mod tests {
 
     #[test]
     fn each_launcher_is_understood() {
-        assert_eq!(found(&[("POLYDUCT_UNIT", "2"), ("POLYDUCT_UNITS", "3"), ("RANK", "0"), ("WORLD_SIZE", "9")]), (2, 3));
+        assert_eq!(
+            found(&[("POLYDUCT_UNIT", "2"), ("POLYDUCT_UNITS", "3"), ("RANK", "0"), ("WORLD_SIZE", "9")]),
+            (2, 3)
+        );
         assert_eq!(found(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")]), (1, 4));
         assert_eq!(found(&[("PMI_RANK", "1"), ("PMI_SIZE", "5")]), (1, 5));
         assert_eq!(found(&[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "6")]), (1, 6));

@@ -23,11 +23,20 @@ enum WriteEnd {
 }
 
 impl Writer {
-    pub(crate) fn open(target: &Target, given: &Given, layout: &str, options: &pipe::Options) -> Result<Writer, Error> {
+    pub(crate) fn open(
+        target: &Target,
+        given: &Given,
+        layout: &str,
+        options: &pipe::Options,
+    ) -> Result<Writer, Error> {
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
-            Target::Npy(path) => WriteEnd::File(Box::new(write_file(path, Format::Npy, given, layout, options)?)),
-            Target::Raw(path) => WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?)),
+            Target::Npy(path) => {
+                WriteEnd::File(Box::new(write_file(path, Format::Npy, given, layout, options)?))
+            }
+            Target::Raw(path) => {
+                WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?))
+            }
         };
         Ok(Writer { end, told: stats::Sink::new(target, "w", options) })
     }
@@ -170,11 +179,20 @@ enum ReadEnd {
 }
 
 impl Reader {
-    pub(crate) fn open(target: &Target, layout: &str, expect: &Expect, options: &pipe::Options) -> Result<Reader, Error> {
+    pub(crate) fn open(
+        target: &Target,
+        layout: &str,
+        expect: &Expect,
+        options: &pipe::Options,
+    ) -> Result<Reader, Error> {
         let end = match target {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
-            Target::Npy(path) => ReadEnd::File(Box::new(read_file(path, Format::Npy, layout, expect, options)?)),
-            Target::Raw(path) => ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?)),
+            Target::Npy(path) => {
+                ReadEnd::File(Box::new(read_file(path, Format::Npy, layout, expect, options)?))
+            }
+            Target::Raw(path) => {
+                ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?))
+            }
         };
         Ok(Reader { end, told: stats::Sink::new(target, "r", options) })
     }
@@ -278,8 +296,12 @@ fn write_file(
     options: &pipe::Options,
 ) -> Result<store::FileWriter, Error> {
     match given {
-        Given::Dataset(data) => Ok(store::FileWriter::open(path, format, data, layout, &file_options(options))?),
-        Given::ByReader => Err(Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }),
+        Given::Dataset(data) => {
+            Ok(store::FileWriter::open(path, format, data, layout, &file_options(options))?)
+        }
+        Given::ByReader => {
+            Err(Error::Misuse { what: "a file needs the shape and dtype of what is written".into() })
+        }
     }
 }
 

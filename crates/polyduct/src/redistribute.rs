@@ -2,7 +2,7 @@
 
 use crate::Error;
 use polyduct_copy::{as_shared, execute_part, Dest, Source};
-use polyduct_layout::{Mapping, Direction, Plan, PlanCache};
+use polyduct_layout::{Direction, Mapping, Plan, PlanCache};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -19,7 +19,8 @@ pub fn redistribute(src: &Mapping, from: &[&[u8]], dst: &Mapping, to: &mut [&mut
     src.check_writer()?;
     check_parts("source", src, from.iter().map(|p| p.len()))?;
     check_parts("destination", dst, to.iter().map(|p| p.len()))?;
-    let plans: Vec<Arc<Plan>> = (0..dst.units()).map(|u| PLANS.get(src, dst, u, Direction::ToReader)).collect::<Result<_, _>>()?;
+    let plans: Vec<Arc<Plan>> =
+        (0..dst.units()).map(|u| PLANS.get(src, dst, u, Direction::ToReader)).collect::<Result<_, _>>()?;
 
     let bytes: u64 = plans.iter().map(|p| p.bytes()).sum();
     // A thread costs about 20 µs: worth it from a few hundred KiB.
@@ -48,7 +49,11 @@ pub fn redistribute(src: &Mapping, from: &[&[u8]], dst: &Mapping, to: &mut [&mut
     })
 }
 
-fn check_parts(side: &'static str, mapping: &Mapping, lens: impl ExactSizeIterator<Item = usize>) -> Result<(), Error> {
+fn check_parts(
+    side: &'static str,
+    mapping: &Mapping,
+    lens: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), Error> {
     if lens.len() as u64 != mapping.units() {
         let what = format!("{} {side} parts for {} units", lens.len(), mapping.units());
         return Err(Error::Misuse { what });

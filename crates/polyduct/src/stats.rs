@@ -27,7 +27,14 @@ impl Sink {
             Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
         };
         let (program, unit) = (options.program.clone(), options.unit);
-        Sink(descriptor.map(|descriptor| Line { descriptor, program, unit, url, mode, since: Instant::now() }))
+        Sink(descriptor.map(|descriptor| Line {
+            descriptor,
+            program,
+            unit,
+            url,
+            mode,
+            since: Instant::now(),
+        }))
     }
 
     /// Writes the counters, the first time it is called.
@@ -50,7 +57,8 @@ impl Sink {
         );
         // Counters are a courtesy: a runner that no longer listens is no error of the port's.
         let path = format!("/proc/self/fd/{}", line.descriptor);
-        let _ = std::fs::OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(text.as_bytes()));
+        let _ =
+            std::fs::OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(text.as_bytes()));
     }
 }
 

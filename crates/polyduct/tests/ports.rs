@@ -52,8 +52,12 @@ fn write(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
 
 /// The same reader for every kind of end, in columns.
 fn read(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
-    let mut input =
-        open(url).unit(unit).units(units).program("reader").timeout(Duration::from_secs(20)).read("*,block;halo=0,1")?;
+    let mut input = open(url)
+        .unit(unit)
+        .units(units)
+        .program("reader")
+        .timeout(Duration::from_secs(20))
+        .read("*,block;halo=0,1")?;
     let mut got = vec![0; input.local_len_bytes()];
     for step in 0..steps {
         assert_eq!(input.read(&mut got)?, Some(step.into()));
@@ -65,7 +69,14 @@ fn read(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
 
 fn all(units: u32, f: impl Fn(u32) -> Result<(), Error> + Sync) {
     std::thread::scope(|s| {
-        let threads: Vec<_> = (0..units).map(|u| s.spawn({ let f = &f; move || f(u) })).collect();
+        let threads: Vec<_> = (0..units)
+            .map(|u| {
+                s.spawn({
+                    let f = &f;
+                    move || f(u)
+                })
+            })
+            .collect();
         threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
     });
 }
@@ -88,7 +99,8 @@ fn the_same_program_pipes_or_files() {
     let url = dir.join("c.raw").display().to_string();
     all(3, |u| write(&url, u, 3, 2));
     let bytes = std::fs::read(dir.join("c.raw")).unwrap();
-    let expected: Vec<u8> = [0, 1].iter().flat_map(|&step| part(&bind("*,*", &[10, 6], 1), 0, step)).collect();
+    let expected: Vec<u8> =
+        [0, 1].iter().flat_map(|&step| part(&bind("*,*", &[10, 6], 1), 0, step)).collect();
     assert!(bytes == expected);
 }
 
@@ -102,10 +114,13 @@ impl Drop for Remove {
 
 #[test]
 fn parts_are_regrouped_in_one_process() {
-    for (src, p, dst, q) in [("block,*", 3, "*,block", 4), ("cyclic(2),*", 2, "block,block@2x2;order=F", 4), ("*,*", 1, "*,*", 1)] {
+    for (src, p, dst, q) in
+        [("block,*", 3, "*,block", 4), ("cyclic(2),*", 2, "block,block@2x2;order=F", 4), ("*,*", 1, "*,*", 1)]
+    {
         let (from, to) = (bind(src, &[37, 23], p), bind(dst, &[37, 23], q));
         let parts: Vec<Vec<u8>> = (0..p).map(|u| part(&from, u, 0)).collect();
-        let mut out: Vec<Vec<u8>> = (0..q).map(|u| vec![0; to.local_len_bytes(u).unwrap() as usize]).collect();
+        let mut out: Vec<Vec<u8>> =
+            (0..q).map(|u| vec![0; to.local_len_bytes(u).unwrap() as usize]).collect();
         let parts: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
         let mut refs: Vec<&mut [u8]> = out.iter_mut().map(|p| &mut p[..]).collect();
         redistribute(&from, &parts, &to, &mut refs).unwrap();
@@ -135,5 +150,8 @@ fn parts_that_do_not_fit_are_named() {
     assert!(matches!(error, Error::PartSize { side: "source", unit: 1, expected: 32, found: 31 }), "{error}");
     assert!(matches!(redistribute(&m, &[&good], &m, &mut [&mut a, &mut b]), Err(Error::Misuse { .. })));
     let other = bind("block,*", &[4, 5], 2);
-    assert!(matches!(redistribute(&m, &[&good, &good], &other, &mut [&mut [0; 40], &mut [0; 40]]), Err(Error::Layout(_))));
+    assert!(matches!(
+        redistribute(&m, &[&good, &good], &other, &mut [&mut [0; 40], &mut [0; 40]]),
+        Err(Error::Layout(_))
+    ));
 }

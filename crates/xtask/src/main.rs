@@ -44,7 +44,8 @@ fn check() -> Result<usize, Vec<String>> {
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .map_err(|e| vec![format!("cargo metadata: {e}")])?;
-    let metadata: Value = serde_json::from_slice(&out.stdout).map_err(|e| vec![format!("cargo metadata: {e}")])?;
+    let metadata: Value =
+        serde_json::from_slice(&out.stdout).map_err(|e| vec![format!("cargo metadata: {e}")])?;
     let faults = faults(&metadata);
     if faults.is_empty() {
         Ok(packages(&metadata).count())
@@ -72,9 +73,11 @@ fn faults(metadata: &Value) -> Vec<String> {
             }
         }
         for target in package["targets"].as_array().into_iter().flatten() {
-            let is_root = target["kind"][0] == "lib" || target["kind"][0] == "bin" || target["kind"][0] == "cdylib";
+            let is_root =
+                target["kind"][0] == "lib" || target["kind"][0] == "bin" || target["kind"][0] == "cdylib";
             let path = target["src_path"].as_str().unwrap_or_default();
-            let forbids = || std::fs::read_to_string(path).is_ok_and(|s| s.contains("#![forbid(unsafe_code)]"));
+            let forbids =
+                || std::fs::read_to_string(path).is_ok_and(|s| s.contains("#![forbid(unsafe_code)]"));
             if is_root && name != "polyduct-xtask" && !MAY_BE_UNSAFE.contains(&name) && !forbids() {
                 faults.push(format!("{name}: {path} does not forbid unsafe code"));
             }
@@ -95,9 +98,7 @@ mod tests {
 
     #[test]
     fn a_forbidden_arrow_is_found() {
-        let package = |name: &str, uses: &str, kind: Value| {
-            json!({"packages": [{"name": name, "dependencies": [{"name": uses, "kind": kind}], "targets": []}]})
-        };
+        let package = |name: &str, uses: &str, kind: Value| json!({"packages": [{"name": name, "dependencies": [{"name": uses, "kind": kind}], "targets": []}]});
         assert_eq!(faults(&package("polyduct-layout", "polyduct-os", Value::Null)).len(), 1);
         assert_eq!(faults(&package("polyduct-layout", "polyduct-os", json!("dev"))).len(), 0);
         assert_eq!(faults(&package("polyduct-pipe", "polyduct-store", Value::Null)).len(), 1);

@@ -94,7 +94,10 @@ pub fn measure(cases: Vec<Case>, json: bool) -> u8 {
     let mut rows = Vec::new();
     let mut status = 0;
     if !json {
-        println!("{:<58} {:>10} {:>10} {:>7}  {:<9} baseline", "case", "value", "baseline", "ratio", "target");
+        println!(
+            "{:<58} {:>10} {:>10} {:>7}  {:<9} baseline",
+            "case", "value", "baseline", "ratio", "target"
+        );
     }
     for case in cases {
         if std::io::stderr().is_terminal() {
@@ -104,7 +107,9 @@ pub fn measure(cases: Vec<Case>, json: bool) -> u8 {
         if std::io::stderr().is_terminal() {
             eprint!("\x1b[K");
         }
-        status |= u8::from(!row.ok && row.value.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")));
+        status |= u8::from(
+            !row.ok && row.value.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")),
+        );
         if !json {
             print(&row);
         }

@@ -76,7 +76,9 @@ fn order_change(rounds: Rounds, elem: ElemType) -> Result<Measured, String> {
         let mut failed = None;
         let taken = seconds(|| {
             for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-                failed = copy::execute(&table, Source::from(&from[..]), Dest::from(&mut to[..])).err().or(failed.take());
+                failed = copy::execute(&table, Source::from(&from[..]), Dest::from(&mut to[..]))
+                    .err()
+                    .or(failed.take());
             }
         });
         if let Some(e) = failed {
@@ -103,7 +105,8 @@ fn convert(rounds: Rounds) -> Result<Measured, String> {
         let taken = seconds(|| {
             for table in plan.transfers().iter().flat_map(|t| t.tables()) {
                 let (src, dst) = (Source::from(&from[..]), Dest::from(&mut to[..]));
-                failed = copy::execute_convert(&table, Conversion::F32ToBf16, src, dst).err().or(failed.take());
+                failed =
+                    copy::execute_convert(&table, Conversion::F32ToBf16, src, dst).err().or(failed.take());
             }
         });
         let right = |i: usize| to[2 * i..2 * i + 2] == from[4 * i + 2..4 * i + 4];

@@ -77,7 +77,9 @@ pub fn check(mapping: &Mapping, unit: u64, part: &[u8], step: u64) -> Result<(),
     walked.map_err(|e| e.to_string())?;
     match wrong {
         Some(index) => Err(format!("unit {unit}: element {index} of step {step} is wrong")),
-        None if seen * len != part.len() => Err(format!("unit {unit}: checked {seen} elements of {}", part.len() / len)),
+        None if seen * len != part.len() => {
+            Err(format!("unit {unit}: checked {seen} elements of {}", part.len() / len))
+        }
         None => Ok(()),
     }
 }

@@ -27,9 +27,14 @@ fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, Str
         .output()
         .map_err(|e| format!("python3: {e}"))?;
     let records: Vec<Record> = serde_json::from_slice(&out.stdout).map_err(|e| {
-        format!("{}: {e}: {}", script.display(), String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or(""))
+        format!(
+            "{}: {e}: {}",
+            script.display(),
+            String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or("")
+        )
     })?;
-    let record = records.into_iter().find(|r| r.peer == peer).ok_or_else(|| format!("{peer} has no case {case}"))?;
+    let record =
+        records.into_iter().find(|r| r.peer == peer).ok_or_else(|| format!("{peer} has no case {case}"))?;
     match record {
         Record { missing: Some(why), .. } => Ok(Err(format!("{peer} is missing: {why}"))),
         Record { failed: Some(why), .. } => Err(format!("{peer} failed: {why}")),
@@ -65,7 +70,11 @@ fn python_seconds(python: &Path, script: &Path) -> Result<f64, String> {
         verified: bool,
     }
     let report: Report = serde_json::from_slice(&out.stdout).map_err(|e| {
-        format!("{}: {e}: {}", script.display(), String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or(""))
+        format!(
+            "{}: {e}: {}",
+            script.display(),
+            String::from_utf8_lossy(&out.stderr).lines().last().unwrap_or("")
+        )
     })?;
     if report.verified {
         Ok(report.median_s)
@@ -79,7 +88,9 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
     let script: PathBuf = script.to_owned();
     let mut cases = Vec::new();
     // The `-reuse` rows are the peers with glibc told to keep large blocks, which their users must know to do.
-    for (peer, at_least) in [("adios2-sst", 5.0), ("zmq-ipc", 5.0), ("adios2-sst-reuse", 1.0), ("zmq-ipc-reuse", 1.0)] {
+    for (peer, at_least) in
+        [("adios2-sst", 5.0), ("zmq-ipc", 5.0), ("adios2-sst-reuse", 1.0), ("zmq-ipc-reuse", 1.0)]
+    {
         let (script, python) = (script.clone(), python.to_owned());
         let ours = script.with_file_name("../python_pipe.py");
         cases.push(Case {
@@ -90,7 +101,10 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
             run: Box::new(move || {
                 let theirs = || peer_seconds(&script, peer, "pipe-4096x4096-f32");
                 if !python.exists() {
-                    return Ok(Measured::Missing(format!("{} is not there: run `make build`", python.display())));
+                    return Ok(Measured::Missing(format!(
+                        "{} is not there: run `make build`",
+                        python.display()
+                    )));
                 }
                 against(rounds, LARGE.bytes(), || python_seconds(&python, &ours), theirs)
             }),

@@ -10,7 +10,9 @@ const TO: &str = "cyclic(2),cyclic(3),cyclic(3)@12x8x8";
 
 fn mappings(side: u64) -> Result<(Mapping, Mapping), String> {
     let data = Dataset::new(&[side; 3], ElemType::F32).map_err(|e| e.to_string())?;
-    let bind = |text: &str, units| text.parse::<Layout>().and_then(|l| l.bind(&data, units)).map_err(|e| e.to_string());
+    let bind = |text: &str, units| {
+        text.parse::<Layout>().and_then(|l| l.bind(&data, units)).map_err(|e| e.to_string())
+    };
     Ok((bind(FROM, 1024)?, bind(TO, 768)?))
 }
 

@@ -72,7 +72,10 @@ mod tests {
     #[test]
     fn others_are_refused_and_nothing_is_read_past_the_header() {
         assert!(matches!(header("{}"), Err(HeaderError::Npy(_))));
-        assert!(matches!(Header::read(&mut &[9, 0, 0, 0, 0, 0][..]), Err(HeaderError::Npy(NpyError::Version { .. }))));
+        assert!(matches!(
+            Header::read(&mut &[9, 0, 0, 0, 0, 0][..]),
+            Err(HeaderError::Npy(NpyError::Version { .. }))
+        ));
         assert!(matches!(
             Header::read(&mut &[2, 0, 255, 255, 255, 255][..]),
             Err(HeaderError::Npy(NpyError::TooLong { .. }))

@@ -6,7 +6,7 @@
 pub fn may_come() {}
 
 #[cfg(all(test, not(loom)))]
-pub use planned::{within, may_come};
+pub use planned::{may_come, within};
 
 #[cfg(all(test, not(loom)))]
 mod planned {

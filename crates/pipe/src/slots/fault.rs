@@ -1,7 +1,7 @@
 //! The first thing that went wrong, in one word, so that every survivor reports the same.
 
-use super::{Slots, FAULT, GLOBAL};
 use super::names::{Side, UnitName};
+use super::{Slots, FAULT, GLOBAL};
 use polyduct_os::sync::Ordering;
 
 /// Why a pipe came to a bad end.
@@ -79,7 +79,9 @@ mod tests {
         for side in [Side::Writer, Side::Reader(0), Side::Reader(7)] {
             for unit in [0, 1, 4095] {
                 let unit = UnitName { side, unit };
-                for fault in [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }, Fault::Uneven { unit }] {
+                for fault in
+                    [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }, Fault::Uneven { unit }]
+                {
                     assert_eq!(Fault::unpack(fault.pack()), Some(fault));
                 }
             }

@@ -12,9 +12,9 @@
 //! | 11-18 | programs that are reading it |
 //! | 19-63 | the step |
 
-use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
-use super::names::Policy;
 use super::geometry::{ring_len, Sizes};
+use super::names::Policy;
+use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
 use polyduct_os::sync::Ordering;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,11 +20,11 @@ pub mod names;
 #[cfg(all(test, not(loom)))]
 mod sim;
 
-use names::Policy;
-use names::{Side, UnitName};
 use bell::ring;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
+use names::Policy;
+use names::{Side, UnitName};
 use polyduct_os::sync::{fence, Line, Ordering};
 use std::sync::Arc;
 
@@ -389,11 +389,13 @@ impl Slots {
         let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire).min(MAX_STEP);
         let said = match unit.side {
             Side::Writer => self.written_turn(next).filter(|turn| {
-                let arrived = self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
+                let arrived =
+                    self.geometry.arrivals(turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
                 arrived.unwrap_or_else(|| self.is_shown(*turn))
             }),
             Side::Reader(p) => self.read_turn(p, next).filter(|turn| {
-                let arrived = self.geometry.done(p, turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
+                let arrived =
+                    self.geometry.done(p, turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
                 let uses = self.line(self.geometry.released(p, turn.slot)).w[0].load(Ordering::Acquire);
                 uses >= turn.uses || arrived.unwrap_or(false)
             }),

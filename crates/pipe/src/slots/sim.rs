@@ -82,9 +82,11 @@ impl World {
         let readers: Vec<u32> = (0..1 + random.below(3)).map(|_| units(&mut random)).collect();
         let (depth, policy) = (1 + random.below(4) as u32, policies[random.below(4) as usize]);
         let steps = random.below(14);
-        let enough = readers.iter().map(|_| if random.below(4) == 0 { random.below(8) } else { u64::MAX }).collect();
+        let enough =
+            readers.iter().map(|_| if random.below(4) == 0 { random.below(8) } else { u64::MAX }).collect();
         let slots = Slots::on_heap(Sizes { writers, readers, depth, policy });
-        let units = slots.units().map(|name| Unit { name, doing: Doing::Joining, at: 0, log: Vec::new() }).collect();
+        let units =
+            slots.units().map(|name| Unit { name, doing: Doing::Joining, at: 0, log: Vec::new() }).collect();
         let deadliness = [0, 3, 10, 40][random.below(4) as usize];
         let data = vec![0; (writers * depth) as usize * WORDS];
         World { slots, units, data, steps, enough, random, deadliness, deaths: 0 }
@@ -100,7 +102,12 @@ impl World {
             let able: Vec<usize> = (0..self.units.len()).filter(|&i| awake(&self.units[i])).collect();
             let Some(&i) = able.get(self.random.below(able.len().max(1) as u64) as usize) else {
                 let stuck = self.units.iter().find(|u| u.doing != Doing::Done);
-                return assert!(stuck.is_none(), "all sleep: {} at step {}", stuck.unwrap().name, stuck.unwrap().at);
+                return assert!(
+                    stuck.is_none(),
+                    "all sleep: {} at step {}",
+                    stuck.unwrap().name,
+                    stuck.unwrap().at
+                );
             };
             let last_breath = match self.deadliness {
                 0 => u64::MAX - 1,
@@ -126,7 +133,11 @@ impl World {
             // Somebody notices the death; a unit that had closed needs no replacement.
             Doing::Dead => {
                 self.slots.wake_all();
-                if self.slots.is_closed(name) { Doing::Done } else { Doing::Joining }
+                if self.slots.is_closed(name) {
+                    Doing::Done
+                } else {
+                    Doing::Joining
+                }
             }
             Doing::Joining => {
                 self.slots.join(name, (1, 1));
@@ -134,7 +145,10 @@ impl World {
                 let unit = &mut self.units[i];
                 assert!(at == unit.at || at == unit.at + 1, "{name} was at {} and goes on at {at}", unit.at);
                 if at > unit.at {
-                    assert!(unit.log.len() as u64 == at, "{name} goes on at {at} without having done what is before");
+                    assert!(
+                        unit.log.len() as u64 == at,
+                        "{name} goes on at {at} without having done what is before"
+                    );
                 }
                 unit.at = at;
                 Doing::Asking
@@ -233,7 +247,12 @@ impl World {
             Side::Reader(_) if done < sizes.writers as usize * WORDS => {
                 let unit = (done / WORDS) as u32;
                 let got = self.data[word(unit, done % WORDS)];
-                assert_eq!(got, value(turn.step, unit), "{name}, step {}: the part of writer {unit} is torn", turn.step);
+                assert_eq!(
+                    got,
+                    value(turn.step, unit),
+                    "{name}, step {}: the part of writer {unit} is torn",
+                    turn.step
+                );
                 Doing::Copying(turn, done + 1)
             }
             Side::Reader(p) => {
@@ -268,7 +287,11 @@ impl World {
                 let same = longest.starts_with(&unit.log);
                 assert!(same, "{} and others disagree: {:?}, {longest:?}", unit.name, unit.log);
                 // Writers stop anywhere when their readers go.
-                assert!(side == Side::Writer && !all_read || unit.log.len() == longest.len(), "{}", unit.name);
+                assert!(
+                    side == Side::Writer && !all_read || unit.log.len() == longest.len(),
+                    "{}",
+                    unit.name
+                );
             }
             let Side::Reader(p) = side else { continue };
             assert!(longest.windows(2).all(|w| w[0] < w[1]), "out of order: {longest:?}");
@@ -276,8 +299,13 @@ impl World {
             if *policy == Policy::Block {
                 let given = if all_read { self.steps.min(enough) } else { longest.len() as u64 };
                 assert_eq!(*longest, (0..given).collect::<Vec<_>>(), "reader program {p}");
-            } else if *policy != Policy::DropNewest && *depth > 1 && readers.len() == 1 && enough == u64::MAX {
-                assert_eq!(longest.last().copied(), self.steps.checked_sub(1), "the newest step is never dropped");
+            } else if *policy != Policy::DropNewest && *depth > 1 && readers.len() == 1 && enough == u64::MAX
+            {
+                assert_eq!(
+                    longest.last().copied(),
+                    self.steps.checked_sub(1),
+                    "the newest step is never dropped"
+                );
             }
         }
     }
@@ -302,7 +330,10 @@ fn whoever_dies_wherever_no_step_is_lost_doubled_or_torn() {
         }));
         if let Err(e) = ended {
             let (sizes, steps, enough) = (world.slots.sizes(), world.steps, &world.enough);
-            eprintln!("seed {seed}: {steps} steps, {sizes:?}, readers close after {enough:?}, {} deaths", world.deaths);
+            eprintln!(
+                "seed {seed}: {steps} steps, {sizes:?}, readers close after {enough:?}, {} deaths",
+                world.deaths
+            );
             std::panic::resume_unwind(e);
         }
         deaths += world.deaths;

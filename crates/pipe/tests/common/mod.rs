@@ -14,7 +14,14 @@ pub fn unique(name: &str) -> String {
 
 pub fn writer_options(unit: u32, units: u32) -> Options {
     let open_timeout = Duration::from_secs(30);
-    Options { unit, units, program: "w".into(), timeout: Some(open_timeout), open_timeout, ..Options::default() }
+    Options {
+        unit,
+        units,
+        program: "w".into(),
+        timeout: Some(open_timeout),
+        open_timeout,
+        ..Options::default()
+    }
 }
 
 pub fn reader_options(program: &str, unit: u32, units: u32) -> Options {
@@ -61,7 +68,16 @@ pub struct Pipe<'a> {
 impl<'a> Pipe<'a> {
     pub fn new(data: &Dataset, src: &'a str, writers: u32, readers: &'a [(&'a str, u32)]) -> Pipe<'a> {
         let timeout = Some(Duration::from_secs(30));
-        Pipe { name: unique("pipe"), data: *data, src, writers, readers, policy: Policy::Block, depth: 2, timeout }
+        Pipe {
+            name: unique("pipe"),
+            data: *data,
+            src,
+            writers,
+            readers,
+            policy: Policy::Block,
+            depth: 2,
+            timeout,
+        }
     }
 
     /// Runs `write` in every writer unit and `read` in every reader unit.
