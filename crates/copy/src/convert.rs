@@ -2,6 +2,7 @@
 
 use crate::simd::Simd;
 use half::{bf16, f16};
+use polyduct_layout::ElemType;
 
 /// A change of element type on the way, rounding to nearest with ties to even. What is not a number stays so and
 /// becomes quiet; its payload keeps its upper bits. Subnormals and infinities are kept, overflow becomes infinite.
@@ -31,6 +32,20 @@ impl Conversion {
         Conversion::F64ToF32,
         Conversion::F32ToF64,
     ];
+
+    /// The conversion that turns elements of `from` into elements of `to`, if there is one.
+    pub const fn between(from: ElemType, to: ElemType) -> Option<Conversion> {
+        use ElemType::{Bf16, F16, F32, F64};
+        Some(match (from, to) {
+            (F32, Bf16) => Conversion::F32ToBf16,
+            (Bf16, F32) => Conversion::Bf16ToF32,
+            (F32, F16) => Conversion::F32ToF16,
+            (F16, F32) => Conversion::F16ToF32,
+            (F64, F32) => Conversion::F64ToF32,
+            (F32, F64) => Conversion::F32ToF64,
+            _ => return None,
+        })
+    }
 
     /// Bytes of an element of the source.
     pub const fn src_len(self) -> u64 {

@@ -18,8 +18,8 @@ impl FromStr for Policy {
     fn from_str(s: &str) -> Result<Policy, PipeError> {
         POLICIES.iter().find(|(name, _)| *name == s).map(|(_, p)| *p).ok_or_else(|| PipeError::BadOption {
             option: "policy",
-            found: s.to_owned(),
-            expected: "block, latest, drop_oldest or drop_newest",
+            found: format!("{s:?}"),
+            expected: "block, latest, drop_oldest or drop_newest".into(),
         })
     }
 }
@@ -49,8 +49,8 @@ impl FromStr for OnLoss {
             "wait" => Ok(OnLoss::Wait),
             _ => Err(PipeError::BadOption {
                 option: "on_loss",
-                found: s.to_owned(),
-                expected: "raise or wait",
+                found: format!("{s:?}"),
+                expected: "raise or wait".into(),
             }),
         }
     }

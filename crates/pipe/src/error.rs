@@ -4,6 +4,7 @@ pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
 use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// How far an error reaches.
@@ -24,14 +25,14 @@ pub enum PipeError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// An option has a value that it cannot have.
-    #[error("{option} is {found:?}; expected {expected}")]
+    #[error("{option} is {found}; expected {expected}")]
     BadOption {
         /// The option's name.
         option: &'static str,
-        /// Its value.
+        /// Its value as it is shown: text stands in quotes.
         found: String,
         /// What it may be.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// An array of the wrong size was given to a write or a read.
     #[error("pipe {pipe}: the array has {found} bytes; unit {unit}'s part has {expected}")]
@@ -179,7 +180,7 @@ pub enum Refusal {
     #[error("the first message of this unit could not be read")]
     Malformed,
     /// Units of one program disagree.
-    #[error("{unit} says {what} {found}; unit {other} of the same program says {expected}")]
+    #[error("{unit} says {what} {found}; unit {other} of the same program says {expected}{}", name_them(*programs))]
     Disagree {
         /// The unit that asks.
         unit: UnitName,
@@ -191,6 +192,8 @@ pub enum Refusal {
         expected: String,
         /// What this one says.
         found: String,
+        /// Reader programs that may have been taken for one.
+        programs: u32,
     },
     /// The reader expects another dataset than the writer gives.
     #[error("the reader expects {what} {found}; the writer gives {expected}")]
@@ -202,6 +205,14 @@ pub enum Refusal {
         /// The reader's.
         found: String,
     },
+    /// The reader wants an element type that the writer's does not convert to.
+    #[error("the reader wants {from} converted to {to}; there are f32↔bf16, f32↔f16 and f64↔f32")]
+    Conversion {
+        /// The writer's element type.
+        from: String,
+        /// The reader's.
+        to: String,
+    },
     /// A unit number that is not below the number of units, or a number of units out of range.
     #[error("unit {unit} of {units} units: expected 1 to 4096 units, numbered from 0")]
     UnitRange {
@@ -211,12 +222,14 @@ pub enum Refusal {
         units: u32,
     },
     /// This unit has joined before and is still there.
-    #[error("{unit} is already there (pid {pid})")]
+    #[error("{unit} is already there (pid {pid}){}", name_them(*programs))]
     Duplicate {
         /// The unit.
         unit: UnitName,
         /// The process that has its place.
         pid: u32,
+        /// Reader programs that may have been taken for one.
+        programs: u32,
     },
     /// The writer expects fewer reader programs.
     #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many (open the writer with readers={})", expected.saturating_add(1))]
@@ -246,15 +259,17 @@ pub enum Refusal {
         error: String,
     },
     /// Not all units came in time.
-    #[error("{missing} did not come within {waited_ms} ms")]
+    #[error("{missing} did not come within {waited_ms} ms{}", turned_away.as_ref().map_or(String::new(), |why| format!("; turned away was one because {why}")))]
     Missing {
         /// Who is missing, in words.
         missing: String,
         /// How long the writer waited.
         waited_ms: u64,
+        /// Why a unit that came was turned away, if one was: the last of them.
+        turned_away: Option<String>,
     },
     /// A unit was lost before all had come.
-    #[error("{unit} (pid {pid}) died while the pipe was opening")]
+    #[error("{unit} (pid {pid}) died or gave up while the pipe was opening")]
     Lost {
         /// The unit.
         unit: UnitName,
@@ -270,4 +285,12 @@ pub enum Refusal {
         /// The system's words.
         error: String,
     },
+}
+
+/// What to do about programs that were taken for one because they have the same name.
+fn name_them(programs: u32) -> String {
+    match programs {
+        0 | 1 => String::new(),
+        n => format!(" (the writer expects {n} reader programs: open each with its own program name)"),
+    }
 }

@@ -3,6 +3,8 @@
 use crate::config::Options;
 use crate::error::{PipeError, Refusal, UnitName};
 use crate::serve::HOST;
+use crate::slots::bits::MAX_UNITS;
+use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
 use crate::wire::{self, encode, Bad, FromHost, Hello, Incoming, ToHost};
 use polyduct_os::{
     clock,
@@ -18,6 +20,8 @@ use std::time::Duration;
 const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
+/// How much longer than unit 0 the others wait.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A connection to unit 0 in the time before data flows.
 pub struct Joining<'a> {
@@ -41,8 +45,8 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     }
     Err(PipeError::BadOption {
         option: "pipe name",
-        found: pipe.chars().take(100).collect(),
-        expected: "1 to 80 letters, digits, '.', '_', '-' or '/'",
+        found: format!("{:?}", pipe.chars().take(100).collect::<String>()),
+        expected: "1 to 80 letters, digits, '.', '_', '-' or '/'".into(),
     })
 }
 
@@ -78,7 +82,7 @@ impl<'a> Joining<'a> {
                 Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
                 Err(e) => return Err(system(pipe)(e)),
             }
-            check_patience(pipe, options, start, &format!("{HOST} to open the pipe"))?;
+            check_patience(pipe, options, start, Duration::ZERO, &format!("{HOST} to open the pipe"))?;
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY.1);
         };
@@ -141,7 +145,8 @@ impl<'a> Joining<'a> {
 
     fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {
         loop {
-            let left = check_patience(self.pipe, self.options, self.start, what)?;
+            // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+            let left = check_patience(self.pipe, self.options, self.start, GRACE, what)?;
             let n = poll(&mut [item(&self.conn)], Some(left.min(SLICE))).map_err(system(self.pipe))?;
             if n > 0 {
                 return Ok(());
@@ -151,18 +156,18 @@ impl<'a> Joining<'a> {
 }
 
 /// The time left for opening; an error when there is none, or when the caller wants to stop.
-pub fn check_patience(
+fn check_patience(
     pipe: &str,
     options: &Options,
     start: Duration,
+    grace: Duration,
     what: &str,
 ) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
         return Err(PipeError::Interrupted { pipe: pipe.to_owned() });
     }
     let waited = clock::now() - start;
-    // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
-    let patience = options.open_timeout + Duration::from_millis(500);
+    let patience = options.open_timeout + grace;
     if waited >= patience {
         return Err(PipeError::Timeout { pipe: pipe.to_owned(), what: what.to_owned(), waited });
     }
@@ -171,26 +176,26 @@ pub fn check_patience(
 
 /// Checks the options that both sides share, and names this unit.
 pub fn check_options(options: &Options, side: crate::error::Side) -> Result<UnitName, PipeError> {
-    let bad = |option, found: u32, expected| {
-        Err(PipeError::BadOption { option, found: found.to_string(), expected })
+    let bad = |option, found: u32, expected: String| {
+        Err(PipeError::BadOption { option, found: found.to_string(), expected: expected.into() })
     };
-    if options.units == 0 || options.units > crate::slots::bits::MAX_UNITS {
-        return bad("units", options.units, "1 to 4096");
+    if options.units == 0 || options.units > MAX_UNITS {
+        return bad("units", options.units, format!("1 to {MAX_UNITS}"));
     }
     if options.unit >= options.units {
-        return bad("unit", options.unit, "a number below units");
+        return bad("unit", options.unit, format!("below units, {}", options.units));
     }
-    if options.depth == 0 || options.depth > crate::slots::geometry::MAX_DEPTH {
-        return bad("depth", options.depth, "1 to 64");
+    if options.depth == 0 || options.depth > MAX_DEPTH {
+        return bad("depth", options.depth, format!("1 to {MAX_DEPTH}"));
     }
-    if options.readers == 0 || options.readers > crate::slots::geometry::MAX_PROGRAMS {
-        return bad("readers", options.readers, "1 to 8");
+    if options.readers == 0 || options.readers > MAX_PROGRAMS {
+        return bad("readers", options.readers, format!("1 to {MAX_PROGRAMS}"));
     }
     if options.program.len() > 256 {
         return Err(PipeError::BadOption {
             option: "program",
-            found: options.program.chars().take(40).collect(),
-            expected: "at most 256 bytes",
+            found: format!("{:?}…", options.program.chars().take(40).collect::<String>()),
+            expected: "at most 256 bytes".into(),
         });
     }
     Ok(UnitName { side, unit: options.unit })

@@ -91,7 +91,7 @@ impl Reader {
 
         let given = from_wire(&welcome.dataset)?;
         let elem = expect.elem.unwrap_or(given.elem());
-        let conversion = conversion(&given, elem)?;
+        let conversion = conversion(pipe, &given, elem)?;
         let dataset = Dataset::new(given.shape(), elem)?;
         let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
         let dst = layout.bind(&dataset, u64::from(options.units))?;
@@ -408,24 +408,15 @@ fn segments(
 }
 
 /// The conversion from the writer's element type, if one is needed.
-fn conversion(given: &Dataset, elem: ElemType) -> Result<Option<Conversion>, PipeError> {
+fn conversion(pipe: &str, given: &Dataset, elem: ElemType) -> Result<Option<Conversion>, PipeError> {
     if given.elem() == elem {
         return Ok(None);
     }
-    use ElemType::{Bf16, F16, F32, F64};
-    match (given.elem(), elem) {
-        (F32, Bf16) => Ok(Some(Conversion::F32ToBf16)),
-        (Bf16, F32) => Ok(Some(Conversion::Bf16ToF32)),
-        (F32, F16) => Ok(Some(Conversion::F32ToF16)),
-        (F16, F32) => Ok(Some(Conversion::F16ToF32)),
-        (F64, F32) => Ok(Some(Conversion::F64ToF32)),
-        (F32, F64) => Ok(Some(Conversion::F32ToF64)),
-        (from, to) => Err(PipeError::BadOption {
-            option: "dtype",
-            found: format!("{to} (the writer gives {from})"),
-            expected: "the writer's dtype, or one of f32↔bf16, f32↔f16, f64↔f32",
-        }),
-    }
+    // Unit 0 refuses others before the welcome.
+    Conversion::between(given.elem(), elem).map(Some).ok_or_else(|| PipeError::BadPeer {
+        pipe: pipe.to_owned(),
+        what: format!("a welcome to a pipe of {}, which does not convert to {elem}", given.elem()),
+    })
 }
 
 /// Where the whole part lies in one slot, if a single run carries all of it.

@@ -11,6 +11,7 @@ use crate::config::OnLoss;
 use crate::error::{Refusal, Side, UnitName};
 use crate::slots::bits::MAX_UNITS;
 use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use polyduct_copy::Conversion;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
@@ -88,12 +89,17 @@ pub struct Rendezvous<F> {
     control: Option<F>,
     readers: u32,
     welcome: Option<Welcome>,
+    /// Why the last one was refused, for those who wait for it in vain.
+    turned_away: Option<String>,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
     check_layout: CheckLayout,
 }
 
 /// Says what is wrong with a layout for a dataset (as text) and a number of units.
 pub type CheckLayout = fn(layout: &str, dataset: &Dataset, units: u32, writer: bool) -> Result<(), Refusal>;
+
+/// Characters kept of the reason why a unit was refused.
+const REASON_LIMIT: usize = 400;
 
 /// The conn id that stands for unit 0 itself.
 const SELF: ConnId = 0;
@@ -127,6 +133,7 @@ impl<F> Rendezvous<F> {
             control: None,
             readers,
             welcome: None,
+            turned_away: None,
             check_layout,
         };
         let mut actions = Vec::new();
@@ -266,7 +273,8 @@ impl<F> Rendezvous<F> {
             return Vec::new();
         }
         let missing = self.missing();
-        self.abandon(Refusal::Missing { missing, waited_ms })
+        let turned_away = self.turned_away.take();
+        self.abandon(Refusal::Missing { missing, waited_ms, turned_away })
     }
 
     /// The driver could not carry out a build.
@@ -314,6 +322,7 @@ impl<F> Rendezvous<F> {
         let segment = fds.pop();
         match self.admit(&hello, segment.is_some()) {
             Err(why) => {
+                self.turned_away = Some(why.to_string().chars().take(REASON_LIMIT).collect());
                 actions.push(Action::Send(conn, FromHost::Refused(why)));
                 actions.push(Action::Drop(conn));
             }
@@ -362,7 +371,7 @@ impl<F> Rendezvous<F> {
             return refuse(Refusal::UnitRange { unit: hello.unit, units: hello.units });
         }
         if let Some(there) = self.members.get(&key) {
-            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid });
+            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid, programs: 0 });
         }
         let control = fds.remove(0);
         if self.welcome.is_none() {
@@ -434,8 +443,9 @@ impl<F> Rendezvous<F> {
             }
         };
         let key = (program, hello.unit);
+        let programs = if program == 0 { 0 } else { self.readers };
         if let Some(there) = self.members.get(&key) {
-            return Err(Refusal::Duplicate { unit: name(key), pid: there.pid });
+            return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs });
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
         let late = matches!(hello.role, Role::Writer { dataset: None, .. });
@@ -446,7 +456,7 @@ impl<F> Rendezvous<F> {
             return Err(Refusal::Segment { unit: name(key), error: error.into() });
         }
         if let Some((other, first)) = self.members.range((program, 0)..(program + 1, 0)).next() {
-            agree(name(key), other.1, &first.hello, hello)?;
+            agree(name(key), other.1, &first.hello, hello).map_err(|why| among(why, programs))?;
         } else if let (Some(w), Some(p)) = (&self.welcome, (program as usize).checked_sub(1)) {
             // The whole program was lost: a replacement agrees with what it said.
             disagree(name(key), hello.unit, "units", &w.readers[p], &hello.units)?;
@@ -573,6 +583,14 @@ fn named(mut why: Refusal, who: UnitName) -> Refusal {
     why
 }
 
+/// Says among how many programs of one name two units disagree.
+fn among(mut why: Refusal, number: u32) -> Refusal {
+    if let Refusal::Disagree { programs, .. } = &mut why {
+        *programs = number;
+    }
+    why
+}
+
 fn disagree(
     unit: UnitName,
     other: u32,
@@ -584,7 +602,7 @@ fn disagree(
     if expected == found {
         return Ok(());
     }
-    Err(Refusal::Disagree { unit, what: what.into(), other, expected, found })
+    Err(Refusal::Disagree { unit, what: what.into(), other, expected, found, programs: 0 })
 }
 
 /// Units of one program must say the same of everything that is the program's.
@@ -623,6 +641,10 @@ fn check_dataset(
     }
     match elem {
         Some(elem) if elem != given.elem && !convert => refuse("dtype", given.elem.clone(), elem.to_owned()),
+        Some(elem) if elem != given.elem => match (given.elem.parse(), elem.parse()) {
+            (Ok(from), Ok(to)) if Conversion::between(from, to).is_some() => Ok(()),
+            _ => Err(Refusal::Conversion { from: given.elem.clone(), to: elem.to_owned() }),
+        },
         _ => Ok(()),
     }
 }

@@ -81,7 +81,7 @@ impl Writer {
                 return Err(PipeError::BadOption {
                     option,
                     found,
-                    expected: "1 where the reader says the shape",
+                    expected: "1 where the reader says the shape".into(),
                 });
             }
         };
@@ -470,7 +470,7 @@ fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), Pi
         _ => Err(PipeError::BadOption {
             option: "depth",
             found: options.depth.to_string(),
-            expected: "slots that fit the address space",
+            expected: "slots that fit the address space".into(),
         }),
     }
 }

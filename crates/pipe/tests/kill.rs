@@ -365,11 +365,14 @@ fn two_units_are_replaced() {
             })
             .collect();
         let ends: Vec<String> = again.iter_mut().map(Unit::end).collect();
-        // Slots that only unit 0 kept, or only the other one, are lost with both of them.
-        let slots_lost = victims.contains(&0)
-            && ends.iter().all(|e| {
-                e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none")
-            });
+        // Slots that only unit 0 kept, or only the other one, are lost with both of them. All who are there are told; a
+        // replacement that comes after that finds no pipe.
+        let told = |e: &String| {
+            e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none")
+        };
+        let first = if victims[0] == 0 { &ends[0] } else { &ends[1] };
+        let slots_lost =
+            victims.contains(&0) && told(first) && ends.iter().all(|e| told(e) || e.contains(" timeout"));
         if slots_lost {
             let dead = units.iter().enumerate().filter(|(i, _)| victims.contains(i) && *i != 0);
             let dead: Vec<String> = dead.map(|(_, u)| format!("lost {} {}", u.name, u.child.id())).collect();

@@ -406,7 +406,7 @@ fn a_unit_that_breaks_the_order_frees_its_place() {
 
 #[test]
 fn a_program_that_left_again_does_not_count() {
-    let sizes = Sizes { writers: 1, programs: 2, units: 1, on_loss: OnLoss::Raise };
+    let sizes = Sizes { writers: 2, programs: 2, units: 1, on_loss: OnLoss::Raise };
     let mut driver = Driver::new(sizes);
     let named = |conn, name: &str| {
         let hello = Hello { program: name.into(), ..sizes.hello(1, 0) };
@@ -416,6 +416,8 @@ fn a_program_that_left_again_does_not_count() {
     driver.deliver(&named(2, "other"));
     driver.deliver(&Event::Hangup(1, false));
     driver.deliver(&named(3, "second try"));
+    assert!(driver.open.contains(&3) && driver.built.is_none());
+    driver.deliver(&Event::Good { conn: 4, turn: 0 });
     assert!(driver.built.is_some(), "the name of the program that left still counts");
 }
 
@@ -441,5 +443,54 @@ fn survivors_have_their_places_before_replacements() {
         driver.deliver(&Event::Revived);
         let lost = UnitName { side: Side::Reader(0), unit: 1 };
         assert_eq!(driver.places.get(&lost), Some(&1));
+    }
+}
+
+/// What unit 0 of a pipe answers to these hellos, and what it says at the deadline.
+fn answers(sizes: Sizes, dataset: Dataset, hellos: Vec<Hello>) -> (Vec<Refusal>, String) {
+    let mut me = sizes.hello(0, 0);
+    if let Role::Writer { dataset: given, .. } = &mut me.role {
+        *given = Some(dataset);
+    }
+    let (mut rendezvous, _) = Rendezvous::new(me, 1, Some(0), check_layout);
+    let mut refused = Vec::new();
+    for (conn, hello) in (1..).zip(hellos) {
+        let actions = rendezvous.handle(conn, 2, ToHost::Hello(hello), vec![]);
+        assert!(!actions.iter().any(|a| matches!(a, Action::Welcome { .. })));
+        refused.extend(actions.into_iter().filter_map(|a| match a {
+            Action::Send(_, FromHost::Refused(why)) => Some(why),
+            _ => None,
+        }));
+    }
+    match rendezvous.deadline(50).pop() {
+        Some(Action::Fail(why)) => (refused, why.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_impossible_conversion_is_refused_before_the_welcome() {
+    let sizes = Sizes { writers: 1, programs: 1, units: 1, on_loss: OnLoss::Raise };
+    let given = Dataset { shape: vec![8], elem: "f32".into() };
+    let role = Role::Reader { shape: None, elem: Some("i32".into()), convert: true };
+    let (refused, end) = answers(sizes, given, vec![Hello { role, ..sizes.hello(1, 0) }]);
+    assert_eq!(refused, [Refusal::Conversion { from: "f32".into(), to: "i32".into() }]);
+    // Those who wait for the unit in vain hear why it is not there.
+    assert_eq!(
+        end,
+        "reader program 1 of 1 did not come within 50 ms; turned away was one because the reader wants f32 converted \
+         to i32; there are f32↔bf16, f32↔f16 and f64↔f32"
+    );
+}
+
+#[test]
+fn programs_taken_for_one_are_told_to_name_themselves() {
+    let sizes = Sizes { writers: 2, programs: 2, units: 1, on_loss: OnLoss::Raise };
+    let other = Hello { units: 3, unit: 1, ..sizes.hello(1, 0) };
+    let hellos = vec![sizes.hello(1, 0), sizes.hello(1, 0), other];
+    let (refused, _) = answers(sizes, dataset(), hellos);
+    assert_eq!(refused.len(), 2);
+    for why in refused {
+        assert!(why.to_string().ends_with("open each with its own program name)"), "{why}");
     }
 }

@@ -93,9 +93,9 @@ fn refused(reason: &Refusal) -> Class {
         Refusal::Version { .. } => ("version", vec![]),
         Refusal::Malformed => ("malformed", vec![]),
         Refusal::Disagree { unit, .. } => ("disagree", named(unit)),
-        Refusal::Dataset { .. } => ("dataset", vec![]),
+        Refusal::Dataset { .. } | Refusal::Conversion { .. } => ("dataset", vec![]),
         Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
-        Refusal::Duplicate { unit, pid } => {
+        Refusal::Duplicate { unit, pid, .. } => {
             let mut attributes = named(unit);
             attributes.push(("pid", int(*pid)));
             ("duplicate", attributes)
