@@ -9,16 +9,27 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-layout", &[]),
     ("polyduct-copy", &["polyduct-layout"]),
     ("polyduct-os", &[]),
-    ("polyduct-pipe", &["polyduct-layout", "polyduct-copy", "polyduct-os"]),
+    ("polyduct-message", &["polyduct-os", "polyduct-copy"]),
+    ("polyduct-pipe", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
     ("polyduct-store", &["polyduct-layout", "polyduct-copy", "polyduct-os"]),
-    ("polyduct", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-pipe", "polyduct-store"]),
+    (
+        "polyduct",
+        &[
+            "polyduct-layout",
+            "polyduct-copy",
+            "polyduct-os",
+            "polyduct-message",
+            "polyduct-pipe",
+            "polyduct-store",
+        ],
+    ),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
     ("polyduct-xtask", &[]),
 ];
 
 /// Crates in which `unsafe` may stand.
-const MAY_BE_UNSAFE: &[&str] = &["polyduct-copy", "polyduct-os", "polyduct-python"];
+const MAY_BE_UNSAFE: &[&str] = &["polyduct-copy", "polyduct-message", "polyduct-os", "polyduct-python"];
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {

@@ -1,0 +1,165 @@
+//! Everything that can go wrong with messages, sorted by who is at fault.
+
+use crate::types::Address;
+use polyduct_os::OsError;
+use std::time::Duration;
+
+/// How far an error reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This call did nothing; all else is as it was.
+    Operation,
+    /// The peer is of no further use; other peers are as they were.
+    Link,
+    /// The endpoint is of no further use.
+    Endpoint,
+}
+
+/// What can go wrong between an endpoint and its callers.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    // -- the caller's misuse --
+    /// There is no such unit in the domain.
+    #[error("there is no unit {to}; the domain has {units} units, numbered from 0")]
+    NoUnit {
+        /// The address asked for.
+        to: Address,
+        /// Units of the domain.
+        units: u32,
+    },
+    /// A limit on something that grows.
+    #[error("{what}: {found} asked, {limit} allowed")]
+    Limit {
+        /// What is limited.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// What was asked for.
+        found: u64,
+    },
+
+    // -- back-pressure: nothing is wrong, try again when there is room --
+    /// The peer has not taken enough of what was sent before.
+    #[error("unit {to} has not taken what was sent before; poll or wait, then send again")]
+    Full {
+        /// To whom.
+        to: Address,
+    },
+
+    // -- the peers --
+    /// A unit's process ended without leaving the domain, or its host does not answer.
+    #[error("unit {unit} is lost: {reason}")]
+    PeerLost {
+        /// The unit.
+        unit: Address,
+        /// What was noticed.
+        reason: String,
+    },
+    /// A unit left the domain in order.
+    #[error("unit {unit} has left")]
+    PeerLeft {
+        /// The unit.
+        unit: Address,
+    },
+    /// What a peer sent breaks the protocol.
+    #[error("unit {unit} broke the protocol: {error}")]
+    BadPeer {
+        /// The unit.
+        unit: Address,
+        /// How.
+        error: LinkError,
+    },
+
+    // -- time and the system --
+    /// A wait came to its deadline.
+    #[error("timed out after {waited:.1?} waiting for {what}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// The caller asked blocking calls to stop (Ctrl-C).
+    #[error("interrupted")]
+    Interrupted,
+    /// The system refused something.
+    #[error("{0}")]
+    System(#[from] OsError),
+}
+
+impl MessageError {
+    /// How far the error reaches.
+    pub fn scope(&self) -> Scope {
+        match self {
+            MessageError::PeerLost { .. } | MessageError::PeerLeft { .. } | MessageError::BadPeer { .. } => {
+                Scope::Link
+            }
+            MessageError::System(_) => Scope::Endpoint,
+            _ => Scope::Operation,
+        }
+    }
+}
+
+/// What is wrong with bytes that came over a link, or lie in shared memory. Only that link is dropped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The bytes end before what they announce.
+    #[error("{what} at byte {at}: {expected} bytes expected, {found} found")]
+    Truncated {
+        /// What was read.
+        what: &'static str,
+        /// Where, from the start of the frame.
+        at: usize,
+        /// Bytes that it needs.
+        expected: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// A field has a value that it cannot have.
+    #[error("{what} is {found}; expected {expected}")]
+    BadField {
+        /// The field.
+        what: &'static str,
+        /// Its value.
+        found: u64,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// The checksum does not fit the bytes.
+    #[error("checksum {found:#010x}; the bytes have {expected:#010x}")]
+    Checksum {
+        /// Of the bytes as they are.
+        expected: u32,
+        /// As it came.
+        found: u32,
+    },
+    /// The other side speaks another version.
+    #[error("the peer speaks version {found} of {protocol}; this side version {expected}")]
+    Version {
+        /// What is versioned.
+        protocol: &'static str,
+        /// This side's.
+        expected: u32,
+        /// The other's.
+        found: u32,
+    },
+    /// The peer does not know the job's key, or what it sent was changed on the way.
+    #[error("the peer did not prove that it knows the job's key")]
+    Unauthentic,
+    /// A message refers to something that the receiver does not have.
+    #[error("{what} {found} does not exist")]
+    Unknown {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its number.
+        found: u64,
+    },
+    /// A peer sent something at a time when it may not.
+    #[error("{what} out of turn")]
+    OutOfTurn {
+        /// What came.
+        what: &'static str,
+    },
+}
