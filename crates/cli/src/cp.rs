@@ -1,6 +1,7 @@
 //! `polyduct cp`: copies an array from one standard file or pipe to another.
 
-use crate::text::{bytes, seconds};
+use crate::layout::LayoutError;
+use crate::text::{at_url, bytes, caret, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::layout::ElemType;
 use polyduct::{open, Error, Open};
@@ -53,8 +54,10 @@ pub struct CpArgs {
 /// What went wrong, and on which side.
 #[derive(Debug, thiserror::Error)]
 enum CpError {
-    #[error("{url}: {source}")]
+    #[error("{}", at_url(url, source))]
     Port { url: String, source: Box<Error> },
+    #[error("--layout: {0}")]
+    Layout(LayoutError),
     #[error("--verify reads both sides again, which a pipe cannot give")]
     VerifyPipe,
     #[error("verification failed: {src} and {dst} differ in step {step}, in the part of unit {unit}, from its byte {at}")]
@@ -72,6 +75,13 @@ pub fn cp(args: &CpArgs) -> u8 {
         Err(error) => {
             eprintln!("polyduct: {error}");
             match error {
+                CpError::Layout(error) => {
+                    match error {
+                        LayoutError::Text { position, .. } => eprintln!("{}", caret(&args.layout, position)),
+                        _ => eprintln!("  {}", args.layout),
+                    }
+                    2
+                }
                 CpError::VerifyPipe => 2,
                 _ => 1,
             }
@@ -134,12 +144,24 @@ fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
     port
 }
 
+/// An error at opening `url`, where a layout that is wrong is the option's fault and not the array's.
+fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
+    use LayoutError::{DatasetTooLarge, TooManyDims};
+    move |error| match error {
+        Error::Layout(error) if !matches!(error, DatasetTooLarge { .. } | TooManyDims { .. }) => {
+            CpError::Layout(error)
+        }
+        error => CpError::Port { url: url.to_owned(), source: error.into() },
+    }
+}
+
 fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError> {
     let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
     let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let mut reader = source(args, unit, "in").read(&args.layout).map_err(of_src)?;
+    let mut reader = source(args, unit, "in").read(&args.layout).map_err(at_open(&args.src))?;
     let dataset = *reader.dataset();
-    let mut writer = port(args, &args.dst, unit, "out").write(&dataset, &args.layout).map_err(of_dst)?;
+    let writer = port(args, &args.dst, unit, "out").write(&dataset, &args.layout);
+    let mut writer = writer.map_err(at_open(&args.dst))?;
     let mut count = 0;
     let outcome = loop {
         let mut step = match writer.step() {

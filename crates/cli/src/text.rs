@@ -1,5 +1,6 @@
 //! Small pieces of text output that several commands share.
 
+use polyduct::{pipe::PipeError, Error};
 use std::io::IsTerminal;
 
 /// `6.7 GB`
@@ -56,6 +57,20 @@ pub fn caret(text: &str, at: usize) -> String {
     let end = text[at..].find('\n').map_or(text.len(), |i| at + i);
     let blank: String = text[start..at].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     format!("  {}\n  {blank}^", &text[start..end])
+}
+
+/// An error of the port at `url`, which is named once.
+pub fn at_url(url: &str, error: &Error) -> String {
+    let names_it = match error {
+        Error::Url { .. } | Error::File(_) => true,
+        Error::Pipe(error) => !matches!(error, PipeError::BadOption { .. }),
+        _ => false,
+    };
+    if names_it {
+        error.to_string()
+    } else {
+        format!("{url}: {error}")
+    }
 }
 
 /// When to use colour.

@@ -34,12 +34,14 @@ fn what_cannot_be_copied_leaves_no_file() {
     let dir = Scratch::new("cp-errors");
     let raw = dir.write("a.raw", floats(7));
     let out = dir.path("out.npy");
-    for args in [
-        &["cp", &raw, &out][..],
-        &["cp", &raw, &out, "--shape", "3x5", "--dtype", "f4"],
-        &["cp", "/nowhere/a.npy", &out],
-        &["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--layout", "blok"],
-        &["cp", &raw, "/nowhere/out.npy", "--shape", "7", "--dtype", "f4"],
+    for (args, blames) in [
+        (&["cp", &raw, &out][..], &raw[..]),
+        (&["cp", &raw, &out, "--shape", "3x5", "--dtype", "f4"], &raw),
+        (&["cp", "/nowhere/a.npy", &out], "/nowhere/a.npy"),
+        (&["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--layout", "blok"], "--layout"),
+        (&["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--layout", "block,*"], "--layout"),
+        (&["cp", &raw, "/nowhere/out.npy", "--shape", "7", "--dtype", "f4"], "/nowhere/out.npy"),
+        (&["cp", &raw, "pipe:a b", "--shape", "7", "--dtype", "f4"], "pipe:a b"),
     ] {
         let o = output(args);
         let error = text(&o.stderr);
@@ -47,8 +49,14 @@ fn what_cannot_be_copied_leaves_no_file() {
             matches!(o.status.code(), Some(1 | 2)) && error.starts_with("polyduct: "),
             "{args:?}: {error}"
         );
+        assert!(error["polyduct: ".len()..].starts_with(blames), "{args:?}: {error}");
+        for name in [&raw, "/nowhere/a.npy", "/nowhere/out.npy"] {
+            assert!(error.matches(name).count() <= 1, "named twice: {error}");
+        }
         assert!(!std::path::Path::new(&out).exists(), "{args:?}");
     }
+    let o = output(&["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--layout", "block,blok"]);
+    assert!(o.status.code() == Some(2) && text(&o.stderr).ends_with("\n  block,blok\n        ^\n"));
     assert_eq!(output(&["cp", "--verify", "pipe:x", &out]).status.code(), Some(2));
 }
 

@@ -37,7 +37,7 @@ fn parallel_stages_know_their_place() {
     let run = format!("< {input} -n 2 {show} | -n 1 {show} > {}", dir.path("out.npy"));
     // A run inside a run: nothing of the outer one may show.
     let mut command = polyduct(&["run", "--prefix", &run]);
-    let child = command.env("POLYDUCT_UNIT", "77").env("POLYDUCT_STATS_FD", "99").stdout(Stdio::piped());
+    let child = command.env("POLYDUCT_UNIT", "77").env("POLYDUCT_REPORT", "/nowhere").stdout(Stdio::piped());
     let o = watched(child.spawn().unwrap());
     let mut lines: Vec<String> = text(&o.stdout).lines().map(String::from).collect();
     lines.sort();
@@ -49,7 +49,7 @@ fn parallel_stages_know_their_place() {
     assert_eq!(words[0][2], words[1][2]);
     assert_ne!(words[0][2], words[2][2]);
     let url = words[0][4];
-    assert!(url.starts_with("pipe:run-") && url.ends_with("-0"), "{url}");
+    assert!(url.starts_with("pipe:stage-0-to-1.run-"), "{url}");
     assert_eq!([words[2][3], words[2][4]], [url, &dir.path("out.npy")]);
 }
 
@@ -77,21 +77,17 @@ fn a_result_is_not_prefixed() {
 }
 
 #[test]
-fn ports_report_over_the_inherited_pipe() {
+fn ports_report_to_the_run() {
     let dir = Scratch::new("stats");
     let record = |mode: &str, wait: f64| {
         format!(
             r#"{{\"program\":\"$POLYDUCT_PROGRAM\",\"unit\":$POLYDUCT_UNIT,\"url\":\"$URL\",\"mode\":\"{mode}\",\"steps\":10,\"bytes\":1000000000,\"wait_s\":{wait},\"copy_s\":0.1,\"open_s\":2.0}}"#
         )
     };
-    let writer = dir.write(
-        "w",
-        format!("URL=$POLYDUCT_OUT; echo \"{}\" > /proc/self/fd/$POLYDUCT_STATS_FD", record("w", 0.5)),
-    );
-    let reader = dir.write(
-        "r",
-        format!("URL=$POLYDUCT_IN; echo \"{}\" > /proc/self/fd/$POLYDUCT_STATS_FD", record("r", 1.5)),
-    );
+    let writer =
+        dir.write("w", format!("URL=$POLYDUCT_OUT; echo \"{}\" > $POLYDUCT_REPORT", record("w", 0.5)));
+    let reader =
+        dir.write("r", format!("URL=$POLYDUCT_IN; echo \"{}\" > $POLYDUCT_REPORT", record("r", 1.5)));
     let json = dir.path("stats.json");
     let run = format!("-n 4 sh {writer} | -n 2 sh {reader}");
     let o = output(&["run", "--stats", "--json", &json, &run]);
@@ -121,7 +117,10 @@ fn a_dry_run_starts_nothing() {
     let starts: Vec<&str> = shown.lines().map(|l| &l[..l.find(']').map_or(0, |i| i + 1)]).collect();
     assert_eq!(starts, ["[0]", "[0 pump]", "[1.0]", "[1.1]", "[2 pump]", "[2]", "", ""]);
     assert!(shown.starts_with("[0] A='x y' cat /etc/hostname >&pipe0\n"), "{shown}");
-    assert!(shown.contains("pump-in pipe:run-") && shown.contains(&format!("sort <&pipe1 > {out}\n")));
+    assert!(
+        shown.contains("pump-in pipe:stage-0-to-1.run-")
+            && shown.contains(&format!("sort <&pipe1 > {out}\n"))
+    );
     assert!(!std::path::Path::new(&out).exists());
 }
 
@@ -134,6 +133,11 @@ fn what_cannot_start_is_said_before_anything_starts() {
         ("$X/program", 127, "expanded"),
         ("/etc/passwd", 126, "stage 1: /etc/passwd cannot be executed: Permission denied"),
         ("cat > /nowhere/x", 1, "cannot write /nowhere/x"),
+        (
+            "-n 2 cat > out.txt",
+            2,
+            "out.txt is no kind of file that a parallel stage can open: name it PATH.npy or",
+        ),
     ] {
         let o = output(&["run", &format!("{touch} | {pipeline}")]);
         assert_eq!(o.status.code(), Some(status));
@@ -157,6 +161,9 @@ fn misuse_is_shown_where_it_is() {
         "polyduct: `x` is no number of processes from 1 to 16384\n  -n 4 a | -n x b\n              ^\n";
     assert_eq!(text(&o.stderr), expected);
     assert_eq!(output(&["run"]).status.code(), Some(2));
-    assert_eq!(output(&["run", "a", "--timeout", "soon"]).status.code(), Some(2));
+    for limit in ["soon", "0s"] {
+        let o = output(&["run", "true", "--timeout", limit]);
+        assert!(o.status.code() == Some(2) && text(&o.stderr).contains(&format!("'{limit}'")), "{limit}");
+    }
     assert!(text(&output(&["run", "--help"]).stdout).contains("$VAR"));
 }

@@ -248,7 +248,7 @@ pub enum Refusal {
         error: String,
     },
     /// Neither side said what the dataset is.
-    #[error("the writer passes plain bytes: the reader must say their shape and dtype")]
+    #[error("the writer passes plain bytes: the reader must say what they are, by shape and dtype when it opens")]
     NoDataset,
     /// The segment handed over is not what it must be.
     #[error("{unit} handed over a bad segment: {error}")]

@@ -1,6 +1,6 @@
 //! Opening a port.
 
-use crate::{env, url, Error, Mode, Reader, Target, Writer};
+use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
 use std::time::Duration;
@@ -152,7 +152,10 @@ impl Open {
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
         self.place()?;
         let target = self.target(Mode::Write)?;
-        Writer::open(&target, given, layout, &self.pipe)
+        let opening = Opening::begin(&target, Mode::Write);
+        let port = Writer::open(&target, given, layout, &self.pipe);
+        opening.end(port.is_ok());
+        port
     }
 
     /// Opens for reading in this program's `layout`; what the dataset is, the other end says.
@@ -163,6 +166,9 @@ impl Open {
         self.place()?;
         let target = self.target(Mode::Read)?;
         let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
-        Reader::open(&target, layout, &expect, &self.pipe)
+        let opening = Opening::begin(&target, Mode::Read);
+        let port = Reader::open(&target, layout, &expect, &self.pipe);
+        opening.end(port.is_ok());
+        port
     }
 }

@@ -1,6 +1,6 @@
 //! Ports: the two ends of whatever a URL names, with one interface.
 
-use crate::{stats, Error, Target};
+use crate::{stats, Error, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_pipe as pipe;
 use polyduct_pipe::{Expect, Given, Stats};
@@ -38,7 +38,7 @@ impl Writer {
                 WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?))
             }
         };
-        Ok(Writer { end, told: stats::Sink::new(target, "w", options) })
+        Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
     }
 
     /// The dataset and who owns what of it.
@@ -59,6 +59,14 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
             WriteEnd::File(w) => w.local_len_bytes(),
+        }
+    }
+
+    /// Number of the next step, from 0. A replacement's first is the one where the lost unit stopped.
+    pub fn next_step(&self) -> u64 {
+        match &self.end {
+            WriteEnd::Pipe(w) => w.next_step(),
+            WriteEnd::File(w) => w.next_step(),
         }
     }
 
@@ -194,7 +202,7 @@ impl Reader {
                 ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?))
             }
         };
-        Ok(Reader { end, told: stats::Sink::new(target, "r", options) })
+        Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, options) })
     }
 
     /// Shape and element type of what this unit reads.

@@ -1,16 +1,77 @@
-//! Telling a pipeline what its ports did.
+//! Telling a pipeline what its ports do.
 
-use crate::Target;
+use crate::{url, Mode, Target};
 use polyduct_pipe::{Options, Stats};
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where a port's counters go when it closes: a pipe that the pipeline's runner reads, named by the number of its
-/// descriptor in `POLYDUCT_STATS_FD`. `open_s` is the time that the port was open. One JSON object in one line, short enough to be written whole.
+/// A pipe that the pipeline's runner reads: one JSON object in one line, short enough to be written whole.
+///
+/// `POLYDUCT_REPORT` has its path, which names a descriptor of the runner's. One to inherit would not do: many programs
+/// close what they do not know before they start another, and the number then stands for some file of that program.
+#[derive(Clone)]
+struct Runner(PathBuf);
+
+impl Runner {
+    fn find() -> Option<Runner> {
+        std::env::var_os("POLYDUCT_REPORT").map(|path| Runner(path.into()))
+    }
+
+    fn tell(&self, line: &str) {
+        // A report is a courtesy: a runner that no longer listens is no error of the port's.
+        if fs::metadata(&self.0).is_ok_and(|m| m.file_type().is_fifo()) {
+            let pipe = fs::OpenOptions::new().write(true).open(&self.0);
+            let _ = pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes()));
+        }
+    }
+}
+
+/// The opening of a port that the pipeline gave. The runner learns of it from the first wait on, and so knows who keeps
+/// others waiting when a process ends without having opened its own.
+pub struct Opening(Option<(Runner, String)>);
+
+impl Opening {
+    /// Says that this process waits for the others; nothing if the pipeline did not give `target`.
+    pub fn begin(target: &Target, mode: Mode) -> Opening {
+        let get = |name: &str| std::env::var(name).ok();
+        let given = || url::parse("-", mode, get).is_ok_and(|given| given == *target);
+        let place = || Some((get("POLYDUCT_PROGRAM")?, get("POLYDUCT_UNIT")?.parse::<u32>().ok()?));
+        let opening = Opening(Runner::find().filter(|_| given()).and_then(|runner| {
+            let (program, unit) = place()?;
+            let mode = letter(mode);
+            Some((runner, format!("\"program\":{},\"unit\":{unit},\"mode\":\"{mode}\"", quoted(&program))))
+        }));
+        opening.tell("opening");
+        opening
+    }
+
+    /// Says what came of it.
+    pub fn end(self, opened: bool) {
+        self.tell(if opened { "opened" } else { "failed" });
+    }
+
+    fn tell(&self, state: &str) {
+        if let Some((runner, who)) = &self.0 {
+            runner.tell(&format!("{{\"port\":\"{state}\",{who}}}\n"));
+        }
+    }
+}
+
+fn letter(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "r",
+        Mode::Write => "w",
+    }
+}
+
+/// Where a port's counters go when it closes. `open_s` is the time that the port was open.
 pub struct Sink(Option<Line>);
 
 struct Line {
-    descriptor: u32,
+    runner: Runner,
     program: String,
     unit: u32,
     url: String,
@@ -19,20 +80,19 @@ struct Line {
 }
 
 impl Sink {
-    /// A sink for a port; without the variable it takes nothing.
-    pub fn new(target: &Target, mode: &'static str, options: &Options) -> Sink {
-        let descriptor = std::env::var("POLYDUCT_STATS_FD").ok().and_then(|fd| fd.parse().ok());
+    /// A sink for a port; without a runner it takes nothing.
+    pub fn new(target: &Target, mode: Mode, options: &Options) -> Sink {
         let url = match target {
             Target::Pipe(name) => format!("pipe:{name}"),
             Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
         };
         let (program, unit) = (options.program.clone(), options.unit);
-        Sink(descriptor.map(|descriptor| Line {
-            descriptor,
+        Sink(Runner::find().map(|runner| Line {
+            runner,
             program,
             unit,
             url,
-            mode,
+            mode: letter(mode),
             since: Instant::now(),
         }))
     }
@@ -55,10 +115,7 @@ impl Sink {
             stats.copied.as_secs_f64(),
             line.since.elapsed().as_secs_f64(),
         );
-        // Counters are a courtesy: a runner that no longer listens is no error of the port's.
-        let path = format!("/proc/self/fd/{}", line.descriptor);
-        let _ =
-            std::fs::OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(text.as_bytes()));
+        line.runner.tell(&text);
     }
 }
 

@@ -165,7 +165,7 @@ impl Team {
                     .env("POLYDUCT_UNIT", unit.to_string())
                     .env("POLYDUCT_UNITS", units.to_string())
                     .env("POLYDUCT_PROGRAM", format!("{:?}", spec.role))
-                    .env_remove("POLYDUCT_STATS_FD")
+                    .env_remove("POLYDUCT_REPORT")
                     .stdout(Stdio::piped())
                     .spawn();
                 match child {

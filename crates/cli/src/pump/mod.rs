@@ -4,8 +4,9 @@
 mod header;
 
 use crate::run::READER_GONE;
+use crate::text::at_url;
 use header::{Header, HeaderError, MAGIC};
-use polyduct::pipe::PipeError;
+use polyduct::pipe::{PipeError, Refusal};
 use polyduct::{open, Writer};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -70,9 +71,24 @@ fn status(url: &str, result: Result<(), PumpError>) -> u8 {
             READER_GONE as u8
         }
         Err(error) => {
-            eprintln!("polyduct: {url}: {error}");
+            let what = match &error {
+                PumpError::Port(error) => at_url(url, error) + hint(error),
+                error => format!("{url}: {error}"),
+            };
+            // In one piece: the programs beside it fail at the same moment, and write to the same place.
+            let _ = io::stderr().write_all(format!("polyduct: {what}\n").as_bytes());
             1
         }
+    }
+}
+
+/// What the reader of plain bytes has to write.
+fn hint(error: &polyduct::Error) -> &'static str {
+    match error {
+        polyduct::Error::Pipe(PipeError::Refused { reason: Refusal::NoDataset, .. }) => {
+            "\n  the next stage must say what they are: open(\"-\", \"r\", shape=(480, 640), dtype=\"f4\"), for example"
+        }
+        _ => "",
     }
 }
 

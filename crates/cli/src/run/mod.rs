@@ -48,7 +48,8 @@ Each process of a parallel stage has in its environment:
   POLYDUCT_UNIT, POLYDUCT_UNITS   its number from 0, and how many there are
   POLYDUCT_IN, POLYDUCT_OUT       what \"-\" means for reading and for writing
   POLYDUCT_PROGRAM                the name of its stage in this run
-Their standard input is empty; their output passes through.
+Their standard input is empty; their output passes through. A unit that ends without opening
+\"-\" fails the run if others wait for it, or if the output file then does not come.
 
 Exit status: 0 if every process succeeded, else that of the first that failed (128 plus the
 number of a signal); 124 after --timeout; 130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and
@@ -74,7 +75,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// End the run after this long: 30s, 5m, 1.5h.
-    #[arg(long, value_name = "DURATION", value_parser = names::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = names::parse_limit)]
     timeout: Option<Duration>,
     /// How long processes may take to end when told to, before they are killed.
     #[arg(long, value_name = "DURATION", value_parser = names::parse_duration, default_value = "2s")]
@@ -131,14 +132,15 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     // Before the first process: a signal between its start and ours would leave it behind.
     let mut signals = supervise::Signals::catch()?;
     let begin = Instant::now();
-    let manner = start::Manner { prefix: args.prefix, stats: wants_figures };
+    let manner = start::Manner { prefix: args.prefix };
+    let file = supervise::OutputFile::before(plan);
     let mut started = start::start(plan, &manner)?;
     let colour = Colour::Auto.on(&io::stdout());
     let printer = prefix::Printer::start(plan, std::mem::take(&mut started.outputs), colour)?;
     let pids: Vec<u32> = started.children.iter().map(|c| c.id()).collect();
-    let mut collector = stats::Collector::default();
+    let mut collector = stats::Collector::new(wants_figures);
     let mut supervisor = verdict::Supervisor::new(plan, &pids, args.grace, args.timeout, begin);
-    supervise::supervise(plan, &mut started, &mut signals, &mut supervisor, &mut collector)?;
+    supervise::supervise(plan, &mut started, &mut signals, &mut supervisor, &mut collector, &file)?;
     let wall = begin.elapsed();
     drop(started);
     printer.finish();

@@ -43,6 +43,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
+/// As [`parse_duration`], for a limit: none at all is said by leaving it out.
+pub fn parse_limit(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("a run needs some time; without the option it has no limit".into()),
+        limit => Ok(limit),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +65,9 @@ mod tests {
         for text in ["", "s", "-1s", "1d", "1..2s", "1s2", "nan", "99999999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+        for text in ["0", "0s", "0.0h"] {
+            assert!(parse_limit(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_limit("1ms"), Ok(Duration::from_millis(1)));
     }
 }

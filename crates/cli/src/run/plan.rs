@@ -3,6 +3,8 @@
 //! Nothing is started or created here; everything that can be refused before a start is refused here.
 
 use super::pipeline::{Pipeline, Stage};
+use super::stats::Mode;
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,8 @@ pub struct Plan {
     pub processes: Vec<Process>,
     /// One between each two stages.
     pub links: Vec<Link>,
+    /// The file that the last stage writes, if that stage is parallel.
+    pub file: Option<PathBuf>,
     /// How many ordinary pipes the processes share ([`Source::Pipe`] and [`Sink::Pipe`] count from 0).
     pub os_pipes: usize,
     /// Command line of each stage, for messages.
@@ -88,6 +92,8 @@ pub enum PlanError {
     Input { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {reason}", path.display())]
     Output { path: PathBuf, reason: String },
+    #[error("{} is no kind of file that a parallel stage can open: name it PATH.npy or PATH.raw", path.display())]
+    FileKind { path: PathBuf },
     #[error("{} is both the input and the output; a plain program would read what it has just emptied", path.display())]
     SameFile { path: PathBuf },
 }
@@ -98,6 +104,7 @@ impl PlanError {
         match self {
             PlanError::NotFound { .. } => 127,
             PlanError::NotExecutable { .. } => 126,
+            PlanError::FileKind { .. } => 2,
             _ => 1,
         }
     }
@@ -114,14 +121,8 @@ pub struct Site<'a> {
 }
 
 /// Variables that this command sets; inherited ones, of a run around this one, never reach a process.
-pub const OWN_VARIABLES: [&str; 6] = [
-    "POLYDUCT_UNIT",
-    "POLYDUCT_UNITS",
-    "POLYDUCT_PROGRAM",
-    "POLYDUCT_IN",
-    "POLYDUCT_OUT",
-    "POLYDUCT_STATS_FD",
-];
+pub const OWN_VARIABLES: [&str; 6] =
+    ["POLYDUCT_UNIT", "POLYDUCT_UNITS", "POLYDUCT_PROGRAM", "POLYDUCT_IN", "POLYDUCT_OUT", "POLYDUCT_REPORT"];
 
 impl Plan {
     /// Works out the processes of `pipeline`.
@@ -130,6 +131,7 @@ impl Plan {
         let mut plan = Plan {
             processes: Vec::new(),
             links: Vec::new(),
+            file: None,
             os_pipes: 0,
             commands: stages.iter().map(Stage::command_line).collect(),
         };
@@ -137,11 +139,13 @@ impl Plan {
             plan.links.push(if pair.iter().all(|s| s.units.is_none()) {
                 Link::OsPipe
             } else {
-                Link::Port { url: format!("pipe:{}-{k}", site.run) }
+                // Errors of the programs name the pipe: it says where it is, and then what tells the runs apart.
+                Link::Port { url: format!("pipe:stage-{k}-to-{}.{}", k + 1, site.run) }
             });
         }
         let input = pipeline.input.as_ref().map(|f| site.directory.join(f));
         let output = pipeline.output.as_ref().map(|f| site.directory.join(f));
+        plan.file = output.clone().filter(|_| stages.last().is_some_and(|s| s.units.is_some()));
         let mut carried = None;
         for (k, stage) in stages.iter().enumerate() {
             carried = match stage.units {
@@ -199,9 +203,11 @@ impl Plan {
         output: Option<&Path>,
     ) -> Option<usize> {
         let pump = |name: &str, url: String| vec![site.polyduct.display().to_string(), name.to_owned(), url];
-        let pump_env = |end: &str| {
+        // A pump's port is the pipeline's, as a unit's is.
+        let pump_env = |end: &str, variable: &str, url: String| {
             let mut env = stage.env.clone();
             env.extend(identity(&format!("{}-s{k}-{end}", site.run), 0, 1));
+            env.push((variable.to_owned(), url));
             env
         };
         let stdin = match (k, carried, input) {
@@ -210,12 +216,13 @@ impl Plan {
             (0, None, None) => Source::Inherit,
             (_, None, _) => {
                 let pipe = self.new_pipe();
+                let url = self.url(k - 1).unwrap_or_default();
                 self.processes.push(Process {
                     stage: k,
                     unit: 0,
                     role: Role::PumpOut,
-                    command: pump("pump-out", self.url(k - 1).unwrap_or_default()),
-                    env: pump_env("in"),
+                    command: pump("pump-out", url.clone()),
+                    env: pump_env("in", "POLYDUCT_IN", url),
                     stdin: Source::Null,
                     stdout: Sink::Pipe(pipe),
                 });
@@ -244,8 +251,8 @@ impl Plan {
             stage: k,
             unit: 0,
             role: Role::PumpIn,
-            command: pump("pump-in", url),
-            env: pump_env("out"),
+            command: pump("pump-in", url.clone()),
+            env: pump_env("out", "POLYDUCT_OUT", url),
             stdin: Source::Pipe(pipe),
             stdout: Sink::Log,
         });
@@ -265,6 +272,29 @@ impl Plan {
         }
     }
 
+    /// The processes that have ports, by the program and unit that they were named in their environment.
+    pub fn by_name(&self) -> HashMap<(&str, u32), usize> {
+        let name = |p: &'_ Process| p.env.iter().rposition(|(n, _)| n == "POLYDUCT_PROGRAM");
+        let named = self.processes.iter().enumerate();
+        named.filter_map(|(i, p)| Some(((p.env[name(p)?].1.as_str(), p.unit), i))).collect()
+    }
+
+    /// What a process meets others at when it opens its input or its output: nobody goes on before all have. The
+    /// number of the link after a stage, or the number of links for [`Plan::file`]. Reading a file needs nobody else.
+    pub fn meeting(&self, process: usize, mode: Mode) -> Option<usize> {
+        let Process { stage, role, .. } = &self.processes[process];
+        let k = match (role, mode) {
+            (Role::Unit | Role::PumpOut, Mode::Read) => stage.checked_sub(1)?,
+            (Role::Unit | Role::PumpIn, Mode::Write) => *stage,
+            _ => return None,
+        };
+        match self.links.get(k) {
+            Some(Link::Port { .. }) => Some(k),
+            Some(Link::OsPipe) => None,
+            None => self.file.as_ref().map(|_| k),
+        }
+    }
+
     /// `stage 1 (python a.py) unit 3`
     pub fn describe(&self, process: usize) -> String {
         let Process { stage, unit, role, .. } = &self.processes[process];
@@ -279,6 +309,13 @@ impl Plan {
 
     /// Refuses what cannot start: commands that are not there, files that cannot be opened.
     pub fn check(&self, pipeline: &Pipeline, directory: &Path) -> Result<(), PlanError> {
+        let files = [(&pipeline.input, pipeline.stages.first()), (&pipeline.output, pipeline.stages.last())];
+        for (file, stage) in files {
+            let parallel = stage.is_some_and(|s| s.units.is_some());
+            if let Some(path) = file.as_ref().filter(|f| parallel && !has_known_kind(f)) {
+                return Err(PlanError::FileKind { path: path.into() });
+            }
+        }
         for (k, stage) in pipeline.stages.iter().enumerate() {
             check_command(k, stage, directory)?;
         }
@@ -296,6 +333,11 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Whether the façade will know what kind of file this is.
+fn has_known_kind(file: &str) -> bool {
+    file.ends_with(".npy") || file.ends_with(".raw")
 }
 
 fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
@@ -382,8 +424,8 @@ mod tests {
         assert_eq!(p.processes.len(), 3);
         let [a0, a1, b] = &p.processes[..] else { unreachable!() };
         assert_eq!(var(a0, "POLYDUCT_IN"), Some("/d/in.npy"));
-        assert_eq!(var(a1, "POLYDUCT_OUT"), Some("pipe:run-x-0"));
-        assert_eq!(var(b, "POLYDUCT_IN"), Some("pipe:run-x-0"));
+        assert_eq!(var(a1, "POLYDUCT_OUT"), Some("pipe:stage-0-to-1.run-x"));
+        assert_eq!(var(b, "POLYDUCT_IN"), Some("pipe:stage-0-to-1.run-x"));
         assert_eq!(var(b, "POLYDUCT_OUT"), Some("/out.npy"));
         assert_eq!((var(a1, "POLYDUCT_UNIT"), var(a1, "POLYDUCT_UNITS")), (Some("1"), Some("2")));
         assert_ne!(var(a0, "POLYDUCT_PROGRAM"), var(b, "POLYDUCT_PROGRAM"));
@@ -416,10 +458,11 @@ mod tests {
         let [gen, pump_in, mid, _, pump_out, tail] = &p.processes[..] else { unreachable!() };
         assert_eq!((&gen.stdin, &gen.stdout), (&Source::Inherit, &Sink::Pipe(0)));
         assert_eq!(pump_in.stdin, Source::Pipe(0));
-        assert_eq!(pump_in.command, ["/bin/polyduct", "pump-in", "pipe:run-x-0"]);
+        assert_eq!(pump_in.command, ["/bin/polyduct", "pump-in", "pipe:stage-0-to-1.run-x"]);
+        assert_eq!(var(pump_in, "POLYDUCT_OUT"), Some("pipe:stage-0-to-1.run-x"));
         assert_eq!(var(pump_in, "S"), Some("1"), "a plain stage's settings reach its pump");
-        assert_eq!(var(mid, "POLYDUCT_IN"), Some("pipe:run-x-0"));
-        assert_eq!(pump_out.command, ["/bin/polyduct", "pump-out", "pipe:run-x-1"]);
+        assert_eq!(var(mid, "POLYDUCT_IN"), Some("pipe:stage-0-to-1.run-x"));
+        assert_eq!(pump_out.command, ["/bin/polyduct", "pump-out", "pipe:stage-1-to-2.run-x"]);
         assert_eq!((&pump_out.stdout, &tail.stdin), (&Sink::Pipe(1), &Source::Pipe(1)));
         assert_eq!(tail.stdout, Sink::Result);
     }
@@ -438,6 +481,12 @@ mod tests {
         assert!(matches!(check("< /nowhere/x cat"), Err(PlanError::Input { .. })));
         assert!(matches!(check("< /etc cat"), Err(PlanError::Input { .. })));
         assert!(matches!(check("cat > /nowhere/x"), Err(PlanError::Output { .. })));
+        for text in ["cat | -n 2 cat > /tmp/x.txt", "< /etc/passwd -n 2 cat", "-n 2 cat > npy"] {
+            assert!(matches!(check(text), Err(PlanError::FileKind { .. })), "{text}");
+        }
+        for text in ["-n 2 cat | cat > /tmp/x.txt", "< /etc/passwd cat | -n 2 cat > /tmp/x.raw"] {
+            assert!(check(text).is_ok(), "{text}");
+        }
         assert!(matches!(check("cat > /etc"), Err(PlanError::Output { .. })));
         assert!(matches!(check("< /etc/passwd cat > /etc/passwd"), Err(PlanError::SameFile { .. })));
     }

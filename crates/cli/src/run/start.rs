@@ -2,7 +2,6 @@
 
 use super::launch::{set_open_files, Group};
 use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
-use rustix::io::{fcntl_setfd, FdFlags};
 use rustix::pipe::{pipe_with, PipeFlags};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -14,8 +13,6 @@ use std::process::{Child, Command, Stdio};
 pub struct Manner {
     /// Lead the output of the processes through the run, to put a prefix before each line.
     pub prefix: bool,
-    /// Have the ports report when they close.
-    pub stats: bool,
 }
 
 /// A run whose processes have all started.
@@ -25,7 +22,10 @@ pub struct Started {
     pub pidfds: Vec<OwnedFd>,
     pub outputs: Vec<Output>,
     /// Where the ports' reports arrive.
-    pub stats: Option<OwnedFd>,
+    pub reports: OwnedFd,
+    /// The end that the processes write to, by its path. Held here, or the other would seem ready for ever once the
+    /// last of them has gone.
+    _report_to: OwnedFd,
 }
 
 /// A stream of text from a process.
@@ -75,18 +75,25 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
         pipes.readers.push(Some(reader));
         pipes.writers.push(Some(writer));
     }
-    let stats = match manner.stats {
-        true => Some(pipe_with(PipeFlags::CLOEXEC).or_cannot(|| "make a pipe".into())?),
-        false => None,
-    };
+    let (reports, report_to) = pipe_with(PipeFlags::CLOEXEC).or_cannot(|| "make a pipe".into())?;
+    let report_path = format!("/proc/{}/fd/{}", std::process::id(), report_to.as_raw_fd());
     let group = Group::start().or_cannot(|| "start the keeper of the run".into())?;
-    let (stats, reports) = stats.unzip();
-    let mut started = Started { group, children: Vec::new(), pidfds: Vec::new(), outputs: Vec::new(), stats };
+    let mut started = Started {
+        group,
+        children: Vec::new(),
+        pidfds: Vec::new(),
+        outputs: Vec::new(),
+        reports,
+        _report_to: report_to,
+    };
     for (i, process) in plan.processes.iter().enumerate() {
         let mut child = command(process, &started.group, manner, soft_limit)
             .and_then(|mut command| {
                 connect(&mut command, process, &mut pipes, manner)?;
-                spawn(&mut command, process, reports.as_ref())
+                if process.role != Role::Plain {
+                    command.env("POLYDUCT_REPORT", &report_path);
+                }
+                spawn(&mut command)
             })
             .or_cannot(|| format!("start {}", plan.describe(i)))?;
         let pidfd = rustix::process::Pid::from_child(&child);
@@ -152,18 +159,8 @@ fn connect(command: &mut Command, process: &Process, pipes: &mut Pipes, manner: 
     Ok(())
 }
 
-fn spawn(command: &mut Command, process: &Process, reports: Option<&OwnedFd>) -> io::Result<Child> {
-    // This thread starts every process, so nothing else can inherit the descriptor meanwhile.
-    let reports = reports.filter(|_| process.role != Role::Plain);
-    if let Some(fd) = reports {
-        command.env("POLYDUCT_STATS_FD", fd.as_raw_fd().to_string());
-        fcntl_setfd(fd, FdFlags::empty())?;
-    }
-    let child = command.spawn();
-    if let Some(fd) = reports {
-        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
-    }
-    let mut child = child?;
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
         // Ends with the run, or when the program has read enough.
         std::thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut input));

@@ -1,4 +1,4 @@
-//! What the ports of a run report when they close, and the table made of it.
+//! What the ports of a run report: that they open, to the supervision; what they did when they close, as a table.
 
 use super::plan::{Link, Plan};
 use super::verdict::End;
@@ -37,30 +37,72 @@ pub enum Mode {
     Write,
 }
 
+/// One line from a process about a port that the pipeline gave it.
+#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+pub struct Notice {
+    /// As the run named it, whatever the port says of itself.
+    pub program: String,
+    pub unit: u32,
+    pub mode: Mode,
+    pub port: Port,
+}
+
+/// How far a port is.
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Port {
+    /// It waits for the others.
+    Opening,
+    Opened,
+    /// The process got an error instead.
+    Failed,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Notice(Notice),
+    Record(Record),
+}
+
 /// Gathers reports from the pipe that the processes share.
 #[derive(Default)]
 pub struct Collector {
+    /// Whether anybody wants the records.
+    keeps: bool,
     records: Vec<Record>,
+    notices: Vec<Notice>,
     rest: Vec<u8>,
     /// Lines that were no report, or too many.
     refused: u64,
 }
 
 impl Collector {
-    /// Takes what has come, without waiting.
+    /// With `keeps`, records are kept for a [`Report`].
+    pub fn new(keeps: bool) -> Collector {
+        Collector { keeps, ..Collector::default() }
+    }
+
+    /// Takes what has come by now, without waiting: no more, however fast more comes.
     pub fn read_from(&mut self, fd: &OwnedFd) {
         let mut chunk = [0; 1 << 16];
-        loop {
-            let mut ready = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
-            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            if !matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(1)) {
-                return;
-            }
-            match rustix::io::read(fd, &mut chunk) {
-                Ok(len) if len > 0 => self.push(&chunk[..len]),
+        let mut left = rustix::io::ioctl_fionread(fd).unwrap_or(0);
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+            match rustix::io::read(fd, &mut chunk[..most]) {
+                Ok(len) if len > 0 => {
+                    self.push(&chunk[..len]);
+                    left -= len as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
                 _ => return,
             }
         }
+    }
+
+    /// What has been noticed since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -72,8 +114,10 @@ impl Collector {
                 self.rest.truncate(1);
             }
             if part.ends_with(b"\n") {
-                match serde_json::from_slice::<Record>(&self.rest) {
-                    Ok(record) if record.is_sane() && self.records.len() < MAX_RECORDS => {
+                match serde_json::from_slice::<Line>(&self.rest) {
+                    Ok(Line::Notice(notice)) => self.notices.push(notice),
+                    Ok(Line::Record(_)) if !self.keeps => {}
+                    Ok(Line::Record(record)) if record.is_sane() && self.records.len() < MAX_RECORDS => {
                         self.records.push(record)
                     }
                     _ => self.refused += 1,
@@ -270,7 +314,7 @@ mod tests {
 
     #[test]
     fn records_are_input() {
-        let mut c = Collector::default();
+        let mut c = Collector::new(true);
         for piece in format!("{LINE}\nnonsense\n{LINE}\n").as_bytes().chunks(7) {
             c.push(piece);
         }
@@ -284,8 +328,18 @@ mod tests {
     }
 
     #[test]
+    fn notices_are_taken_whether_or_not_records_are_kept() {
+        let mut c = Collector::new(false);
+        let notice = r#"{"port":"opened","program":"run-x-s1","unit":2,"mode":"r"}"#;
+        c.push(format!("{LINE}\n{notice}\n{}\n", notice.replace("opened", "ajar")).as_bytes());
+        let expected = Notice { program: "run-x-s1".into(), unit: 2, mode: Mode::Read, port: Port::Opened };
+        assert_eq!(c.take_notices(), [expected]);
+        assert_eq!((c.take_notices(), c.records.len(), c.refused), (vec![], 0, 1));
+    }
+
+    #[test]
     fn sides_are_summed() {
-        let mut c = Collector::default();
+        let mut c = Collector::new(true);
         c.push(format!("{LINE}\n{}\n", LINE.replace("0.5", "1.5")).as_bytes());
         let side = SideReport::of(c.records.iter());
         assert_eq!((side.ports, side.bytes, side.steps), (2, 600, 3));

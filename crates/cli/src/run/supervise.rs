@@ -9,6 +9,7 @@ use rustix::process::{getpgid, pidfd_send_signal, Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Instant;
@@ -54,6 +55,31 @@ fn ignored_signals() -> u64 {
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// The file that a run is to write, as it was before.
+pub struct OutputFile {
+    before: Option<FileStamp>,
+}
+
+/// Device, inode, size and time of the last change, in seconds and nanoseconds: another one, another file.
+type FileStamp = (u64, u64, u64, i64, i64);
+
+impl OutputFile {
+    /// To be called before the first process starts.
+    pub fn before(plan: &Plan) -> OutputFile {
+        OutputFile { before: Self::stamp(plan) }
+    }
+
+    fn stamp(plan: &Plan) -> Option<FileStamp> {
+        let m = plan.file.as_ref()?.metadata().ok()?;
+        Some((m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
+    }
+
+    fn is_written(&self, plan: &Plan) -> bool {
+        let now = Self::stamp(plan);
+        now.is_some() && now != self.before
+    }
+}
+
 /// Watches until every process has ended.
 pub fn supervise(
     plan: &Plan,
@@ -61,8 +87,10 @@ pub fn supervise(
     signals: &mut Signals,
     supervisor: &mut Supervisor,
     collector: &mut Collector,
+    file: &OutputFile,
 ) -> io::Result<()> {
     let mut alive: Vec<usize> = (0..plan.processes.len()).collect();
+    let processes = plan.by_name();
     loop {
         while let Some(action) = supervisor.poll_action() {
             carry_out(&action, started, &alive);
@@ -71,9 +99,6 @@ pub fn supervise(
             break;
         }
         wait(started, signals, &alive, supervisor.next_deadline())?;
-        if let Some(fd) = &started.stats {
-            collector.read_from(fd);
-        }
         let mut ends = Vec::new();
         for &i in &alive {
             if let Some(status) = started.children[i].try_wait()? {
@@ -86,6 +111,17 @@ pub fn supervise(
         }
         alive.retain(|i| ends.iter().all(|(ended, _)| ended != i));
         let now = Instant::now();
+        // After the ends were seen, so that nothing that a process said before its end is missed, and before they
+        // are judged.
+        collector.read_from(&started.reports);
+        for notice in collector.take_notices() {
+            if let Some(&process) = processes.get(&(notice.program.as_str(), notice.unit)) {
+                supervisor.handle_port(now, process, notice.mode, notice.port);
+            }
+        }
+        if alive.is_empty() && file.is_written(plan) {
+            supervisor.handle_file();
+        }
         if !ends.is_empty() {
             supervisor.handle_ends(now, &ends);
         }
@@ -100,9 +136,7 @@ pub fn supervise(
     }
     // What the stages left running in their group has nobody to work for.
     started.group.signal(Signal::KILL);
-    if let Some(fd) = &started.stats {
-        collector.read_from(fd);
-    }
+    collector.read_from(&started.reports);
     Ok(())
 }
 
@@ -112,7 +146,7 @@ fn wait(started: &Started, signals: &Signals, alive: &[usize], deadline: Option<
         .iter()
         .map(|(_, stream)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN))
         .collect();
-    fds.extend(started.stats.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    fds.push(PollFd::new(&started.reports, PollFlags::IN));
     fds.extend(alive.iter().map(|&i| PollFd::new(&started.pidfds[i], PollFlags::IN)));
     let timeout = deadline.map(|at| {
         let left = at.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! The supervision of a run as a state machine: deaths, signals and time in; signals to send and the verdict out.
+//! The supervision of a run as a state machine: deaths, ports, signals and time in; signals to send and the verdict out.
 //!
 //! When one unit dies its peers notice at once and exit with errors of their own, so the processes that end
 //! within moments of each other are one failure with one cause. The rules:
@@ -9,9 +9,14 @@
 //! 3. Once the run has begun to end its processes, how they end says nothing any more.
 //! 4. A plain stage that dies of SIGPIPE has a reader that wants no more. As in the shell, that is no failure.
 //!    The same holds for the parallel stages before a pump whose reader has gone: they are ended, quietly.
+//! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having opened its
+//!    port is a failure while somebody waits there, for nobody can come in its place; where nobody waits it is none.
+//!    A file that no unit opened, and that is not there when all has ended, is a failure too. A death or an error exit
+//!    wins over these within [`WINDOW`].
 
 use super::names::signal_name;
 use super::plan::{Plan, Role, Sink};
+use super::stats::{Mode, Port};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -46,7 +51,15 @@ pub enum Action {
 /// Why a run ends before its processes do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cause {
-    Failure { process: usize, end: End },
+    Failure {
+        process: usize,
+        end: End,
+    },
+    /// It succeeded, but for a port that it had to open.
+    Unopened {
+        process: usize,
+        mode: Mode,
+    },
     Signal(i32),
     Timeout(Duration),
 }
@@ -54,10 +67,9 @@ enum Cause {
 #[derive(Debug)]
 enum Phase {
     Running,
-    /// An error exit, and perhaps not the cause.
+    /// An error exit or a port that nobody opens, and perhaps not the cause.
     Suspicion {
-        process: usize,
-        end: End,
+        cause: Cause,
         until: Instant,
     },
     /// SIGTERM is sent; SIGKILL follows.
@@ -89,6 +101,19 @@ struct Watched {
     ended_by_run: bool,
     /// Its reader has gone: how it ends does not matter.
     excused: bool,
+    /// Its input and its output, as far as it has come with them.
+    ports: [Option<Port>; 2],
+}
+
+/// Where processes wait for each other to open their ports.
+#[derive(Debug, Clone, Default)]
+struct Meeting {
+    /// One port is open. None is before all are, so no one is missing.
+    open: bool,
+    /// Processes that wait here.
+    waiting: usize,
+    /// The first that ended well without having opened its port.
+    absent: Option<(usize, Mode)>,
 }
 
 /// Decides what happens to a run.
@@ -97,6 +122,10 @@ pub struct Supervisor<'a> {
     grace: Duration,
     timeout: Option<(Duration, Instant)>,
     processes: Vec<Watched>,
+    /// By the numbers that [`Plan::meeting`] gives.
+    meetings: Vec<Meeting>,
+    /// Somebody has written [`Plan::file`].
+    file_written: bool,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -110,12 +139,15 @@ impl<'a> Supervisor<'a> {
         timeout: Option<Duration>,
         now: Instant,
     ) -> Self {
-        let watch = |&pid| Watched { pid, end: None, ended_by_run: false, excused: false };
+        let watch =
+            |&pid| Watched { pid, end: None, ended_by_run: false, excused: false, ports: [None, None] };
         Supervisor {
             plan,
             grace,
             timeout: timeout.and_then(|t| Some((t, now.checked_add(t)?))),
             processes: pids.iter().map(watch).collect(),
+            meetings: vec![Meeting::default(); plan.links.len() + 1],
+            file_written: false,
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
@@ -131,10 +163,36 @@ impl<'a> Supervisor<'a> {
         self.processes.iter().all(|p| p.end.is_some())
     }
 
+    /// Takes in how far a process is with opening its input or its output. What a process said before it ended must
+    /// come before its end.
+    pub fn handle_port(&mut self, now: Instant, process: usize, mode: Mode, port: Port) {
+        let Some(k) = self.plan.meeting(process, mode) else { return };
+        let (watched, meeting) = (&mut self.processes[process], &mut self.meetings[k]);
+        let old = watched.ports[mode as usize];
+        // A process may open its port more than once; one that has ended may have left descendants that do.
+        if old == Some(Port::Opened) || (watched.end.is_some() && port != Port::Opened) {
+            return;
+        }
+        watched.ports[mode as usize] = Some(port);
+        if watched.end.is_none() {
+            meeting.waiting += usize::from(port == Port::Opening);
+            meeting.waiting -= usize::from(old == Some(Port::Opening));
+        }
+        meeting.open |= port == Port::Opened;
+        self.clear_suspicion();
+        self.suspect_absent(now);
+    }
+
+    /// Takes in that [`Plan::file`] is there and is new, whoever wrote it.
+    pub fn handle_file(&mut self) {
+        self.file_written = true;
+    }
+
     /// Takes in processes that ended; all that are known to have ended by now, in one call.
     pub fn handle_ends(&mut self, now: Instant, ends: &[(usize, End)]) {
         for &(process, end) in ends {
             self.processes[process].end = Some(end);
+            self.leave_meetings(process, end);
             self.excuse_writers_of(process, end);
         }
         self.clear_suspicion();
@@ -142,15 +200,18 @@ impl<'a> Supervisor<'a> {
         // Within one call the order in time is not known: a signal explains more than an exit status.
         let worst = failed.min_by_key(|(_, end)| matches!(end, End::Exit(_)));
         match (&self.phase, worst) {
-            (Phase::Running, Some((process, end @ End::Exit(_)))) => {
-                self.phase = Phase::Suspicion { process, end, until: now + WINDOW };
-            }
+            (
+                Phase::Running | Phase::Suspicion { cause: Cause::Unopened { .. }, .. },
+                Some((process, end @ End::Exit(_))),
+            ) => self.suspect(now, Cause::Failure { process, end }),
             (Phase::Running | Phase::Suspicion { .. }, Some((process, end @ End::Signal(_)))) => {
                 self.end_all(now, Cause::Failure { process, end }, SIGTERM);
             }
             _ => {}
         }
+        self.suspect_absent(now);
         if self.is_finished() {
+            self.suspect_unwritten(now);
             self.conclude_suspicion(now);
         }
     }
@@ -225,22 +286,69 @@ impl<'a> Supervisor<'a> {
         self.actions.push_back(Action::Terminate(alive));
     }
 
-    /// A writer may notice that its reader has gone, and fail, before the pump that says so has ended.
+    /// What rule 5 needs to know of an end.
+    fn leave_meetings(&mut self, process: usize, end: End) {
+        for mode in [Mode::Read, Mode::Write] {
+            let Some(k) = self.plan.meeting(process, mode) else { continue };
+            let port = self.processes[process].ports[mode as usize];
+            self.meetings[k].waiting -= usize::from(port == Some(Port::Opening));
+            if end == End::Exit(0) && port != Some(Port::Opened) {
+                self.meetings[k].absent.get_or_insert((process, mode));
+            }
+        }
+    }
+
+    fn suspect(&mut self, now: Instant, cause: Cause) {
+        self.phase = Phase::Suspicion { cause, until: now + WINDOW };
+    }
+
+    /// Rule 5, its first half.
+    fn suspect_absent(&mut self, now: Instant) {
+        let waits = |m: &&Meeting| !m.open && m.waiting > 0;
+        let absent = self.meetings.iter().filter(waits).filter_map(|m| m.absent);
+        let absent = { absent }.find(|&(process, _)| !self.processes[process].excused);
+        if let (Phase::Running, Some((process, mode))) = (&self.phase, absent) {
+            self.suspect(now, Cause::Unopened { process, mode });
+        }
+    }
+
+    /// Rule 5, its second half.
+    fn suspect_unwritten(&mut self, now: Instant) {
+        let meeting = self.meetings.last().filter(|m| self.plan.file.is_some() && !m.open);
+        if let (Phase::Running, false, Some((process, mode))) =
+            (&self.phase, self.file_written, meeting.and_then(|m| m.absent))
+        {
+            self.suspect(now, Cause::Unopened { process, mode });
+        }
+    }
+
+    /// A writer may notice that its reader has gone, and fail, before the pump that says so has ended. And what one
+    /// process did not open, a descendant of it may.
     fn clear_suspicion(&mut self) {
-        let Phase::Suspicion { process, until, .. } = self.phase else { return };
-        if !self.processes[process].excused {
+        let Phase::Suspicion { cause, until } = &self.phase else { return };
+        let stands = match *cause {
+            Cause::Failure { process, .. } => !self.processes[process].excused,
+            Cause::Unopened { process, mode } => {
+                let k = self.plan.meeting(process, mode);
+                !self.processes[process].excused && k.is_some_and(|k| !self.meetings[k].open)
+            }
+            Cause::Signal(_) | Cause::Timeout(_) => true,
+        };
+        if stands {
             return;
         }
-        let others = (0..self.processes.len()).filter_map(|i| Some((i, self.processes[i].end?)));
-        self.phase = match { others }.find(|&(i, end)| self.is_failure(i, end)) {
-            Some((process, end)) => Phase::Suspicion { process, end, until },
+        let (until, others) = (*until, (0..self.processes.len()));
+        let mut others = others.filter_map(|i| Some((i, self.processes[i].end?)));
+        self.phase = match others.find(|&(i, end)| self.is_failure(i, end)) {
+            Some((process, end)) => Phase::Suspicion { cause: Cause::Failure { process, end }, until },
             None => Phase::Running,
         };
     }
 
     fn conclude_suspicion(&mut self, now: Instant) {
-        if let Phase::Suspicion { process, end, .. } = self.phase {
-            self.end_all(now, Cause::Failure { process, end }, SIGTERM);
+        if let Phase::Suspicion { cause, .. } = &self.phase {
+            let cause = cause.clone();
+            self.end_all(now, cause, SIGTERM);
         }
     }
 
@@ -269,8 +377,7 @@ impl<'a> Supervisor<'a> {
     pub fn verdict(&self) -> Verdict {
         let cause = match &self.phase {
             Phase::Running => return Verdict { status: 0, message: None },
-            Phase::Suspicion { process, end, .. } => &Cause::Failure { process: *process, end: *end },
-            Phase::Ending { cause, .. } | Phase::Killing { cause } => cause,
+            Phase::Suspicion { cause, .. } | Phase::Ending { cause, .. } | Phase::Killing { cause } => cause,
         };
         let others = self.processes.iter().filter(|p| p.ended_by_run).count();
         let message = match cause {
@@ -283,14 +390,30 @@ impl<'a> Supervisor<'a> {
                 Some(format!("still running after --timeout {after:?}{}", ended(others, "")))
             }
             Cause::Failure { process, end } => self.failure_message(*process, *end, others),
+            Cause::Unopened { process, mode } => Some(self.unopened_message(*process, *mode, others)),
         };
         let status = match cause {
             Cause::Signal(signal) => 128 + *signal,
             Cause::Timeout(_) => 124,
+            Cause::Unopened { .. } => 1,
             Cause::Failure { end: End::Exit(code), .. } => *code,
             Cause::Failure { end: End::Signal(signal), .. } => 128 + *signal,
         };
         Verdict { status: u8::try_from(status).unwrap_or(u8::MAX), message }
+    }
+
+    fn unopened_message(&self, process: usize, mode: Mode, others: usize) -> String {
+        let who = self.plan.describe(process);
+        let (pid, stage) = (self.processes[process].pid, self.plan.processes[process].stage);
+        let (what, how) = match mode {
+            Mode::Read => ("input", "reading"),
+            Mode::Write => ("output", "writing"),
+        };
+        let ended = ended(others, "the other ");
+        format!(
+            "{who} (pid {pid}) ended without opening its {what}{ended}\n  \
+             each unit of stage {stage} must open \"-\" for {how}; a plain Unix program is a stage without -n"
+        )
     }
 
     fn failure_message(&self, process: usize, end: End, others: usize) -> Option<String> {
@@ -351,6 +474,12 @@ mod tests {
             let now = self.at(ms);
             self.s.handle_ends(now, ends);
             self.s.poll_action()
+        }
+
+        fn port(&mut self, ms: u64, process: usize, mode: Mode, port: Port) {
+            let now = self.at(ms);
+            self.s.handle_port(now, process, mode, port);
+            assert_eq!(self.s.poll_action(), None);
         }
 
         fn time(&mut self, ms: u64) -> Option<Action> {
@@ -464,6 +593,131 @@ mod tests {
         assert_eq!(c.ends(2, &[(2, Exit(READER_GONE))]), Some(Action::Terminate(vec![])));
         assert_eq!(c.time(60), None);
         c.ends(61, &[(4, Exit(0))]);
+        assert_eq!(c.message(), (0, String::new()));
+    }
+
+    const BOTH: [Mode; 2] = [Mode::Read, Mode::Write];
+
+    #[test]
+    fn a_port_that_others_wait_for_must_be_opened() {
+        // Who waits, with which port, and who ends without having opened which.
+        for (pipeline, waits, asks, absent, lacks) in [
+            ("-n 2 a | -n 2 b", 0, Mode::Write, 3, Mode::Read),
+            ("-n 2 a | -n 2 b", 2, Mode::Read, 1, Mode::Write),
+            ("-n 2 a | -n 2 b", 0, Mode::Write, 1, Mode::Write),
+            ("a | -n 2 b", 1, Mode::Write, 2, Mode::Read),
+            ("< f -n 2 a | b", 2, Mode::Read, 0, Mode::Write),
+            ("-n 2 a > f", 0, Mode::Write, 1, Mode::Write),
+        ] {
+            let plan = plan(pipeline);
+            for asks_first in [true, false] {
+                let mut c = Case::new(&plan);
+                if asks_first {
+                    c.port(1, waits, asks, Port::Opening);
+                    assert_eq!(c.ends(2, &[(absent, Exit(0))]), None);
+                } else {
+                    assert_eq!(c.ends(1, &[(absent, Exit(0))]), None);
+                    assert_eq!(c.s.next_deadline(), Some(c.at(30_000)), "nobody waits yet");
+                    c.port(2, waits, asks, Port::Opening);
+                }
+                assert_eq!(c.time(2 + 40), Some(Action::SignalAll(15)), "{pipeline}");
+                let rest: Vec<_> = (0..plan.processes.len()).filter(|&i| i != absent).collect();
+                c.ends(43, &rest.iter().map(|&i| (i, Signal(15))).collect::<Vec<_>>());
+                let (status, message) = c.message();
+                let what = if lacks == Mode::Read { "input" } else { "output" };
+                let who = plan.describe(absent);
+                let start = format!("{who} (pid {}) ended without opening its {what}; ended", 100 + absent);
+                assert!(status == 1 && message.starts_with(&start), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_where_nobody_asks_or_all_have_come() {
+        let plan = plan("-n 2 a | -n 2 b");
+        let all: Vec<_> = (0..4).map(|i| (i, Exit(0))).collect();
+        // Programs that do not know of ports.
+        let mut c = Case::new(&plan);
+        assert_eq!(c.ends(1, &all[..3]), None);
+        assert_eq!(c.s.next_deadline(), Some(c.at(30_000)));
+        c.ends(2, &all[3..]);
+        assert_eq!(c.message(), (0, String::new()));
+        // One port is open, so all are, whether or not the news has come.
+        let mut c = Case::new(&plan);
+        (0..4).for_each(|i| c.port(1, i, BOTH[usize::from(i < 2)], Port::Opening));
+        c.port(2, 0, Mode::Write, Port::Opened);
+        c.ends(3, &all[1..]);
+        c.ends(4, &all[..1]);
+        assert_eq!(c.message(), (0, String::new()));
+        // One that gave up waits no more, and one that ended neither; what opens no pipe of the run meets nobody.
+        let mut c = Case::new(&plan);
+        c.port(1, 0, Mode::Read, Port::Opening);
+        c.port(1, 3, Mode::Write, Port::Opening);
+        c.port(1, 0, Mode::Write, Port::Opening);
+        c.port(1, 0, Mode::Write, Port::Failed);
+        c.port(1, 1, Mode::Write, Port::Opening);
+        c.ends(2, &all[1..3]);
+        c.ends(3, &all[..1]);
+        c.ends(3, &all[3..]);
+        assert_eq!(c.message(), (0, String::new()));
+    }
+
+    #[test]
+    fn real_failures_and_late_news_win_over_a_port_that_nobody_opened() {
+        let plan = plan("-n 2 a | -n 2 b");
+        let suspect = || {
+            let mut c = Case::new(&plan);
+            c.port(1, 0, Mode::Write, Port::Opening);
+            assert_eq!(c.ends(2, &[(2, Exit(0))]), None);
+            c
+        };
+        let mut c = suspect();
+        c.ends(3, &[(3, Exit(7))]);
+        assert_eq!(c.time(3 + 40), Some(Action::SignalAll(15)));
+        c.ends(50, &[(0, Exit(1)), (1, Signal(15))]);
+        assert!(c.message().0 == 7 && c.message().1.contains("unit 1 (pid 103) exited with status 7"));
+
+        let mut c = suspect();
+        assert_eq!(c.ends(3, &[(1, Signal(11))]), Some(Action::SignalAll(15)));
+        c.ends(50, &[(0, Exit(1)), (3, Signal(15))]);
+        assert_eq!(c.message().0, 139);
+
+        // A descendant of the one that ended had opened in its name.
+        let mut c = suspect();
+        c.port(3, 0, Mode::Write, Port::Opened);
+        assert_eq!(c.s.next_deadline(), Some(c.at(30_000)));
+    }
+
+    #[test]
+    fn a_file_that_nobody_opens_must_come_all_the_same() {
+        let plan = plan("-n 2 a > f");
+        let all = [(1, Exit(0)), (0, Exit(0))];
+        let mut c = Case::new(&plan);
+        assert_eq!(c.ends(1, &all), None);
+        let text = "stage 0 (a) unit 1 (pid 101) ended without opening its output\n";
+        assert!(c.message().0 == 1 && c.message().1.starts_with(text), "{}", c.message().1);
+        // A program may write the file that POLYDUCT_OUT names by itself.
+        let mut c = Case::new(&plan);
+        c.s.handle_file();
+        c.ends(1, &all);
+        assert_eq!(c.message(), (0, String::new()));
+        let mut c = Case::new(&plan);
+        c.port(1, 0, Mode::Write, Port::Opened);
+        c.ends(1, &all);
+        assert_eq!(c.message(), (0, String::new()));
+        let mut c = Case::new(&plan);
+        c.ends(1, &[(1, Exit(0)), (0, Exit(2))]);
+        assert_eq!(c.message().0, 2);
+    }
+
+    #[test]
+    fn stages_before_a_pump_without_reader_need_not_open() {
+        let plan = plan("-n 2 a | -n 1 b | head");
+        let mut c = Case::new(&plan);
+        c.port(1, 0, Mode::Write, Port::Opening);
+        assert_eq!(c.ends(2, &[(3, Exit(READER_GONE))]), Some(Action::Terminate(vec![0, 1, 2])));
+        c.ends(3, &[(2, Exit(0)), (4, Exit(0))]);
+        c.ends(4, &[(0, Signal(15)), (1, Exit(0))]);
         assert_eq!(c.message(), (0, String::new()));
     }
 
