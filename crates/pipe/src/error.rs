@@ -189,9 +189,9 @@ pub enum Refusal {
         /// A unit that joined before.
         other: u32,
         /// What that one said.
-        expected: String,
+        expected: Box<str>,
         /// What this one says.
-        found: String,
+        found: Box<str>,
         /// Reader programs that may have been taken for one.
         programs: u32,
     },
@@ -248,7 +248,9 @@ pub enum Refusal {
         error: String,
     },
     /// Neither side said what the dataset is.
-    #[error("the writer passes plain bytes: the reader must say what they are, by shape and dtype when it opens")]
+    #[error(
+        "the writer passes plain bytes: the reader must say what they are, by shape and dtype when it opens"
+    )]
     NoDataset,
     /// The segment handed over is not what it must be.
     #[error("{unit} handed over a bad segment: {error}")]

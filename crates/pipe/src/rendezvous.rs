@@ -602,6 +602,7 @@ fn disagree(
     if expected == found {
         return Ok(());
     }
+    let (expected, found) = (expected.into(), found.into());
     Err(Refusal::Disagree { unit, what: what.into(), other, expected, found, programs: 0 })
 }
 

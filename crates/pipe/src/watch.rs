@@ -50,7 +50,7 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
         let host = conn.peer_pidfd().ok();
         let lost = loop {
             let mut items = vec![PollItem::readable(&*stop), PollItem::readable(&conn)];
-            items.extend(host.as_ref().map(|h| PollItem::readable(h)));
+            items.extend(host.as_ref().map(PollItem::readable));
             if poll(&mut items, None).is_err() || items[0].is_ready() {
                 return;
             }
