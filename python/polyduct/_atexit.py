@@ -1,18 +1,29 @@
-"""What becomes of open ports when the interpreter ends.
+"""What becomes of open ports when the program ends.
 
-They are closed, as files are; but aborted when an exception that nobody caught ends the program: what was written then is
-no complete stream, and the others must not take it for one. ``sys.exit`` is a normal end.
+They are closed, as files are, where it ends well: with the exit status 0. Every other end aborts them: an exception that
+nobody caught, ``sys.exit("text")``, ``sys.exit(3)``, ``raise SystemExit(3)``, also under ``python -m`` and in a child of
+multiprocessing. What was written then is no complete stream, and the others must not take it for one.
 
-A child of multiprocessing that fails is noticed up to Python 3.12. Since 3.13 it tells nobody before its ports are gone:
-there, as wherever an exception is caught by somebody else, ``with`` says what is meant.
+The exit status is asked, since nothing else is left of a ``SystemExit`` when the interpreter ends: ports that are open
+then are left to the C library, which tells the status (``crates/python/src/exit.rs``). A child of multiprocessing ends
+by ``os._exit`` instead, and is watched there.
+
+Not covered, so that only ``with`` says what is meant:
+
+* an exception that somebody catches, although it was to end the work: in a thread (where ``SystemExit`` ends but the
+  thread), a pool's worker, a notebook, a framework that turns exceptions into its own. A port that only the function held
+  is closed when the exception is dropped;
+* ``os._exit`` called by the program: the others get `PeerLost`, after a complete stream too;
+* a program that ends its embedded interpreter and runs on: the ports stay open until the process ends.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from polyduct import _native
 from polyduct.errors import Error
@@ -22,58 +33,48 @@ if TYPE_CHECKING:
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _in_multiprocessing = False
+_exit = os._exit
 
 
 def watch(port: _Port) -> None:
-    """Has the port closed or aborted at the end of the interpreter."""
+    """Has the port closed or aborted at the end of the program."""
     global _in_multiprocessing
     _open.add(port)
     if not _in_multiprocessing and "multiprocessing.process" in sys.modules:
-        # A child of multiprocessing ends without atexit, after its own finalizers.
-        from multiprocessing import process, util
+        from multiprocessing import process
 
         if process.parent_process() is not None:
             _in_multiprocessing = True
-            util.Finalize(None, end_all, exitpriority=0)
+            os._exit = _exit_of_child
 
 
-def _failed() -> bool:
-    """Whether an exception that nobody caught ends the interpreter."""
-    # Finalizers of multiprocessing run while the exception is on its way up.
-    on_its_way = sys.exc_info()[1]
-    if on_its_way is not None:
-        return not isinstance(on_its_way, SystemExit)
-    # The interpreter notes here what it is about to report. An interactive session does so for each mistake.
+def _exit_of_child(status: int) -> NoReturn:
+    """Ends the ports where multiprocessing ends its child; elsewhere it is what it replaces."""
+    if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
+        leave_all()
+        _native.end_left(status == 0)
+    _exit(status)
+
+
+def _dies_of_ctrl_c() -> bool:
+    """Whether a KeyboardInterrupt that nobody caught ends the program: it has no exit status, it kills itself."""
+    # An interactive session notes each mistake here, and goes on.
     if hasattr(sys, "ps1") or sys.flags.interactive:
         return False
-    return getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
+    last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return isinstance(last, KeyboardInterrupt)
 
 
 @atexit.register
-def end_all() -> None:
-    """Ends every port that is still open."""
-    ports = [port for port in _open if not port.closed]
-    if _failed():
-        for port in ports:
-            _attempt(port.abort)
-        return
-    # Writers close at once, because completing a file waits for the other units, and they may be of this process.
-    writers = [port for port in ports if isinstance(port._port, _native.WritePort)]
-    for error in _native.close_all([port._port for port in writers]):
-        if error is not None:
-            _report(error)
-    for port in writers:
+def leave_all() -> None:
+    """Leaves every port that is still open to the end of the process."""
+    aborted = _dies_of_ctrl_c()
+    for port in [port for port in _open if not port.closed]:
         port._closed = True
-    for port in ports:
-        _attempt(port.close)
-
-
-def _attempt(end: Any) -> None:
-    try:
-        end()
-    except Error as e:
-        _report(e)
-
-
-def _report(error: BaseException) -> None:
-    print(f"polyduct: when closing at exit: {type(error).__name__}: {error}", file=sys.stderr)
+        try:
+            if aborted:
+                port._port.abort()
+            else:
+                port._port.leave()
+        except Error as e:
+            print(f"polyduct: when closing at exit: {type(e).__name__}: {e}", file=sys.stderr)

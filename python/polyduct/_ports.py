@@ -155,6 +155,18 @@ class Writer(_Port):
         self._staging: Array | None = None
         self._start(url, local)
 
+    @property
+    def next_step(self) -> int:
+        """Number of the next step, from 0; while a step is being filled, its number.
+
+        A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped:
+
+            out = polyduct.open(url, "w", on_loss="wait", ...)
+            while out.next_step < last:
+                out.write(compute(out.next_step))
+        """
+        return self._port.next_step
+
     def step(self) -> Step:
         """The next step, to be filled in place:
 
@@ -166,8 +178,9 @@ class Writer(_Port):
         unpublished, and the next call gives it again.
 
         At the end of the block ``a`` becomes read-only: the memory belongs to the readers now, and later to a later step.
-        It stays valid memory for as long as ``a`` or a view of it lives, but a view made in the block stays writable:
-        do not write through one after the block, the readers would get it.
+        NumPy cannot do the same for views of ``a`` (``a[1:]``, ``a.T``, ``a.reshape(...)``), which stay writable: do not
+        use a view after the block. What is written through one, the readers get, in this step or a later one; what is
+        read through one may be of a later step. The memory itself stays there for as long as ``a`` or a view lives.
 
         (In a file's port ``a`` is an array of this process, written at the end of the block.)
         """

@@ -26,6 +26,7 @@ def write(url: object, steps: list[np.ndarray], units: int = 2, layout: str = "b
             [box] = out.layout.boxes(k)
             for n, full in enumerate(steps):
                 mine = full[tuple(slice(*r) for r in box)]
+                assert out.next_step == n
                 if n % 2:
                     out.write(mine)
                 else:
@@ -47,6 +48,16 @@ def test_npy_there_and_back(tmp_path: Path, layout: str) -> None:
     assert len(got) == 3
     for part, full in zip(got, steps):
         np.testing.assert_array_equal(part, full[:, 3:9])
+
+
+def test_a_file_that_is_closed_in_its_own_step(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    out = polyduct.open(str(path), "w", shape=3, dtype="i4", layout="*")
+    out.write([1, 2, 3])
+    with pytest.raises(polyduct.Closed) as e, out.step():
+        out.close()
+    assert str(e.value) == f"{path}: the port is closed"
+    np.testing.assert_array_equal(np.load(path), [1, 2, 3])
 
 
 def test_what_numpy_wrote(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ with out.step() as a:
     b: NDArray[Any] = a
 taken: bool = out.write(np.zeros((4, 4)))
 steps: int = out.stats().steps
+next_step: int = out.next_step
 source = polyduct.open("-", layout=out.layout, timeout=2.5)
 c: NDArray[Any] | None = source.read()
 for d in source:

@@ -70,6 +70,35 @@ def test_an_array_of_a_step_afterwards(pipe: str) -> None:
     np.testing.assert_array_equal(part, np.full((3, 6), 7))
 
 
+def test_the_number_of_the_next_step(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        numbers = [out.next_step]
+        with out.step() as a:
+            a[...] = 1
+            numbers.append(out.next_step)
+        with pytest.raises(KeyError), out.step():
+            raise KeyError
+        numbers.append(out.next_step)
+        out.write(np.zeros((4, 6), "f4"))
+        numbers.append(out.next_step)
+        out.close()
+        assert [*numbers, out.next_step] == [0, 0, 1, 2, 2]
+
+    def reader(port: polyduct.Reader) -> list[int | None]:
+        return [port.number for _ in port]
+
+    assert pair(pipe, writer, reader)[1] == [0, 1]
+
+
+def test_a_port_that_is_closed_in_its_own_step(pipe: str) -> None:
+    def writer(out: polyduct.Writer) -> None:
+        with pytest.raises(polyduct.Closed) as e, out.step():
+            out.close()
+        assert str(e.value) == f"pipe {pipe.removeprefix('pipe:')}: the port is closed"
+
+    assert pair(pipe, writer, list)[1] == []
+
+
 def test_an_exception_leaves_a_step_unpublished(pipe: str) -> None:
     def writer(out: polyduct.Writer) -> None:
         step = out.step()

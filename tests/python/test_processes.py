@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -92,6 +93,112 @@ def test_ctrl_c_in_a_blocking_call(pipe: str, start: Start, where: str) -> None:
         other.close()
 
 
+def test_ctrl_c_while_a_dropped_port_closes(tmp_path: Path, start: Start) -> None:
+    """Unit 0 cannot complete the file before unit 1 has closed. Dropping cannot raise, what follows can."""
+    code = """
+        import os, threading
+        def begin(unit):
+            ports[unit] = polyduct.open(sys.argv[1], "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, program="w")
+        ports = {}
+        threads = [threading.Thread(target=begin, args=(unit,)) for unit in range(2)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        try:
+            say("open")
+            del ports[0]
+            while True: pass
+        except KeyboardInterrupt:
+            say("interrupted")
+        os._exit(0)
+    """
+    one = start(code, tmp_path / "a.npy")
+    assert one.hear() == "open"
+    one.signal(signal.SIGINT)
+    assert one.hear() == "interrupted"
+    assert one.end() == (0, "", "")
+
+
+def test_ctrl_c_goes_before_an_error(pipe: str, start: Start) -> None:
+    """Else it would be raised in the midst of whatever is done about the error: printing it, at the end of a program."""
+    code = """
+        import threading
+        port = polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*", depth=1)
+        port.write([1])
+        waiting = threading.Thread(target=port.write, args=([2],))
+        waiting.start()
+        say("open")
+        try:
+            while True:
+                try:
+                    # Refused, but only when the other thread's call has ended.
+                    port._port.write(np.zeros(1, "u1"))
+                except KeyboardInterrupt:
+                    say("instead of the error")
+                    break
+                except polyduct.WrongSize:
+                    pass
+        except KeyboardInterrupt:
+            say("later")
+        waiting.join()
+        port.close()
+    """
+    one = start(code, pipe)
+    port = polyduct.open(pipe, layout="*", timeout=30)
+    assert one.hear() == "open"
+    # When all of its threads sleep the main thread is in the call.
+    tasks = Path(f"/proc/{one.pid}/task")
+    while any((task / "stat").read_text().rpartition(") ")[2][0] != "S" for task in tasks.iterdir()):
+        pass
+    one.signal(signal.SIGINT)
+    assert [int(b[0]) for b in port] == [1, 2]
+    assert one.hear() == "instead of the error"
+    assert one.end() == (0, "", "")
+
+
+def test_ctrl_c_is_of_the_call_that_it_ends(pipe: str, start: Start) -> None:
+    """Calls of other threads on the same port, which fail at that moment, fail with their own error."""
+    code = """
+        import threading
+        done, main, found = threading.Event(), threading.get_ident(), set()
+        def fail():
+            while not done.is_set():
+                try:
+                    port._port.write(np.zeros(1, "u1"))
+                except BaseException as e:
+                    found.add(type(e).__name__)
+        def hold_the_interpreter():
+            while not done.is_set():
+                sum(range(1_000_000))
+        def tell():
+            while sys._current_frames()[main].f_code.co_name != "write":
+                pass
+            say("blocks")
+        port = polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*", depth=1)
+        port.write([0])
+        threads = [threading.Thread(target=t) for t in [fail] * 4 + [hold_the_interpreter] * 2]
+        for t in threads: t.start()
+        for _ in range(10):
+            threads.append(threading.Thread(target=tell))
+            threads[-1].start()
+            try:
+                port.write([1])
+            except BaseException as e:
+                say(type(e).__name__)
+        done.set()
+        for t in threads: t.join()
+        say(*found)
+    """
+    one = start(code, pipe)
+    port = polyduct.open(pipe, layout="*", timeout=30)
+    for _ in range(10):
+        assert one.hear() == "blocks"
+        one.signal(signal.SIGINT)
+        assert one.hear() == "KeyboardInterrupt"
+    assert one.hear() == "WrongSize"
+    assert one.end()[0] == 0
+    port.close()
+
+
 def test_a_handler_of_a_signal_may_raise_what_it_likes(pipe: str, start: Start) -> None:
     code = """
         import signal
@@ -149,13 +256,23 @@ END = """
         ("globals()['keep'] = out", "main()", True),
         ("return out", "main()", True),
         ("globals()['keep'] = out; sys.exit(0)", "main()", True),
+        ("sys.exit()", "main()", True),
+        ("raise SystemExit", "main()", True),
+        ("sys.exit(3)", "main()", False),
+        ("globals()['keep'] = out; sys.exit(3)", "main()", False),
+        ("sys.exit('no good')", "main()", False),
+        ("globals()['keep'] = out; raise SystemExit(3)", "main()", False),
+        ("raise SystemExit(3)", "main()", False),
+        ("a = out.step().__enter__(); raise SystemExit(3)", "main()", False),
+        ("sys.exit(3)", "import threading; t = threading.Thread(target=main); t.start(); t.join()", True),
         ("1 / 0", "main()", False),
         ("globals()['keep'] = out; 1 / 0", "main()", False),
         ("globals()['keep'] = out; raise KeyboardInterrupt", "main()", False),
         ("out.step().__enter__(); globals()['keep'] = out", "main()", True),
         ("import os; os._exit(0)", "main()", None),
     ],
-    ids=["kept", "dropped", "exit", "raised", "raised-kept", "interrupt", "open-step", "no-goodbye"],
+    ids=["kept", "dropped", "exit", "exit-none", "exit-none-raised", "exit-3", "exit-3-kept",
+         "exit-text", "exit-3-raised-kept", "exit-3-raised", "exit-3-open-step", "exit-3-of-a-thread", "raised", "raised-kept", "interrupt", "open-step", "no-goodbye"],
 )
 def test_the_end_of_the_interpreter(pipe: str, start: Start, end: str, call: str, complete: bool | None) -> None:
     one = start(END.format(end=end, call=call), pipe)
@@ -172,25 +289,97 @@ def test_the_end_of_the_interpreter(pipe: str, start: Start, end: str, call: str
     one.end()
 
 
-# Since Python 3.13 a child that fails tells nobody before its ports are gone; `with` always works.
-ENDS = ["returns", "fails in with"] + (["fails"] if sys.version_info < (3, 13) else [])
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("end", ENDS)
-def test_a_child_of_multiprocessing(pipe: str, start: Start, method: str, end: str, tmp_path: Path) -> None:
-    fails = end.startswith("fails")
+@pytest.mark.parametrize("way", ["script", "module", "run_path"])
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_status_of_a_program_ends_its_ports(pipe: str, tmp_path: Path, way: str, status: int) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"""
-import contextlib, multiprocessing, sys, polyduct
+import sys, polyduct
+def main():
+    source = polyduct.open(sys.argv[1], layout="*,*")
+    out = polyduct.open(sys.argv[2], "w", shape=(1, 3), dtype="i4", layout="*,*")
+    for a in source:
+        out.write(a)
+    raise SystemExit({status})
+if __name__ == "__main__":
+    main()
+""")
+    run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    how = {"script": [program], "module": ["-m", "program"], "run_path": ["-c", run, program]}[way]
+    pipes = [f"{pipe}-in", f"{pipe}-out"]
+    one = subprocess.Popen([sys.executable, *map(str, how), *pipes], cwd=tmp_path)
+    with polyduct.open(pipes[0], "w", shape=(1, 3), dtype="i4", layout="*,*", timeout=30) as out:
+        port = reader(pipes[1])
+        out.write([[1, 2, 3]])
+        assert next(port).tolist() == [[1, 2, 3]]
+    if status == 0:
+        assert list(port) == []
+    else:
+        with pytest.raises(polyduct.PeerAborted):
+            port.read()
+    assert one.wait(timeout=60) == status
+
+
+@pytest.mark.parametrize(("end", "status"), [("", 0), ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('no good')", 1)])
+def test_a_file_appears_only_after_a_good_end(tmp_path: Path, start: Start, end: str, status: int) -> None:
+    """Both units are of one process: neither can close before the other does."""
+    path = tmp_path / "a.npy"
+    code = f"""
+        import threading
+        def begin(unit):
+            ports[unit] = polyduct.open(sys.argv[1], "w", shape=(2, 3), dtype="i4", layout="block,*", unit=unit, units=2, program="w")
+        ports = {{}}
+        threads = [threading.Thread(target=begin, args=(unit,)) for unit in range(2)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        for unit in range(2):
+            ports[unit].write([[1, 2, 3]])
+        {end}
+    """
+    one = start(code, path)
+    assert one.end()[0] == status
+    assert path.exists() == (status == 0) and not (set(tmp_path.iterdir()) - {path})
+
+
+def test_what_closing_at_the_end_meets(tmp_path: Path, start: Start) -> None:
+    code = """
+        import os
+        out = polyduct.open(sys.argv[1], "w", shape=3, dtype="i4", layout="*")
+        out.write([1, 2, 3])
+        os.mkdir(sys.argv[1])
+    """
+    status, _, complaints = start(code, tmp_path / "a.npy").end()
+    assert status == 0 and "polyduct: when closing at exit: " in complaints and "a.npy" in complaints
+
+
+# What multiprocessing catches, and the status that it gives the child.
+ENDS = {
+    "return": 0,
+    "sys.exit(0)": 0,
+    "sys.exit(3)": 3,
+    "sys.exit('no good')": 1,
+    "raise SystemExit(3)": 3,
+    "raise SystemError('no good')": 1,
+    "with out: raise SystemError('no good')": 1,
+    "import os; os._exit(0)": None,
+}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("keep", [False, True], ids=["local", "kept"])
+def test_a_child_of_multiprocessing(pipe: str, start: Start, method: str, end: str, keep: bool, tmp_path: Path) -> None:
+    status = ENDS[end]
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import multiprocessing, sys, polyduct
 
 def child(url):
-    global out
     out = polyduct.open(url, "w", shape=(1, 3), dtype="i4", layout="*,*")
-    with out if {end == "fails in with"} else contextlib.nullcontext():
-        out.write([[1, 2, 3]])
-        if {fails}:
-            raise SystemError("no good")
+    if {keep}:
+        globals()["kept"] = out
+    out.write([[1, 2, 3]])
+    {end}
 
 if __name__ == "__main__":
     one = multiprocessing.get_context({method!r}).Process(target=child, args=(sys.argv[1],))
@@ -202,12 +391,12 @@ if __name__ == "__main__":
     one = start(code, program, pipe)
     port = reader(pipe)
     assert next(port).tolist() == [[1, 2, 3]]
-    if fails:
-        with pytest.raises(polyduct.PeerAborted):
-            port.read()
-    else:
+    if status == 0:
         assert list(port) == []
-    assert one.end()[1] == f"{int(fails)}\n"
+    else:
+        with pytest.raises(polyduct.PeerLost if status is None else polyduct.PeerAborted):
+            port.read()
+    assert one.end()[1] == f"{status or 0}\n"
 
 
 def test_a_fork_does_not_speak_for_its_parent(pipe: str, start: Start) -> None:
@@ -249,15 +438,16 @@ def test_daemon_threads_do_not_hold_up_the_end(pipe: str, start: Start) -> None:
 
 def test_a_replacement_goes_on(pipe: str, start: Start) -> None:
     code = """
-        url, unit, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        url, unit = sys.argv[1], int(sys.argv[2])
         out = polyduct.open(url, "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, program="w", on_loss="wait")
-        for k in range(first, 4):
+        while out.next_step < 4:
+            k = out.next_step
             out.write([10 * k + unit])
             say(k)
             wait()
         out.close()
     """
-    one, lost = start(code, pipe, 0, 0), start(code, pipe, 1, 0)
+    one, lost = start(code, pipe, 0), start(code, pipe, 1)
     port = polyduct.open(pipe, layout="*", timeout=30)
     assert (one.hear(), lost.hear()) == ("0", "0")
     assert next(port).tolist() == [0, 1]
@@ -265,7 +455,7 @@ def test_a_replacement_goes_on(pipe: str, start: Start) -> None:
     lost.process.wait()
     one.tell()
     assert one.hear() == "1"
-    new = start(code, pipe, 1, 1)
+    new = start(code, pipe, 1)
     assert new.hear() == "1"
     assert next(port).tolist() == [10, 11]
     for k in (2, 3):

@@ -5,6 +5,7 @@
 
 mod bytes;
 mod error;
+mod exit;
 mod layout;
 mod options;
 mod port;
@@ -24,7 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<writer::Memory>()?;
     module.add_class::<reader::ReadPort>()?;
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
-    module.add_function(wrap_pyfunction!(writer::close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::end_left_now, module)?)?;
     module.add_function(wrap_pyfunction!(reader::open_reader, module)?)?;
     module.add_function(wrap_pyfunction!(redistribute::redistribute, module)?)?;
     Ok(())

@@ -1,12 +1,13 @@
 //! A unit's reading port.
 
 use crate::bytes;
+use crate::exit;
 use crate::layout::{fail, Layout};
 use crate::options::Options;
-use crate::port::{closed, counters, lock, Counters, Port};
+use crate::port::{counters, lock, settle, Counters, Port};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
-use polyduct::{Reader, Stats};
+use polyduct::{Mode, Reader, Stats};
 use pyo3::prelude::*;
 use std::sync::Mutex;
 
@@ -37,7 +38,7 @@ pub fn open_reader(
     convert: bool,
     options: Options,
 ) -> PyResult<ReadPort> {
-    let port = Port::new();
+    let port = Port::new(url, Mode::Read);
     let (mut open, place) = options.builder(py, url, &port)?;
     if let Some(shape) = shape {
         open = open.shape(&shape);
@@ -58,14 +59,25 @@ pub fn open_reader(
 }
 
 impl ReadPort {
-    fn end<T>(&self, end: impl FnOnce(&mut Reader) -> T) -> Option<T> {
+    /// The reader, after calls of other threads have ended; None if it was taken before.
+    fn take(&self) -> Option<Box<Reader>> {
         self.port.stop_others();
         let mut reader = lock(&self.reader);
         self.port.others_stopped();
-        let reader = reader.as_mut()?;
-        let done = end(reader);
-        *lock(&self.stats) = reader.stats();
-        Some(done)
+        reader.take()
+    }
+
+    fn end<T>(&self, end: impl FnOnce(&mut Reader) -> T) {
+        if let Some(mut reader) = self.take() {
+            end(&mut reader);
+            *lock(&self.stats) = reader.stats();
+        }
+    }
+
+    fn leave_to_exit(&self) {
+        if let Some(reader) = self.take() {
+            exit::leave(exit::End::Reader(reader));
+        }
     }
 }
 
@@ -82,7 +94,7 @@ impl ReadPort {
         let part = bytes::slice_mut(&mut part)?;
         self.port.run(py, || {
             let mut reader = lock(&self.reader);
-            let reader = reader.as_mut().ok_or_else(closed)?;
+            let reader = reader.as_mut().ok_or_else(|| self.port.closed())?;
             let done = reader.read(part);
             *lock(&self.stats) = reader.stats();
             done
@@ -108,15 +120,34 @@ impl ReadPort {
             Ok(())
         })
     }
+
+    /// Leaves the port to the end of the process: its status says whether to close or to abort.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.port.run(py, || {
+            self.leave_to_exit();
+            Ok(())
+        })
+    }
 }
 
 impl Drop for ReadPort {
     fn drop(&mut self) {
-        if self.port.is_ours() {
+        if !self.port.is_ours() {
+            if let Ok(mut reader) = self.reader.try_lock() {
+                // Dropping the reader would close the parent's port.
+                std::mem::forget(reader.take());
+            }
+            return;
+        }
+        let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
+            true => self.leave_to_exit(),
+            false => {
+                py.detach(|| self.end(|reader| reader.close().map(drop)));
+                settle(py);
+            }
+        });
+        if dropped.is_none() {
             self.end(|reader| reader.close().map(drop));
-        } else if let Ok(mut reader) = self.reader.try_lock() {
-            // Dropping the reader would close the parent's port.
-            std::mem::forget(reader.take());
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use crate::bytes;
 use crate::error;
+use crate::exit;
 use crate::layout::{dataset, fail, Layout};
 use crate::options::Options;
-use crate::port::{closed, counters, lock, Counters, Port};
+use crate::port::{counters, lock, settle, Counters, Port};
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
 use self_cell::{self_cell, MutBorrow};
 use std::ops::DerefMut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 type OpenStep<'a> = Option<StepMut<'a>>;
@@ -28,14 +30,18 @@ enum State {
     Idle(Box<Writer>),
     /// A slot is being filled.
     Filling(Filling),
-    /// Only for a moment, while one of the others becomes another.
+    /// Closed or aborted. Arrays may still lie in its slots.
+    Ended {
+        _memory: Box<Writer>,
+    },
+    /// Left to the end of the process; or only for a moment, while one of the others becomes another.
     Gone,
 }
 
 /// What the arrays in the slots keep alive: the writer, and with it the slots' mapping.
 #[pyclass(frozen, module = "polyduct._native")]
 pub struct Memory {
-    // Held for its drop alone.
+    // Held for its drop alone. A writer that is left to the end of the process is never dropped.
     _state: Arc<Mutex<State>>,
 }
 
@@ -46,6 +52,8 @@ pub struct WritePort {
     state: Arc<Mutex<State>>,
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
+    /// Number of the next step, or of the one that is being filled; as of the last call, too.
+    next: AtomicU64,
     layout: polyduct::layout::Mapping,
     len_bytes: usize,
     /// Whether a step may be filled where it lies; else it is written from an array of the caller's.
@@ -59,14 +67,6 @@ pub struct WritePort {
     program: String,
 }
 
-/// Whether a URL for writing names a pipe.
-fn is_pipe(url: &str) -> bool {
-    match url {
-        "-" => std::env::var(Mode::Write.variable()).is_ok_and(|given| given.starts_with("pipe:")),
-        url => url.starts_with("pipe:"),
-    }
-}
-
 /// Opens a port for writing.
 #[pyfunction]
 pub fn open_writer(
@@ -78,17 +78,19 @@ pub fn open_writer(
     options: Options,
 ) -> PyResult<WritePort> {
     let dataset = dataset(&shape, elem).map_err(fail(py))?;
-    let port = Port::new();
+    let port = Port::new(url, Mode::Write);
     let (open, place) = options.builder(py, url, &port)?;
     let writer = port.run(py, || open.write(&dataset, layout))?;
     let (mapping, len_bytes, stats) = (writer.mapping().clone(), writer.local_len_bytes(), writer.stats());
+    let next = AtomicU64::new(writer.next_step());
     Ok(WritePort {
+        in_place: port.is_pipe(),
         port,
         state: Arc::new(Mutex::new(State::Idle(Box::new(writer)))),
         stats: Mutex::new(stats),
+        next,
         layout: mapping,
         len_bytes,
-        in_place: is_pipe(url),
         unit: place.unit,
         units: place.units,
         program: place.program,
@@ -105,12 +107,18 @@ impl WritePort {
         self.port.run(py, || match &mut *lock(&self.state) {
             State::Idle(writer) => {
                 let done = f(writer);
-                *lock(&self.stats) = writer.stats();
+                self.note(writer);
                 done
             }
             State::Filling(_) => Err(busy()),
-            State::Gone => Err(closed()),
+            State::Ended { .. } | State::Gone => Err(self.port.closed()),
         })
+    }
+
+    /// Notes what may be asked during a call of another thread.
+    fn note(&self, writer: &Writer) {
+        *lock(&self.stats) = writer.stats();
+        self.next.store(writer.next_step(), Ordering::Relaxed);
     }
 
     /// Gives up a step that is being filled; the writer is idle then.
@@ -123,19 +131,53 @@ impl WritePort {
 
     /// Closes or aborts, whatever state the port is in.
     fn end(&self, end: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<(), Error> {
+        self.take(|mut writer| {
+            let done = end(&mut writer);
+            self.note(&writer);
+            (State::Ended { _memory: writer }, done)
+        })
+        .unwrap_or(Ok(()))
+    }
+
+    fn leave_to_exit(&self) {
+        self.take(|writer| {
+            exit::leave(exit::End::Writer(writer));
+            (State::Gone, ())
+        });
+    }
+
+    /// Calls `f` with the writer, whatever state the port is in, after calls of other threads have ended. It says what the
+    /// state is then. None if the port has ended before.
+    fn take<T>(&self, f: impl FnOnce(Box<Writer>) -> (State, T)) -> Option<T> {
         self.port.stop_others();
         let mut state = lock(&self.state);
         self.port.others_stopped();
         WritePort::drop_step(&mut state);
-        let State::Idle(writer) = &mut *state else { return Ok(()) };
-        let done = end(writer);
-        *lock(&self.stats) = writer.stats();
-        done
+        match std::mem::replace(&mut *state, State::Gone) {
+            State::Idle(writer) => {
+                let (then, done) = f(writer);
+                *state = then;
+                Some(done)
+            }
+            other => {
+                *state = other;
+                None
+            }
+        }
     }
 }
 
 fn busy() -> Error {
     Error::Misuse { what: "the port has a step open: leave its `with` block first".into() }
+}
+
+/// Closes for good. What cannot be completed now is given up: to drop the writer would be to wait once more.
+fn close(writer: &mut Writer) -> Result<(), Error> {
+    let closed = writer.close().map(drop);
+    if closed.is_err() {
+        writer.abort();
+    }
+    closed
 }
 
 #[pymethods]
@@ -155,7 +197,10 @@ impl WritePort {
             let writer = match std::mem::replace(&mut *state, State::Gone) {
                 State::Idle(writer) => writer,
                 other => {
-                    let error = if matches!(other, State::Filling(_)) { busy() } else { closed() };
+                    let error = match other {
+                        State::Filling(_) => busy(),
+                        _ => self.port.closed(),
+                    };
                     *state = other;
                     return Err(error);
                 }
@@ -168,7 +213,7 @@ impl WritePort {
                         .with_dependent_mut(|_, step| step.as_mut().map(|s| s.deref_mut().as_mut_ptr()));
                     *state = State::Filling(filling);
                     // Pointers may not cross threads, and this closure is held to be in another.
-                    at.map(|p| p as usize).ok_or_else(closed)
+                    at.map(|p| p as usize).ok_or_else(|| self.port.closed())
                 }
                 Err((writer, e)) => {
                     *state = State::Idle(writer.into_inner());
@@ -192,12 +237,12 @@ impl WritePort {
     fn publish(&self, py: Python<'_>) -> PyResult<bool> {
         self.port.run(py, || {
             let mut state = lock(&self.state);
-            let State::Filling(filling) = &mut *state else { return Err(closed()) };
+            let State::Filling(filling) = &mut *state else { return Err(self.port.closed()) };
             let step = filling.with_dependent_mut(|_, step| step.take());
-            let published = step.map_or_else(|| Err(closed()), StepMut::publish);
+            let published = step.map_or_else(|| Err(self.port.closed()), StepMut::publish);
             WritePort::drop_step(&mut state);
             if let State::Idle(writer) = &*state {
-                *lock(&self.stats) = writer.stats();
+                self.note(writer);
             }
             published
         })
@@ -218,13 +263,19 @@ impl WritePort {
         self.with_writer(py, |writer| writer.write(part))
     }
 
+    /// Number of the next step, from 0; of the one that is being filled, if there is one.
+    #[getter]
+    fn next_step(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     fn stats(&self) -> Counters {
         counters(&lock(&self.stats))
     }
 
     /// Ends the stream, or completes the file.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.port.run(py, || self.end(|writer| writer.close().map(drop)))
+        self.port.run(py, || self.end(close))
     }
 
     /// Gives up: the other units get an error.
@@ -236,6 +287,14 @@ impl WritePort {
             })
         })
     }
+
+    /// Leaves the port to the end of the process: its status says whether to close or to abort.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.port.run(py, || {
+            self.leave_to_exit();
+            Ok(())
+        })
+    }
 }
 
 impl Drop for WritePort {
@@ -245,25 +304,16 @@ impl Drop for WritePort {
             std::mem::forget(self.state.clone());
             return;
         }
-        // Completing a file waits for the other units, and one of them may be a thread of this process.
-        let end = || self.end(|writer| writer.close().map(drop));
-        match Python::try_attach(|py| py.detach(end)) {
-            Some(done) => drop(done),
-            None => drop(self.end(|writer| writer.close().map(drop))),
+        let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
+            true => self.leave_to_exit(),
+            false => {
+                // Completing a file waits for the other units, and one of them may be a thread of this process.
+                drop(py.detach(|| self.end(close)));
+                settle(py);
+            }
+        });
+        if dropped.is_none() {
+            drop(self.end(close));
         }
     }
-}
-
-/// Closes ports all at once: each may have to wait for the others.
-#[pyfunction]
-pub fn close_all(py: Python<'_>, ports: Vec<PyRef<'_, WritePort>>) -> PyResult<Vec<Option<PyErr>>> {
-    let ports: Vec<&WritePort> = ports.iter().map(|p| &**p).filter(|p| p.port.is_ours()).collect();
-    let ends: Vec<Result<(), Error>> = py.detach(|| {
-        std::thread::scope(|scope| {
-            let close = |port: &'_ WritePort| port.end(|writer| writer.close().map(drop));
-            let threads: Vec<_> = ports.iter().map(|&port| scope.spawn(move || close(port))).collect();
-            threads.into_iter().map(|t| t.join().unwrap_or(Ok(()))).collect()
-        })
-    });
-    Ok(ends.into_iter().map(|end| end.err().map(|e| error::raise(py, &e))).collect())
 }

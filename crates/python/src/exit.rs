@@ -1,0 +1,134 @@
+//! What becomes of ports that nobody closed when the process ends.
+//!
+//! Whether that is a normal end the exit status alone says. Of an uncaught `SystemExit(3)` the interpreter keeps nothing
+//! but the number, in a variable of C: when it runs its `atexit` functions the exception is gone, and with it the functions
+//! it came through and their ports. So a port that is dropped at that point, or still open later, is left here until the C
+//! library ends the process and says the status.
+
+use crate::port::lock;
+use polyduct::{Error, Reader, Writer};
+use pyo3::prelude::*;
+use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once};
+
+/// A port without its Python object.
+pub enum End {
+    Writer(Box<Writer>),
+    Reader(Box<Reader>),
+}
+
+/// Ports, each with the process that opened it: a fork has copies of its parent's.
+static LEFT: Mutex<Vec<(u32, End)>> = Mutex::new(Vec::new());
+
+/// The interpreter is gone, and the process with it soon.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process ends. There is no interpreter to be asked then, and Ctrl-C ends the process at once.
+pub fn begun() -> bool {
+    BEGUN.load(Ordering::Acquire)
+}
+
+extern "C" {
+    /// glibc's: `f` is called with the status when the process ends.
+    fn on_exit(f: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    BEGUN.store(true, Ordering::Release);
+    // What this thread kept in thread-local variables is gone already: another one can still use its own.
+    match std::thread::Builder::new().spawn(move || end_left(status == 0)) {
+        Ok(thread) => drop(thread.join()),
+        Err(_) => end_left(status == 0),
+    }
+}
+
+/// Leaves a port to the end of the process.
+pub fn leave(end: End) {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: `at_exit` takes what glibc calls it with, and needs no argument. It stays in memory until the process
+        // ends: Python does not unload modules.
+        let registered = unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+        // It fails when there is no memory left. The peers then see the process end without a word.
+        debug_assert_eq!(registered, 0);
+    });
+    lock(&LEFT).push((std::process::id(), end));
+}
+
+/// Closes the ports that were left, or aborts them.
+fn end_left(well: bool) {
+    let pid = std::process::id();
+    let left = std::mem::take(&mut *lock(&LEFT));
+    let (mut ours, of_parent): (Vec<_>, Vec<_>) =
+        left.into_iter().partition(|(opened_by, _)| *opened_by == pid);
+    if !well {
+        for (_, end) in &mut ours {
+            match end {
+                End::Writer(writer) => writer.abort(),
+                End::Reader(reader) => reader.abort(),
+            }
+        }
+    } else {
+        // Writers close at once, because completing a file waits for the other units, and they may be of this process.
+        std::thread::scope(|scope| {
+            for (_, end) in &mut ours {
+                if let End::Writer(writer) = end {
+                    scope.spawn(move || report(writer.close()));
+                }
+            }
+        });
+        for (_, end) in &mut ours {
+            if let End::Reader(reader) = end {
+                // That the port failed before was said before.
+                drop(reader.close());
+            }
+        }
+    }
+    // Arrays may still lie in the slots, and dropping the ports of a parent would close them.
+    std::mem::forget((ours, of_parent));
+}
+
+fn report<T>(closed: Result<T, Error>) {
+    if let Err(e) = closed {
+        // Nobody is left to be told that standard error is closed.
+        drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
+    }
+}
+
+/// Ends the ports that were left, in a process that ends past the C library.
+#[pyfunction]
+#[pyo3(name = "end_left")]
+pub fn end_left_now(py: Python<'_>, well: bool) {
+    py.detach(|| end_left(well));
+}
+
+/// Whether a port that is dropped now belonged to code that ended by an exception which ends the process: no code of the
+/// program is running that could have let go of it. The status of the process is not known yet.
+pub fn nobody_runs(py: Python<'_>) -> bool {
+    // Objects are dropped while an exception is on its way, too, and what follows must not meet it.
+    let on_its_way = PyErr::take(py);
+    let found = look(py).unwrap_or(false);
+    if let Some(e) = on_its_way {
+        e.restore(py);
+    }
+    found
+}
+
+fn look(py: Python<'_>) -> PyResult<bool> {
+    // SAFETY: the interpreter is attached; the frame is borrowed, and there may be none.
+    let frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, pyo3::ffi::PyEval_GetFrame().cast()) };
+    let Some(frame) = frame else {
+        // Threads that C made have no code running when they let go of something, either.
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?.getattr("ident")?;
+        return main.eq(threading.call_method0("get_ident")?);
+    };
+    // The function that catches what a child of multiprocessing raises.
+    let name: String = frame.getattr("f_code")?.getattr("co_name")?.extract()?;
+    if name != "_bootstrap" {
+        return Ok(false);
+    }
+    frame.getattr("f_globals")?.get_item("__name__")?.eq("multiprocessing.process")
+}
