@@ -223,6 +223,36 @@ def test_a_handler_of_a_signal_may_raise_what_it_likes(pipe: str, start: Start) 
     out.close()
 
 
+def test_a_handler_of_a_signal_cannot_use_the_port_that_it_interrupts(pipe: str, start: Start) -> None:
+    """It would wait for the very call that waits for it."""
+    code = """
+        import signal
+        port = None
+        def enough(*_):
+            try:
+                port.abort()
+            except polyduct.Misuse as e:
+                say("misuse", "signal handler" in str(e))
+            raise LookupError("enough")
+        signal.signal(signal.SIGUSR1, enough)
+        port = polyduct.open(sys.argv[1], layout="*")
+        say("open")
+        try:
+            port.read()
+        except LookupError:
+            port.abort()
+            say("aborted", port.closed)
+    """
+    one = start(code, pipe)
+    out = polyduct.open(pipe, "w", shape=(4,), dtype="f4", layout="*")
+    assert one.hear() == "open"
+    one.signal(signal.SIGUSR1)
+    assert (one.hear(), one.hear()) == ("misuse True", "aborted True")
+    with pytest.raises(polyduct.PeerAborted):
+        for _ in range(9):
+            out.write([0.0] * 4)
+
+
 def test_other_threads_run_while_one_waits(pipe: str, start: Start) -> None:
     code = """
         import threading

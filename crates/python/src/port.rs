@@ -38,6 +38,30 @@ thread_local! {
     /// Why this thread's call was told to end. A call asks in its own thread, so that calls of other threads on the same
     /// port cannot take each other's reasons.
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
+    /// The ports that calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
+    static BUSY: RefCell<Vec<*const Port>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread's call to a port, until dropped.
+struct Call;
+
+impl Call {
+    /// `None` inside another call of this thread to the same port.
+    fn enter(port: *const Port) -> Option<Call> {
+        BUSY.with_borrow_mut(|busy| {
+            let free = !busy.contains(&port);
+            free.then(|| {
+                busy.push(port);
+                Call
+            })
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        BUSY.with_borrow_mut(|busy| drop(busy.pop()));
+    }
 }
 
 /// Whether a blocking call must end. Called without the interpreter, every 100 ms.
@@ -105,7 +129,13 @@ impl Port {
                 "a port cannot be used in a fork of the process that opened it",
             ));
         }
+        let Some(call) = Call::enter(self) else {
+            let what = "a signal handler cannot use the port whose call it interrupts: raise an exception there, and close \
+                        or abort the port where that is caught";
+            return Err(error::own(py, "Misuse", what));
+        };
         let done = py.detach(f);
+        drop(call);
         // Why it was told to end goes before what the port calls it.
         let reason = REASON.take();
         if let Some(Reason::Raised(raised)) = reason {
