@@ -248,7 +248,7 @@ def test_a_handler_of_a_signal_cannot_use_the_port_that_it_interrupts(pipe: str,
     assert one.hear() == "open"
     one.signal(signal.SIGUSR1)
     assert (one.hear(), one.hear()) == ("misuse True", "aborted True")
-    with pytest.raises(polyduct.PeerAborted):
+    with pytest.raises(polyduct.ReadersGone):
         for _ in range(9):
             out.write([0.0] * 4)
 
