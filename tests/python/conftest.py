@@ -58,7 +58,9 @@ class Process:
     """A Python program that tells where it is by lines and waits for lines."""
 
     def __init__(self, code: str, *args: object, env: dict[str, str] | None = None) -> None:
-        prelude = "import sys, numpy as np, polyduct\ndef say(*x): print(*x, flush=True)\ndef wait(): return sys.stdin.readline()\n"
+        # Whatever started the tests in the background may have had Ctrl-C ignored.
+        prelude = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        prelude += "import sys, numpy as np, polyduct\ndef say(*x): print(*x, flush=True)\ndef wait(): return sys.stdin.readline()\n"
         self.process = subprocess.Popen(
             [sys.executable, "-c", prelude + textwrap.dedent(code), *map(str, args)],
             stdin=subprocess.PIPE,

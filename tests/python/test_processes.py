@@ -227,17 +227,23 @@ def test_a_handler_of_a_signal_cannot_use_the_port_that_it_interrupts(pipe: str,
     """It would wait for the very call that waits for it."""
     code = """
         import signal
-        port = None
-        def enough(*_):
+        port, seen = None, 0
+        def tick(_, frame):
+            # The third time in the same call it is past everything that precedes the wait.
+            global seen
+            seen = seen + 1 if frame.f_code.co_filename.endswith("_ports.py") else 0
+            if seen < 3:
+                return
+            signal.setitimer(signal.ITIMER_REAL, 0)
             try:
                 port.abort()
             except polyduct.Misuse as e:
                 say("misuse", "signal handler" in str(e))
             raise LookupError("enough")
-        signal.signal(signal.SIGUSR1, enough)
+        signal.signal(signal.SIGALRM, tick)
         port = polyduct.open(sys.argv[1], layout="*")
-        say("open")
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
             port.read()
         except LookupError:
             port.abort()
@@ -245,8 +251,6 @@ def test_a_handler_of_a_signal_cannot_use_the_port_that_it_interrupts(pipe: str,
     """
     one = start(code, pipe)
     out = polyduct.open(pipe, "w", shape=(4,), dtype="f4", layout="*")
-    assert one.hear() == "open"
-    one.signal(signal.SIGUSR1)
     assert (one.hear(), one.hear()) == ("misuse True", "aborted True")
     with pytest.raises(polyduct.ReadersGone):
         for _ in range(9):
