@@ -12,7 +12,9 @@
 //!   machine: frames and time in; frames, deadlines and events out.
 //! * the domain: who is there, handlers by name, calls, regions.
 
+pub mod domain;
 mod error;
+pub mod handshake;
 pub mod types;
 
 pub use error::{LinkError, MessageError, Scope};

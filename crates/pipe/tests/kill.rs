@@ -367,9 +367,8 @@ fn two_units_are_replaced() {
         let ends: Vec<String> = again.iter_mut().map(Unit::end).collect();
         // Slots that only unit 0 kept, or only the other one, are lost with both of them. All who are there are told; a
         // replacement that comes after that finds no pipe.
-        let told = |e: &String| {
-            e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none")
-        };
+        let told =
+            |e: &String| e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none");
         let first = if victims[0] == 0 { &ends[0] } else { &ends[1] };
         let slots_lost =
             victims.contains(&0) && told(first) && ends.iter().all(|e| told(e) || e.contains(" timeout"));

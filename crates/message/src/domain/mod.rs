@@ -1,0 +1,4 @@
+//! Domains: who is there, handlers by name, calls.
+
+pub mod calls;
+pub mod directory;
