@@ -1,5 +1,6 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
+use crate::domain::gather::Refusal;
 use crate::types::Address;
 use polyduct_os::OsError;
 use std::time::Duration;
@@ -39,6 +40,15 @@ pub enum MessageError {
         found: u64,
     },
 
+    /// Another process is this unit of the domain already.
+    #[error("domain {domain}: another process of this user is already its unit {unit}")]
+    NameTaken {
+        /// The domain.
+        domain: String,
+        /// The unit.
+        unit: Address,
+    },
+
     // -- back-pressure: nothing is wrong, try again when there is room --
     /// The peer has not taken enough of what was sent before.
     #[error("unit {to} has not taken what was sent before; poll or wait, then send again")]
@@ -69,6 +79,25 @@ pub enum MessageError {
         unit: Address,
         /// How.
         error: LinkError,
+    },
+
+    /// The other units did not agree to this one joining, or a partner to a link.
+    #[error("domain {domain}: {reason}")]
+    Refused {
+        /// The domain.
+        domain: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The process at the other end belongs to another user.
+    #[error("the process serving unit {unit} belongs to user {found}, not to user {expected}")]
+    Stranger {
+        /// The unit.
+        unit: Address,
+        /// This user.
+        expected: u32,
+        /// The other's user.
+        found: u32,
     },
 
     // -- time and the system --

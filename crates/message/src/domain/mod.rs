@@ -1,4 +1,7 @@
 //! Domains: who is there, handlers by name, calls.
 
+pub mod board;
 pub mod calls;
 pub mod directory;
+pub mod gather;
+pub mod host;
