@@ -12,10 +12,11 @@
 //!   machine: frames and time in; frames, deadlines and events out.
 //! * the domain: who is there, handlers by name, calls, regions.
 
+pub mod config;
 pub mod domain;
 mod error;
 pub mod handshake;
 pub mod types;
 
-pub use error::{LinkError, MessageError, Scope};
+pub use error::{ConfigError, LinkError, MessageError, Scope};
 pub use types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
