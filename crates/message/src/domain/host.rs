@@ -8,7 +8,7 @@ use super::board::Board;
 use super::gather::{Action, ConnId, Gathering, Join, Members, Refusal};
 use crate::handshake::{Bad, Incoming, Protocol};
 use crate::types::Address;
-use crate::MessageError;
+use crate::{LinkError, MessageError};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -39,8 +39,8 @@ const SLICE: Duration = Duration::from_millis(100);
 pub enum Ask {
     /// Unit 0: to take part in the domain.
     Join(Join),
-    /// A partner: a link. The unit with the lower address makes its segment, whoever asks: it comes with the question or
-    /// with the answer.
+    /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then the
+    /// segment of the link from the unit with the lower address, whoever asks.
     Link {
         /// Who asks.
         unit: Address,
@@ -58,11 +58,32 @@ pub enum Answer {
     Refused(Refusal),
 }
 
+/// What partners hand each other.
+#[derive(Debug)]
+pub struct Handed {
+    /// The bell at which the one who hands it over sleeps.
+    pub bell: OwnedFd,
+    /// The segment of the link, from the unit with the lower address.
+    pub segment: Option<OwnedFd>,
+}
+
+impl Handed {
+    fn from_fds(fds: Vec<OwnedFd>) -> Option<Handed> {
+        let mut fds = fds.into_iter();
+        let handed = Handed { bell: fds.next()?, segment: fds.next() };
+        fds.next().is_none().then_some(handed)
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        [Some(&self.bell), self.segment.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect()
+    }
+}
+
 /// What the thread tells the domain.
 pub trait Events: Send + 'static {
-    /// A member asks for a link, with a segment where that member makes it. Returns the segment for it to map, where this
-    /// unit makes it.
-    fn linked(&mut self, unit: Address, segment: Option<OwnedFd>) -> Result<Option<OwnedFd>, String>;
+    /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns this unit's bell,
+    /// and the segment where this unit makes it.
+    fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String>;
     /// A unit is gone: it has left in order, or was lost.
     fn gone(&mut self, unit: Address, left: bool);
 }
@@ -325,10 +346,7 @@ fn ask(
                 let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
             }
-            Incoming::Bad(Bad::Malformed) => {
-                let error = crate::LinkError::OutOfTurn { what: "an unreadable answer" };
-                return Err(MessageError::BadPeer { unit: to, error });
-            }
+            Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
         }
     }
 }
@@ -358,32 +376,29 @@ fn ask_to_join(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError
             Ok(Joined { listener, board, members })
         }
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
-        _ => {
-            let error = crate::LinkError::OutOfTurn { what: "an answer to another question" };
-            Err(MessageError::BadPeer { unit: 0, error })
-        }
+        _ => Err(out_of_turn(0, "an answer to another question")),
     }
 }
 
-/// Asks a partner for a link; returns its segment where the partner makes it.
+/// Asks a partner for a link: hands over `mine`, returns what the partner hands over.
 ///
 /// # Errors
 /// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
-pub fn ask_for_link(
-    who: &Who<'_>,
-    to: Address,
-    segment: Option<BorrowedFd<'_>>,
-) -> Result<Option<OwnedFd>, MessageError> {
+pub fn ask_for_link(who: &Who<'_>, to: Address, mine: &Handed) -> Result<Handed, MessageError> {
     let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
-    let fds: Vec<_> = segment.into_iter().collect();
-    match ask(&patience, to, &Ask::Link { unit: who.unit }, &fds)? {
-        (Answer::Linked, mut fds) => Ok(fds.pop()),
+    match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
-        _ => {
-            let error = crate::LinkError::OutOfTurn { what: "an answer to another question" };
-            Err(MessageError::BadPeer { unit: to, error })
-        }
+        (Answer::Linked, fds) => match Handed::from_fds(fds) {
+            // The unit with the lower address makes the segment.
+            Some(theirs) if theirs.segment.is_some() == (to < who.unit) => Ok(theirs),
+            _ => Err(out_of_turn(to, "a link without its segment")),
+        },
+        _ => Err(out_of_turn(to, "an answer to another question")),
     }
+}
+
+fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
+    MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
 }
 
 struct Server<E> {
@@ -456,17 +471,14 @@ impl<E: Events> Server<E> {
         let Some(Peer { conn, pid }) = self.strangers.remove(&id) else { return };
         let refuse = |why| answer(&conn, &Answer::Refused(why), &[]);
         match PROTOCOL.receive::<Ask>(&conn, buffer) {
-            Incoming::Message(Ask::Link { unit }, mut fds) => {
+            Incoming::Message(Ask::Link { unit }, fds) => {
                 let member = self.members.get(unit as usize).is_some_and(|m| m.0 == pid) && unit != self.me;
                 // The unit with the lower address makes the segment.
-                if !member || fds.len() > 1 || fds.is_empty() != (self.me < unit) {
-                    return refuse(Refusal::NotAMember { unit, pid });
-                }
-                match self.events.linked(unit, fds.pop()) {
-                    Ok(fd) => {
-                        let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
-                        answer(&conn, &Answer::Linked, &fds);
-                    }
+                let theirs =
+                    Handed::from_fds(fds).filter(|h| member && h.segment.is_some() == (unit < self.me));
+                let Some(theirs) = theirs else { return refuse(Refusal::NotAMember { unit, pid }) };
+                match self.events.linked(unit, theirs) {
+                    Ok(mine) => answer(&conn, &Answer::Linked, &mine.fds()),
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }
