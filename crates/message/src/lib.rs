@@ -12,8 +12,11 @@
 //!   machine: frames and time in; frames, deadlines and events out.
 //! * the domain: who is there, handlers by name, calls, regions.
 
+#[cfg(not(loom))]
 mod error;
+pub mod link;
 pub mod types;
 
+#[cfg(not(loom))]
 pub use error::{LinkError, MessageError, Scope};
 pub use types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
