@@ -1,6 +1,6 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
-use crate::domain::{directory::HandlerError, gather::Refusal};
+use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal};
 use crate::types::Address;
 use polyduct_os::OsError;
 use std::path::PathBuf;
@@ -30,6 +30,32 @@ pub enum MessageError {
         /// Units of the domain.
         units: u32,
     },
+    /// A domain cannot have this name.
+    #[error("{found:?} cannot name a domain; expected 1 to 64 letters, digits, '.', '_' or '-'")]
+    BadName {
+        /// Its beginning.
+        found: String,
+    },
+    /// A channel to the unit itself.
+    #[error("unit {unit} is this unit itself; call the handler, or send to `recv`")]
+    ToSelf {
+        /// This unit.
+        unit: Address,
+    },
+    /// A handler waited for what this thread would have to receive.
+    #[error("a handler cannot wait; use its context to send")]
+    InHandler,
+    /// A region that is not there, or bytes beyond its end.
+    #[error("region {id}: {reason}")]
+    Region {
+        /// The region's number.
+        id: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A call has no result.
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),

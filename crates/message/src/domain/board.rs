@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Word of a unit's line: whether it takes part.
 const STATE: usize = 0;
+/// Word of a unit's line: how many collective operations it has come to.
+const COLLECTIVES: usize = 1;
 /// The unit has left in order.
 const LEFT: u64 = 1;
 
@@ -73,6 +75,16 @@ impl Board {
     /// This unit takes no part any more, by its own will.
     pub fn leave(&self, unit: Address) {
         self.line(unit).w[STATE].store(LEFT, Ordering::Release);
+    }
+
+    /// This unit comes to one more collective operation. Returns how many it has come to.
+    pub fn come(&self, unit: Address) -> u64 {
+        self.line(unit).w[COLLECTIVES].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// How many collective operations a unit has come to.
+    pub fn collectives(&self, unit: Address) -> u64 {
+        self.line(unit).w[COLLECTIVES].load(Ordering::Acquire)
     }
 
     /// Whether a unit has left in order.

@@ -87,7 +87,7 @@ pub struct Offered {
 }
 
 /// The handlers that this unit has installed. `H` is what is called.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Installed<H> {
     by_name: BTreeMap<String, (u32, H)>,
     /// What each number calls; empty where this unit has no such handler.

@@ -45,6 +45,13 @@ pub enum Ask {
         /// Who asks.
         unit: Address,
     },
+    /// A partner: the segment of one of its regions.
+    Region {
+        /// Who asks.
+        unit: Address,
+        /// The region's number.
+        id: u32,
+    },
 }
 
 /// What it is told.
@@ -54,6 +61,8 @@ pub enum Answer {
     Welcome(Members),
     /// The link stands.
     Linked,
+    /// The region's segment comes with it.
+    Region,
     /// No.
     Refused(Refusal),
 }
@@ -84,6 +93,8 @@ pub trait Events: Send + 'static {
     /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns this unit's bell,
     /// and the segment where this unit makes it.
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String>;
+    /// A member asks for the segment of a region of this unit.
+    fn region(&mut self, id: u32) -> Result<OwnedFd, String>;
     /// A unit is gone: it has left in order, or was lost.
     fn gone(&mut self, unit: Address, left: bool);
 }
@@ -274,7 +285,9 @@ fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
             let peer = &peers[id];
             let new = match PROTOCOL.receive::<Ask>(&peer.conn, &mut buffer) {
                 Incoming::Message(Ask::Join(join), _) => gathering.handle_join(*id, peer.pid, &join),
-                Incoming::Message(Ask::Link { .. }, _) => Some(Action::Refuse(*id, Refusal::Malformed)),
+                Incoming::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
+                    Some(Action::Refuse(*id, Refusal::Malformed))
+                }
                 Incoming::Nothing => None,
                 Incoming::Closed => {
                     gathering.handle_hangup(*id);
@@ -397,6 +410,22 @@ pub fn ask_for_link(who: &Who<'_>, to: Address, mine: &Handed) -> Result<Handed,
     }
 }
 
+/// Asks a partner for the segment of one of its regions.
+///
+/// # Errors
+/// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
+pub fn ask_for_region(who: &Who<'_>, to: Address, id: u32) -> Result<OwnedFd, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
+    match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
+        (Answer::Region, mut fds) if fds.len() == 1 => Ok(fds.remove(0)),
+        (Answer::Refused(Refusal::System { error, .. }), _) => {
+            Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
+        }
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        _ => Err(out_of_turn(to, "an answer to another question")),
+    }
+}
+
 fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
     MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
 }
@@ -479,6 +508,15 @@ impl<E: Events> Server<E> {
                 let Some(theirs) = theirs else { return refuse(Refusal::NotAMember { unit, pid }) };
                 match self.events.linked(unit, theirs) {
                     Ok(mine) => answer(&conn, &Answer::Linked, &mine.fds()),
+                    Err(error) => refuse(Refusal::System { unit: self.me, error }),
+                }
+            }
+            Incoming::Message(Ask::Region { unit, id }, _) => {
+                if !self.members.get(unit as usize).is_some_and(|m| m.0 == pid) {
+                    return refuse(Refusal::NotAMember { unit, pid });
+                }
+                match self.events.region(id) {
+                    Ok(fd) => answer(&conn, &Answer::Region, &[fd.as_fd()]),
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }

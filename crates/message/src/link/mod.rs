@@ -1,0 +1,3 @@
+//! What moves bytes between two processes.
+
+pub mod shm;
