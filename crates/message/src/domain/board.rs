@@ -18,6 +18,8 @@ use std::sync::Arc;
 const STATE: usize = 0;
 /// Word of a unit's line: how many collective operations it has come to.
 const COLLECTIVES: usize = 1;
+/// Word of a unit's line: the lost unit, and one, that it knew of when it left.
+const BECAUSE: usize = 2;
 /// The unit has left in order.
 const LEFT: u64 = 1;
 
@@ -72,8 +74,10 @@ impl Board {
         &line.expect("the segment has a line for each unit of the domain")[0]
     }
 
-    /// This unit takes no part any more, by its own will.
-    pub fn leave(&self, unit: Address) {
+    /// This unit takes no part any more, by its own will. `because` of the loss of another, if it knew of one.
+    pub fn leave(&self, unit: Address, because: Option<Address>) {
+        let because = because.map_or(0, |lost| u64::from(lost) + 1);
+        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
         self.line(unit).w[STATE].store(LEFT, Ordering::Release);
     }
 
@@ -85,6 +89,12 @@ impl Board {
     /// How many collective operations a unit has come to.
     pub fn collectives(&self, unit: Address) -> u64 {
         self.line(unit).w[COLLECTIVES].load(Ordering::Acquire)
+    }
+
+    /// Of a unit that has left: the loss that it knew of.
+    pub fn because(&self, unit: Address) -> Option<Address> {
+        let lost = self.line(unit).w[BECAUSE].load(Ordering::Relaxed).checked_sub(1)?;
+        u32::try_from(lost).ok().filter(|&lost| lost < self.units)
     }
 
     /// Whether a unit has left in order.

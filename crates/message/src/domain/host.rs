@@ -188,6 +188,8 @@ struct Patience<'a> {
     who: &'a Who<'a>,
     start: Duration,
     grace: Duration,
+    /// Whether the one that is asked is known to be gone.
+    gone: &'a dyn Fn() -> bool,
 }
 
 impl Patience<'_> {
@@ -247,7 +249,7 @@ fn bad(bad: Bad) -> Refusal {
 /// Unit 0 waits for the others.
 fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
     let me = ProcessId::current()?;
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
     let (mut gathering, mut action) = Gathering::new(who.units, (me.pid, me.start_time));
     let mut peers: BTreeMap<ConnId, Peer> = BTreeMap::new();
     let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
@@ -330,6 +332,9 @@ fn ask(
             Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
             Err(e) => return Err(e.into()),
         }
+        if (patience.gone)() {
+            return Err(hung_up(to));
+        }
         let Some(slice) = patience.slice()? else {
             return Err(patience.over(&format!("unit {to} to listen")));
         };
@@ -341,20 +346,21 @@ fn ask(
         return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
     }
     let question = PROTOCOL.encode(question)?;
-    while question.send(&conn, fds)? == Sent::WouldBlock {
-        wait(patience, to, &PollItem::writable(&conn))?;
+    loop {
+        match question.send(&conn, fds) {
+            Ok(Sent::Done) => break,
+            Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
+            // It may have said why before it hung up.
+            Err(OsError::PeerClosed) => break,
+            Err(e) => return Err(e.into()),
+        }
     }
     let mut buffer = vec![0; MESSAGE_LIMIT];
     loop {
         match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
             Incoming::Message(answer, fds) => return Ok((answer, fds)),
             Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
-            Incoming::Closed => {
-                return Err(MessageError::PeerLost {
-                    unit: to,
-                    reason: "it hung up while it was asked".into(),
-                })
-            }
+            Incoming::Closed => return Err(hung_up(to)),
             Incoming::Bad(Bad::Version(found)) => {
                 let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
@@ -362,6 +368,10 @@ fn ask(
             Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
         }
     }
+}
+
+fn hung_up(unit: Address) -> MessageError {
+    MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
 }
 
 /// Waits for a connection to another unit to become ready.
@@ -378,7 +388,7 @@ fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(),
 
 /// Any other unit asks unit 0.
 fn ask_to_join(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
     let start_time = ProcessId::current()?.start_time;
     let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
     // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
@@ -393,12 +403,18 @@ fn ask_to_join(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError
     }
 }
 
-/// Asks a partner for a link: hands over `mine`, returns what the partner hands over.
+/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while it does not
+/// listen: whether it ever will.
 ///
 /// # Errors
 /// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
-pub fn ask_for_link(who: &Who<'_>, to: Address, mine: &Handed) -> Result<Handed, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
+pub fn ask_for_link(
+    who: &Who<'_>,
+    to: Address,
+    mine: &Handed,
+    gone: &dyn Fn() -> bool,
+) -> Result<Handed, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
     match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
         (Answer::Linked, fds) => match Handed::from_fds(fds) {
@@ -414,8 +430,13 @@ pub fn ask_for_link(who: &Who<'_>, to: Address, mine: &Handed) -> Result<Handed,
 ///
 /// # Errors
 /// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
-pub fn ask_for_region(who: &Who<'_>, to: Address, id: u32) -> Result<OwnedFd, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO };
+pub fn ask_for_region(
+    who: &Who<'_>,
+    to: Address,
+    id: u32,
+    gone: &dyn Fn() -> bool,
+) -> Result<OwnedFd, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
     match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
         (Answer::Region, mut fds) if fds.len() == 1 => Ok(fds.remove(0)),
         (Answer::Refused(Refusal::System { error, .. }), _) => {

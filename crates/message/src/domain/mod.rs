@@ -56,6 +56,8 @@ use std::time::Duration;
 const SPIN: Duration = Duration::from_micros(50);
 /// How long a unit that leaves waits for room for its last words.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a process may take to die once its memory is gone.
+const LAST_GASP: Duration = Duration::from_millis(100);
 /// How often a sleeper looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -67,6 +69,16 @@ type Ready<'a, T> = dyn FnMut(&Inner) -> Option<Result<T, MessageError>> + 'a;
 
 /// The handlers of a unit, as those who deliver see them.
 type Table = Arc<Installed<dispatch::Handler>>;
+
+/// What the loss of a unit means for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Whoever waits, for whatever, learns of it at once: [`MessageError::PeerLost`], in all units the same.
+    #[default]
+    Raise,
+    /// Only calls that need the lost unit fail.
+    Continue,
+}
 
 /// How to join a domain.
 #[derive(Clone)]
@@ -81,6 +93,8 @@ pub struct Options {
     pub open_timeout: Duration,
     /// How long other calls wait where they are given no deadline: for ever if `None`, the default.
     pub timeout: Option<Duration>,
+    /// What the loss of a unit means for the others.
+    pub on_loss: OnLoss,
     /// Asked now and then by calls that wait.
     pub interrupt: Option<Interrupt>,
     /// Sizes and thresholds.
@@ -96,6 +110,7 @@ impl Options {
             units,
             open_timeout: Duration::from_secs(60),
             timeout: None,
+            on_loss: OnLoss::default(),
             interrupt: None,
             config: Config::default(),
         }
@@ -168,6 +183,8 @@ pub(crate) struct Inner {
     turn: (Mutex<()>, Condvar),
     waiters: AtomicUsize,
     left: AtomicBool,
+    /// The first unit that was lost, and one; zero while there is none.
+    first_lost: AtomicU32,
 }
 
 /// A synchronise under way.
@@ -226,6 +243,7 @@ impl Domain {
             turn: Default::default(),
             waiters: AtomicUsize::new(0),
             left: AtomicBool::new(false),
+            first_lost: AtomicU32::new(0),
             options,
         });
         let host = joined.serve(unit, Told(inner.clone()))?;
@@ -506,18 +524,38 @@ impl Inner {
 
     /// What there is to say of a unit that takes no part any more.
     fn gone_error(&self, unit: Address) -> Option<MessageError> {
-        let pid = self.members.get(unit as usize).map_or(0, |m| m.0);
         if unit == self.options.unit {
             return None;
         }
+        let peer = self.peers.get(unit as usize)?;
         // A unit of this very process is not watched, but it says when it leaves.
         let left = || self.board.has_left(unit).then_some(Gone::Left);
-        match self.peers.get(unit as usize)?.gone().or_else(left)? {
-            Gone::Left => Some(MessageError::PeerLeft { unit }),
-            Gone::Lost => {
-                Some(MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") })
-            }
+        let gone = peer.gone().or_else(left)?;
+        // Who leaves because of a loss is not the one to be named.
+        let lost = || {
+            // It may have heard before this unit.
+            let because = self.board.because(unit).filter(|_| self.options.on_loss == OnLoss::Raise);
+            self.lost().or(because.map(|lost| self.lost_error(lost)))
+        };
+        let lost = Some(gone).filter(|&g| g == Gone::Left).and_then(|_| lost());
+        Some(lost.unwrap_or_else(|| match gone {
+            Gone::Left => MessageError::PeerLeft { unit },
+            Gone::Lost => self.lost_error(unit),
+        }))
+    }
+
+    fn lost_error(&self, unit: Address) -> MessageError {
+        let pid = self.members.get(unit as usize).map_or(0, |m| m.0);
+        match self.peers[unit as usize].broken.get() {
+            Some(error) => MessageError::BadPeer { unit, error: error.clone() },
+            None => MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") },
         }
+    }
+
+    /// The loss that all who wait are told of, if there is one.
+    fn lost(&self) -> Option<MessageError> {
+        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1)?;
+        (self.options.on_loss == OnLoss::Raise).then(|| self.lost_error(first))
     }
 
     /// The link to a unit, made now if it is the first time.
@@ -536,14 +574,8 @@ impl Inner {
             return Err(e);
         }
         let mine = self.hand(to).map_err(|error| MessageError::PeerLost { unit: to, reason: error })?;
-        let theirs = match ask_for_link(&self.options.who(), to, &mine) {
-            Err(MessageError::PeerLost { .. } | MessageError::Timeout { .. })
-                if self.gone_error(to).is_some() =>
-            {
-                return Err(self.gone_error(to).unwrap_or(MessageError::PeerLeft { unit: to }))
-            }
-            theirs => theirs?,
-        };
+        let gone = || self.gone_error(to).is_some();
+        let theirs = ask_for_link(&self.options.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
         self.take_link(to, theirs).map_err(|reason| MessageError::PeerLost { unit: to, reason })?;
         peer.link.get().ok_or(MessageError::PeerLeft { unit: to })
     }
@@ -556,10 +588,11 @@ impl Inner {
             return Ok(Handed { bell, segment: None });
         }
         let peer = &self.peers[to as usize];
+        // Under the lock: the other thread may just have made it stand.
+        let mut making = lock(&peer.connecting);
         if let Some(link) = peer.link.get() {
             return Ok(Handed { bell, segment: Some(owned(link.fd())?) });
         }
-        let mut making = lock(&peer.connecting);
         let link = match &*making {
             Some(link) => link,
             None => making.insert(Link::create(&self.sizes).map_err(|e| e.to_string())?),
@@ -620,12 +653,39 @@ impl Inner {
 
     /// A partner broke the protocol: its link is of no further use.
     fn broke(&self, unit: Address, error: LinkError) {
-        tracing::warn!(unit, %error, "broke the protocol");
+        let dead = self.is_dying(unit);
+        if !dead {
+            tracing::warn!(unit, %error, "broke the protocol");
+            let _ = self.peers[unit as usize].broken.set(error);
+        }
         self.set_gone(unit, Gone::Lost);
+    }
+
+    /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
+    fn is_dying(&self, unit: Address) -> bool {
+        let (pid, start_time) = self.members[unit as usize];
+        match PidFd::of(ProcessId { pid, start_time }) {
+            Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),
+            Err(e) => e.is_peer_gone(),
+        }
+    }
+
+    /// The better reason for an error in talking to a unit: that it is gone.
+    fn why(&self, unit: Address, error: MessageError) -> MessageError {
+        if matches!(error, MessageError::PeerLost { .. })
+            && self.gone_error(unit).is_none()
+            && self.is_dying(unit)
+        {
+            self.set_gone(unit, if self.board.has_left(unit) { Gone::Left } else { Gone::Lost });
+        }
+        self.gone_error(unit).unwrap_or(error)
     }
 
     fn set_gone(&self, unit: Address, how: Gone) {
         if let Some(peer) = self.peers.get(unit as usize) {
+            if how == Gone::Lost {
+                let _ = self.first_lost.compare_exchange(0, unit + 1, Ordering::AcqRel, Ordering::Relaxed);
+            }
             peer.set_gone(how);
             lock(&self.calls).handle_gone(unit);
             self.bell.calls().ring();
@@ -738,6 +798,7 @@ impl Inner {
         ready: &mut Ready<'_, T>,
         progress: Option<&mut Progress>,
     ) -> Option<Result<T, MessageError>> {
+        let mut ready = |inner: &Inner| ready(inner).or_else(|| inner.lost().map(Err));
         let first = ready(self)?;
         if !matches!(first, Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })) {
             return Some(first);
@@ -870,7 +931,8 @@ impl Inner {
             let sent = |_: &mut ()| self.leave_flushed().then_some(());
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
-        self.board.leave(self.options.unit);
+        let because = self.first_lost.load(Ordering::Acquire).checked_sub(1);
+        self.board.leave(self.options.unit, because);
         for peer in &self.peers {
             if let Some(link) = peer.link.get() {
                 link.close();

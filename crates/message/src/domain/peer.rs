@@ -3,7 +3,7 @@
 use super::channel::RawChannel;
 use crate::link::shm::{Link, SendError, Sender};
 use crate::types::{ChannelId, Head, Priority};
-use crate::MessageError;
+use crate::{LinkError, MessageError};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,6 +35,8 @@ pub struct Peer {
     pub link: OnceLock<Link>,
     /// Held while the link is made.
     pub connecting: Mutex<Option<Link>>,
+    /// How it broke the protocol, if it did.
+    pub broken: OnceLock<LinkError>,
     gone: AtomicU8,
     next_channel: AtomicU16,
     /// The channel that [`super::Domain::send`] uses.

@@ -122,7 +122,9 @@ impl Inner {
         if let Some(region) = lock(&self.regions.theirs).get(&(unit, id)) {
             return Ok(region.clone());
         }
-        let fd = host::ask_for_region(&self.options.who(), unit, id)?;
+        let gone = || self.gone_error(unit).is_some();
+        let asked = host::ask_for_region(&self.options.who(), unit, id, &gone);
+        let fd = asked.map_err(|e| self.why(unit, e))?;
         let segment = Segment::from_fd(fd, 1, isize::MAX as usize, Access::ReadWrite)?;
         segment.prefault(0..segment.len())?;
         let region = Region { id, segment: Arc::new(segment) };
