@@ -643,7 +643,10 @@ impl Inner {
     fn flush_backlog(&self) {
         self.backlog.store(false, Ordering::Release);
         let mut waits = false;
-        for peer in &self.peers {
+        for (unit, peer) in (0..).zip(&self.peers) {
+            if peer.gone().is_none() && self.board.has_left(unit) {
+                peer.set_gone(Gone::Left);
+            }
             waits |= peer.flush();
         }
         if waits {
@@ -925,10 +928,13 @@ impl Inner {
         if self.left.swap(true, Ordering::AcqRel) {
             return;
         }
-        // What waits for room goes before, if those who are to take it do so in good time.
-        let deadline = clock::now() + self.options.open_timeout.min(LAST_WORDS);
-        if self.backlog.load(Ordering::Acquire) {
-            let sent = |_: &mut ()| self.leave_flushed().then_some(());
+        // What waits for room goes before, if those who are to take it do so in good time. After a loss nobody waits.
+        if self.backlog.load(Ordering::Acquire) && self.lost().is_none() {
+            let deadline = clock::now() + self.options.open_timeout.min(LAST_WORDS);
+            let sent = |_: &mut ()| {
+                self.poll();
+                (self.leave_flushed() || self.lost().is_some()).then_some(())
+            };
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
         let because = self.first_lost.load(Ordering::Acquire).checked_sub(1);
