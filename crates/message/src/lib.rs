@@ -13,6 +13,7 @@
 //! * the domain: who is there, handlers by name, calls, regions.
 
 mod error;
+pub mod link;
 pub mod types;
 
 pub use error::{LinkError, MessageError, Scope};

@@ -1,0 +1,9 @@
+//! Links: what carries bytes from one process to another.
+//!
+//! On a network a link first lets both sides [prove](noise) that they know the [job's key](key), and then carries frames,
+//! [sealed](seal) unless both declare the network trusted.
+
+pub mod hello;
+pub mod key;
+pub mod noise;
+pub mod seal;
