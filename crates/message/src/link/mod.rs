@@ -5,5 +5,6 @@
 
 pub mod hello;
 pub mod key;
+pub mod net;
 pub mod noise;
 pub mod seal;
