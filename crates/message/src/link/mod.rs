@@ -1,0 +1,4 @@
+//! What moves bytes between two processes, or pretends to.
+
+#[cfg(feature = "sim")]
+pub mod sim;
