@@ -1,6 +1,6 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
-use crate::types::Address;
+use crate::types::{Address, Token};
 use polyduct_os::OsError;
 use std::time::Duration;
 
@@ -37,6 +37,12 @@ pub enum MessageError {
         limit: u64,
         /// What was asked for.
         found: u64,
+    },
+    /// No message that is being handed over has this token.
+    #[error("no message with token {} is being handed over", .token.0)]
+    NoMessage {
+        /// The token.
+        token: Token,
     },
 
     // -- back-pressure: nothing is wrong, try again when there is room --

@@ -12,9 +12,11 @@
 //!   machine: frames and time in; frames, deadlines and events out.
 //! * the domain: who is there, handlers by name, calls, regions.
 
+pub mod engine;
 mod error;
 pub mod link;
 pub mod types;
+pub mod wire;
 
 pub use error::{LinkError, MessageError, Scope};
 pub use types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};

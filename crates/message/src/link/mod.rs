@@ -1,4 +1,4 @@
-//! Links: what carries bytes from one process to another.
+//! Links: what carries bytes from one process to another, or pretends to.
 //!
 //! On a network a link first lets both sides [prove](noise) that they know the [job's key](key), and then carries frames,
 //! [sealed](seal) unless both declare the network trusted.
@@ -8,3 +8,5 @@ pub mod key;
 pub mod net;
 pub mod noise;
 pub mod seal;
+#[cfg(feature = "sim")]
+pub mod sim;
