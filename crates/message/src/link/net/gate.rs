@@ -6,17 +6,21 @@
 //!    [`Limits::grace`] makes room for them; one that has not come through within [`Limits::deadline`] goes in any case.
 //! 3. Whatever one of them does, the others go on.
 
+use super::events::{Events, Interest};
 use super::inbox::Inbox;
 use super::socket::{accept, write, Patience};
 use super::Fault;
 use crate::error::LinkError;
-use crate::link::hello::{Carrier, Refusal};
+use crate::link::hello::{Carrier, Identity, Refusal};
 use crate::link::noise::{Established, Pending, Terms};
+use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::poll::EventFd;
 use polyduct_os::OsError;
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Strangers at once, at most.
 pub const STRANGERS: usize = 16;
@@ -74,6 +78,10 @@ pub struct Gate {
     spare: Option<EventFd>,
     /// Newcomers wait for a place.
     full: bool,
+    /// The listener, unless full, and the strangers.
+    events: Events,
+    /// Lives that were lost: they do not come back.
+    buried: HashMap<Address, u64>,
 }
 
 impl Gate {
@@ -87,19 +95,25 @@ impl Gate {
         patience: Patience,
         limits: Limits,
     ) -> Result<Gate, OsError> {
-        let strangers = Vec::with_capacity(STRANGERS);
-        Ok(Gate { listener, terms, patience, limits, strangers, spare: Some(EventFd::new()?), full: false })
+        let (strangers, spare) = (Vec::with_capacity(STRANGERS), Some(EventFd::new()?));
+        let (events, buried) = (Events::new()?, HashMap::new());
+        events.add(&listener, 0, Interest::Readable)?;
+        Ok(Gate { listener, terms, patience, limits, strangers, spare, full: false, events, buried })
     }
 
-    /// The socket to wait for, unless all places are taken: then newcomers wait until [`next_deadline`](Gate::next_deadline)
-    /// or for one of the [`strangers`](Gate::strangers).
-    pub fn listener(&self) -> Option<&TcpListener> {
-        (!self.full).then_some(&self.listener)
+    /// Whether all places are taken: newcomers wait.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 
-    /// The sockets of those inside, to wait until they are readable.
-    pub fn strangers(&self) -> impl Iterator<Item = &TcpStream> {
-        self.strangers.iter().map(|s| &s.stream)
+    /// Strangers inside.
+    pub fn strangers(&self) -> usize {
+        self.strangers.len()
+    }
+
+    /// That life of a unit was lost, or is replaced: it is turned away from now on.
+    pub fn bury(&mut self, unit: Address, incarnation: u64) {
+        self.buried.insert(unit, incarnation);
     }
 
     /// When [`serve`](Gate::serve) must be called at the latest.
@@ -122,13 +136,22 @@ impl Gate {
             at += usize::from(!self.serve_one(at, now, &mut told));
         }
         loop {
-            if self.strangers.len() == STRANGERS && !self.make_room(now, &mut told) {
-                self.full = true;
+            let full = self.strangers.len() == STRANGERS && !self.make_room(now, &mut told);
+            if full != self.full {
+                self.full = full;
+                match full {
+                    true => self.events.remove(&self.listener)?,
+                    false => self.events.add(&self.listener, 0, Interest::Readable)?,
+                }
+            }
+            if full {
                 return Ok(());
             }
-            self.full = false;
             match accept(&self.listener, self.patience) {
                 Ok(Some((stream, addr))) => {
+                    if self.events.add(&stream, 1, Interest::Readable).is_err() {
+                        continue;
+                    }
                     let stranger = Stranger { stream, addr, since: now, inbox: Inbox::new(), pending: None };
                     self.strangers.push(stranger);
                     // What it says first has mostly come by now.
@@ -148,7 +171,7 @@ impl Gate {
     /// Returns whether it left its place; another may be there then.
     fn serve_one(&mut self, at: usize, now: Duration, told: &mut impl FnMut(Visit)) -> bool {
         let stranger = &mut self.strangers[at];
-        let outcome = match stranger.hear(&self.terms) {
+        let outcome = match stranger.hear(&self.terms, &self.buried) {
             Ok(None) if now < stranger.since + self.limits.deadline => return false,
             Ok(None) => {
                 let limit_ms = self.limits.deadline.as_millis() as u64;
@@ -162,6 +185,7 @@ impl Gate {
         match outcome {
             Ok(established) => {
                 let Stranger { stream, addr, .. } = stranger;
+                let _ = self.events.remove(&stream); // It was in there.
                 told(Visit::Arrival(Box::new(Arrival { stream, addr, established })));
             }
             Err(fault) => {
@@ -203,14 +227,25 @@ impl Gate {
     }
 }
 
+/// Becomes readable when a stranger has said something or a newcomer can come in.
+impl AsFd for Gate {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
 impl Stranger {
-    fn hear(&mut self, terms: &Terms) -> Result<Option<Established>, Fault> {
+    fn hear(&mut self, terms: &Terms, buried: &HashMap<Address, u64>) -> Result<Option<Established>, Fault> {
         loop {
             let Some(message) = self.inbox.read(&self.stream)? else { return Ok(None) };
             if let Some(pending) = &mut self.pending {
                 return Ok(Some(pending.confirm(message)?));
             }
             let pending = Pending::new(terms, message)?;
+            let Identity { unit, incarnation, .. } = *pending.claims();
+            if buried.get(&unit) == Some(&incarnation) {
+                return Err(LinkError::Dead { unit }.into());
+            }
             self.inbox.clear();
             let answer = pending.message().bytes();
             // The first bytes on a connection always fit into its buffer.

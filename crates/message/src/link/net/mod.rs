@@ -1,12 +1,16 @@
 //! Links over a network: TCP connections and UDP datagrams.
 //!
 //! Strangers come to the [gate]; whoever is to be reached is [dialled](dial). After the proof of the key a
-//! [stream] or the datagram socket carries frames. Nothing here blocks and nothing reads a clock: calls
+//! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
 //! that depend on the time take it as an argument.
 
+pub mod datagram;
 pub mod dial;
+mod events;
 pub mod gate;
 mod inbox;
+pub mod knock;
+pub mod pool;
 pub mod socket;
 pub mod stream;
 
