@@ -4,10 +4,11 @@
 //! and is sent again fills one of [`PLACES`] places until newer ones push it out; it cannot be confirmed.
 
 use crate::error::LinkError;
-use crate::link::hello::{Header, Kind, Refusal, MESSAGE_LIMIT};
+use crate::link::hello::{Header, Identity, Kind, Refusal, MESSAGE_LIMIT};
 use crate::link::noise::{Established, Pending, Terms};
+use crate::types::Address;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 /// Handshakes under way, at most.
@@ -19,6 +20,7 @@ struct Place {
     /// The first message: when it is repeated, so is the answer.
     first: [u8; MESSAGE_LIMIT],
     pending: Box<Pending>,
+    index: u32,
 }
 
 /// The handshakes that others have begun with this side.
@@ -26,6 +28,8 @@ pub struct Knock {
     terms: Terms,
     deadline: Duration,
     places: VecDeque<Place>,
+    /// Lives that were lost: they do not come back.
+    buried: HashMap<Address, u64>,
 }
 
 /// What to do about a datagram of the handshake.
@@ -37,13 +41,18 @@ pub enum Reply {
     /// Send this back; the stranger was turned away.
     Refuse(Vec<u8>, LinkError),
     /// The stranger is no stranger any more.
-    Arrival(Box<Established>),
+    Arrival {
+        /// Who, and the keys.
+        established: Box<Established>,
+        /// What it sends with.
+        index: u32,
+    },
 }
 
 impl Knock {
     /// Nobody has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
     pub fn new(terms: Terms, deadline: Duration) -> Knock {
-        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES) }
+        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), buried: HashMap::new() }
     }
 
     /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.
@@ -61,8 +70,8 @@ impl Knock {
                     (0..self.places.len()).filter(|&at| self.places[at].from == from).collect::<Vec<_>>()
                 {
                     if let Ok(established) = self.places[at].pending.confirm(bytes) {
-                        self.places.remove(at);
-                        return Reply::Arrival(Box::new(established));
+                        let index = self.places.remove(at).map_or(0, |p| p.index);
+                        return Reply::Arrival { established: Box::new(established), index };
                     }
                 }
                 Reply::Nothing
@@ -83,13 +92,17 @@ impl Knock {
             Ok(pending) => Box::new(pending),
             Err(error) => return self.refuse(error, bytes),
         };
+        let Identity { unit, incarnation, .. } = *pending.claims();
+        if self.buried.get(&unit) == Some(&incarnation) {
+            return self.refuse(LinkError::Dead { unit }, bytes);
+        }
         let answer = pending.message().bytes().to_vec();
         let mut first = [0; MESSAGE_LIMIT];
         first[..bytes.len()].copy_from_slice(bytes); // A message that decodes is no longer.
         if self.places.len() == PLACES {
             self.places.pop_front();
         }
-        self.places.push_back(Place { from, since: now, first, pending });
+        self.places.push_back(Place { from, since: now, first, pending, index });
         Reply::Answer(answer)
     }
 
@@ -100,6 +113,11 @@ impl Knock {
             Some(refusal) if refusal.len() <= bytes.len() => Reply::Refuse(refusal.to_vec(), error),
             _ => Reply::Nothing,
         }
+    }
+
+    /// That life of a unit was lost, or is replaced: it is turned away from now on.
+    pub fn bury(&mut self, unit: Address, incarnation: u64) {
+        self.buried.insert(unit, incarnation);
     }
 
     /// Handshakes under way.

@@ -4,12 +4,17 @@
 //! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
 //! that depend on the time take it as an argument.
 
+pub mod config;
+
 pub mod datagram;
 pub mod dial;
+pub mod endpoint;
 mod events;
 pub mod gate;
+mod hub;
 mod inbox;
 pub mod knock;
+mod peer;
 pub mod pool;
 pub mod socket;
 pub mod stream;
