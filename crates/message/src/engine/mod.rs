@@ -305,12 +305,14 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.kept == [0; 2] && self.urgent.is_empty() && self.lazy.is_empty()
     }
 
-    /// Whether a fragment of this priority could go out on some path now, were there a frame for it.
-    pub fn has_ready(&mut self, priority: Priority) -> bool {
+    /// Whether a fragment of this priority could go out on this path now, were there a frame for it and room in the window.
+    pub fn has_ready(&mut self, path: PathId, priority: Priority) -> bool {
         let begin = self.may_begin(priority);
-        let ready = &self.ready[rank(priority)];
+        let ordered = self.primary() == Some(path);
+        let [in_order, any] = &self.ready[rank(priority)];
         let out = &mut self.out;
-        ready.iter().flatten().any(|&lane| out[usize::from(lane)].has_work(begin))
+        let lanes = any.iter().chain(in_order.iter().filter(|_| ordered));
+        lanes.into_iter().any(|&lane| out[usize::from(lane)].has_work(begin))
     }
 
     fn path(&self, path: PathId) -> Option<&Path> {
