@@ -420,15 +420,10 @@ impl<B: AsMut<[u8]>> Session<B> {
     pub fn abandon(&mut self, now: Duration, token: Token) -> Result<(), MessageError> {
         let (lane, message) = self.begun(token)?;
         message.begun = false;
-        message.cancelled = true;
         let number = token.0 & ((1 << 48) - 1);
-        let out = &mut self.out[lane.index()];
-        // The receiver is told whether it saw the message or not, so that its number is not missed.
-        let before = out.in_flight();
-        out.begun = out.begun.max(number + 1);
-        self.in_flight += out.in_flight() - before;
-        out.give_up(number);
-        self.urgent.push_back(Control::Cancel(lane, number));
+        if self.out[lane.index()].give_up(number) {
+            self.urgent.push_back(Control::Cancel(lane, number));
+        }
         self.wake(lane);
         self.now = self.now.max(now);
         Ok(())
@@ -537,6 +532,12 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn wake(&mut self, lane: Lane) {
         let rank = rank(lane.priority());
         let Some(out) = self.out.get_mut(lane.index()) else { return };
+        if out.starved && out.has_work(false) {
+            // It waits for leave to begin a message, but has something else to send now.
+            out.starved = false;
+            out.queued = false;
+            self.starved[rank].retain(|&index| usize::from(index) != lane.index());
+        }
         if !out.queued && out.has_work(true) {
             out.queued = true;
             let any = usize::from(lane.order() == Order::Any);

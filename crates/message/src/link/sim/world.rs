@@ -19,7 +19,6 @@ pub struct Pool {
 }
 
 /// A buffer; goes back to its pool when dropped.
-#[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
     out: Rc<Cell<usize>>,
@@ -29,6 +28,12 @@ impl Buffer {
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "buffer of {} bytes", self.bytes.len())
     }
 }
 
@@ -112,8 +117,8 @@ pub struct World {
     ends: Vec<Option<End>>,
     nodes: usize,
     lives: u64,
-    /// Frames sent before a cut of a path that loses nothing do not arrive after it.
-    generation: u32,
+    /// For each session: frames sent before a cut of a path that loses nothing do not arrive after it.
+    generations: Vec<u32>,
     heap: BinaryHeap<Reverse<(Duration, u64, Item)>>,
     sequence: u64,
     happened: VecDeque<Happening>,
@@ -137,7 +142,7 @@ impl World {
             ends: (0..nodes * nodes).map(|_| None).collect(),
             nodes,
             lives: 0,
-            generation: 0,
+            generations: vec![0; nodes * nodes],
             heap: BinaryHeap::new(),
             sequence: 0,
             happened: VecDeque::new(),
@@ -188,8 +193,8 @@ impl World {
 
     /// Paths that lose nothing are cut between two nodes: what is under way is lost, and both sides know.
     pub fn cut(&mut self, a: usize, b: usize, path: u8) {
-        self.generation += 1;
         for (at, from) in [(a, b), (b, a)] {
+            self.generations[at * self.nodes + from] += 1;
             if let Some(end) = &mut self.ends[at * self.nodes + from] {
                 end.session.handle_path_down(self.now, PathId(path));
             }
@@ -263,6 +268,11 @@ impl World {
                         if end.timer <= now {
                             end.timer = Duration::MAX;
                             self.timers += 1;
+                            // Waking up for nothing is a defect as well: on a real host it would burn a core.
+                            if self.timers > 1000 + 20 * self.frames {
+                                let text = format!("{at} wakes for nothing: {:?}", end.session);
+                                return Some(Happening::Violation(text));
+                            }
                             end.session.handle_time(now);
                             self.pump(at, from);
                         }
@@ -282,7 +292,7 @@ impl World {
         let now = self.now;
         let pool = &self.pools[to];
         let Some(end) = &mut self.ends[to * self.nodes + from] else { return };
-        if end.session.config().lossless && generation != self.generation {
+        if end.session.config().lossless && generation != self.generations[to * self.nodes + from] {
             return;
         }
         let result = end.session.handle_frame(now, PathId(path), bytes, &mut |ask| pool.give(ask));
@@ -319,7 +329,7 @@ impl World {
                 self.frames += 1;
                 self.net.send(self.now, (at, from), path, frame, &mut self.random, &mut arrive);
                 for (time, bytes) in arrive.drain(..) {
-                    let generation = self.generation;
+                    let generation = self.generations[index];
                     self.push(time, Item::Frame { from: at, to: from, path, generation, bytes });
                 }
             }
@@ -330,8 +340,9 @@ impl World {
         }
         let deadline = [end.session.next_deadline(), busy].into_iter().flatten().min();
         if let Some(deadline) = deadline {
-            // A deadline in the past would turn in circles: the session has just been asked.
-            let deadline = deadline.max(self.now + Duration::from_nanos(100));
+            // What is due already waits for the link.
+            let soon = busy.unwrap_or(self.now + Duration::from_nanos(100));
+            let deadline = if deadline <= self.now { soon } else { deadline };
             if deadline < end.timer {
                 end.timer = deadline;
                 self.push(deadline, Item::Timer { at, from });
