@@ -439,7 +439,8 @@ impl<B: AsMut<[u8]>> Session<B> {
                 continue;
             }
             if let Some(go) = lane.first_refused() {
-                if lane.go.replace(go).is_none() {
+                if lane.go.is_none() {
+                    lane.go = Some(go);
                     self.urgent.push_back(Control::Go(Lane::from_index(at)));
                 }
             }

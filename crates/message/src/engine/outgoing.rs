@@ -463,13 +463,9 @@ impl OutLane {
     pub fn gate_time(&mut self, now: Duration, config: &Config) {
         match self.gate {
             Gate::Paused(at) if at <= now => self.go(now, config),
-            Gate::Probing(number, at) if at <= now => {
-                self.gate = Gate::Open;
-                // No refusal came: the rest may follow.
-                if let Some(attempt) = self.get(number).map(|m| m.attempt) {
-                    self.accepted(number, attempt);
-                }
-            }
+            // Not a word about it: others of the lane may try. The message itself waits until its head is known to be there;
+            // what follows without a head would be of no use before.
+            Gate::Probing(_, at) if at <= now => self.gate = Gate::Open,
             _ => {}
         }
     }
