@@ -305,12 +305,14 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.kept == [0; 2] && self.urgent.is_empty() && self.lazy.is_empty()
     }
 
-    /// Whether a fragment of this priority could go out on some path now, were there a frame for it.
-    pub fn has_ready(&mut self, priority: Priority) -> bool {
+    /// Whether a fragment of this priority could go out on this path now, were there a frame for it and room in the window.
+    pub fn has_ready(&mut self, path: PathId, priority: Priority) -> bool {
         let begin = self.may_begin(priority);
-        let ready = &self.ready[rank(priority)];
+        let ordered = self.primary() == Some(path);
+        let [in_order, any] = &self.ready[rank(priority)];
         let out = &mut self.out;
-        ready.iter().flatten().any(|&lane| out[usize::from(lane)].has_work(begin))
+        let lanes = any.iter().chain(in_order.iter().filter(|_| ordered));
+        lanes.into_iter().any(|&lane| out[usize::from(lane)].has_work(begin))
     }
 
     fn path(&self, path: PathId) -> Option<&Path> {
@@ -418,15 +420,10 @@ impl<B: AsMut<[u8]>> Session<B> {
     pub fn abandon(&mut self, now: Duration, token: Token) -> Result<(), MessageError> {
         let (lane, message) = self.begun(token)?;
         message.begun = false;
-        message.cancelled = true;
         let number = token.0 & ((1 << 48) - 1);
-        let out = &mut self.out[lane.index()];
-        // The receiver is told whether it saw the message or not, so that its number is not missed.
-        let before = out.in_flight();
-        out.begun = out.begun.max(number + 1);
-        self.in_flight += out.in_flight() - before;
-        out.give_up(number);
-        self.urgent.push_back(Control::Cancel(lane, number));
+        if self.out[lane.index()].give_up(number) {
+            self.urgent.push_back(Control::Cancel(lane, number));
+        }
         self.wake(lane);
         self.now = self.now.max(now);
         Ok(())
@@ -442,7 +439,8 @@ impl<B: AsMut<[u8]>> Session<B> {
                 continue;
             }
             if let Some(go) = lane.first_refused() {
-                if lane.go.replace(go).is_none() {
+                if lane.go.is_none() {
+                    lane.go = Some(go);
                     self.urgent.push_back(Control::Go(Lane::from_index(at)));
                 }
             }
@@ -535,6 +533,12 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn wake(&mut self, lane: Lane) {
         let rank = rank(lane.priority());
         let Some(out) = self.out.get_mut(lane.index()) else { return };
+        if out.starved && out.has_work(false) {
+            // It waits for leave to begin a message, but has something else to send now.
+            out.starved = false;
+            out.queued = false;
+            self.starved[rank].retain(|&index| usize::from(index) != lane.index());
+        }
         if !out.queued && out.has_work(true) {
             out.queued = true;
             let any = usize::from(lane.order() == Order::Any);

@@ -11,11 +11,20 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// What the user has handed over of a payload.
-#[derive(Debug)]
 pub(crate) enum Payload {
     Whole(Bytes),
     /// Chunks with the offset at which each starts.
     Chunks(Vec<(u64, Bytes)>),
+}
+
+impl std::fmt::Debug for Payload {
+    /// Without the bytes: they are many, and the user's own.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Payload::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
+            Payload::Chunks(chunks) => write!(f, "{} chunks", chunks.len()),
+        }
+    }
 }
 
 impl Payload {
@@ -106,6 +115,9 @@ impl Outgoing {
         if self.over {
             return false;
         }
+        if self.cancelled {
+            return !self.end_sent;
+        }
         // Tried again after a refusal, the first fragment asks whether there is a buffer now.
         if self.attempt > 0 && !self.accepted && (self.sent > 0 || self.end_sent) {
             return false;
@@ -150,6 +162,8 @@ pub(crate) struct Cut {
     pub total: Option<u64>,
     /// This went out before and got lost.
     pub again: bool,
+    /// The message was given up before anything of it went out: only that is to be said.
+    pub cancel: bool,
 }
 
 /// Whether a lane may send, after refusals.
@@ -179,8 +193,10 @@ pub(crate) struct OutLane {
     active: BTreeSet<u64>,
     pub gate: Gate,
     backoff: Duration,
-    /// It stands in a queue of lanes to serve.
+    /// It stands in a queue of lanes to serve, or is starved.
     pub queued: bool,
+    /// It waits until another message may begin.
+    pub starved: bool,
 }
 
 impl Default for OutLane {
@@ -196,6 +212,7 @@ impl Default for OutLane {
             gate: Gate::Open,
             backoff: Duration::ZERO,
             queued: false,
+            starved: false,
         }
     }
 }
@@ -287,6 +304,13 @@ impl OutLane {
 
     fn cut_from(&mut self, number: u64, again: bool, room: usize, path: u8, config: &Config) -> Option<Cut> {
         let m = self.get_mut(number)?;
+        if m.cancelled {
+            m.end_sent = true;
+            let (attempt, offset, bytes) = (m.attempt, 0, Bytes::new());
+            let (last, head, total, again) = (true, None, None, false);
+            self.begun = self.begun.max(number + 1);
+            return Some(Cut { number, attempt, offset, bytes, last, head, total, again, cancel: true });
+        }
         let probe = m.attempt > 0 && !m.accepted;
         let start = if again { m.lost.first().map_or(m.sent, |r| r.0) } else { m.sent };
         // The head goes along until the receiver is known to have it. A path that loses nothing carries it once.
@@ -335,6 +359,7 @@ impl OutLane {
             head,
             total: if last || head.is_none() { None } else { m.total },
             again,
+            cancel: false,
         };
         let more_lost = m.has_lost();
         self.begun = self.begun.max(number + 1);
@@ -438,13 +463,9 @@ impl OutLane {
     pub fn gate_time(&mut self, now: Duration, config: &Config) {
         match self.gate {
             Gate::Paused(at) if at <= now => self.go(now, config),
-            Gate::Probing(number, at) if at <= now => {
-                self.gate = Gate::Open;
-                // No refusal came: the rest may follow.
-                if let Some(attempt) = self.get(number).map(|m| m.attempt) {
-                    self.accepted(number, attempt);
-                }
-            }
+            // Not a word about it: others of the lane may try. The message itself waits until its head is known to be there;
+            // what follows without a head would be of no use before.
+            Gate::Probing(_, at) if at <= now => self.gate = Gate::Open,
             _ => {}
         }
     }
@@ -479,8 +500,10 @@ impl OutLane {
 }
 
 impl OutLane {
-    /// Forgets the content of a message that its sender gave up; its number stays until the receiver has passed it.
-    pub fn give_up(&mut self, number: u64) {
+    /// Forgets the content of a message that its sender gave up; its number stays until the receiver has passed it. Returns
+    /// whether the receiver may know of it already; if not, it hears when the message's turn comes.
+    pub fn give_up(&mut self, number: u64) -> bool {
+        let known = number < self.begun;
         if let Some(m) = self.get_mut(number) {
             m.payload = Payload::Whole(Bytes::new());
             m.lost.clear();
@@ -488,14 +511,15 @@ impl OutLane {
             m.injected = 0;
             m.total = None;
             m.sent = 0;
-            // Nothing of it goes out any more.
-            m.end_sent = true;
+            m.cancelled = true;
+            m.end_sent = known;
             m.attempt = m.attempt.wrapping_add(1);
         }
         self.drop_from_sets(number);
         if matches!(self.gate, Gate::Probing(n, _) if n == number) {
             self.gate = Gate::Open;
         }
+        known
     }
 
     fn drop_from_sets(&mut self, number: u64) {
@@ -507,6 +531,6 @@ impl OutLane {
     /// Numbers of the messages given up whose end the receiver has not confirmed.
     pub fn cancelled(&self) -> Vec<u64> {
         let numbered = self.messages.iter().zip(self.base..);
-        numbered.filter(|(m, _)| m.cancelled && !m.over).map(|(_, n)| n).collect()
+        numbered.filter(|(m, _)| m.cancelled && m.end_sent && !m.over).map(|(_, n)| n).collect()
     }
 }

@@ -398,7 +398,13 @@ impl<B: AsMut<[u8]>> Session<B> {
         let fresh = match &self.inn[lane.index()].slots[at] {
             Slot::Empty => true,
             Slot::Refused { attempt, .. } => f.attempt.wrapping_sub(*attempt) as i8 > 0,
-            Slot::Open(_) => return self.add(path, at, f, give),
+            Slot::Open(_) => {
+                if f.head.is_some() && f.attempt > 0 && self.config.lossless {
+                    // The answer to its first coming may have been lost with the path.
+                    self.go_ahead(lane, number, f.attempt);
+                }
+                return self.add(path, at, f, give);
+            }
             Slot::Done | Slot::Ready(..) => false,
         };
         // Without a head it is a straggler of an attempt that was refused.
@@ -422,10 +428,7 @@ impl<B: AsMut<[u8]>> Session<B> {
                 let known = self.inn[lane.index()].slot_mut(number).is_some();
                 if f.attempt > 0 && known {
                     // It was refused before: the sender waits for this.
-                    let go = (number, f.attempt);
-                    if self.inn[lane.index()].go.replace(go).is_none() {
-                        self.urgent.push_back(Control::Go(lane));
-                    }
+                    self.go_ahead(lane, number, f.attempt);
                 }
                 kept
             }
@@ -433,6 +436,12 @@ impl<B: AsMut<[u8]>> Session<B> {
                 self.refuse(lane, at, f.attempt);
                 Ok(Kept::Yes)
             }
+        }
+    }
+
+    fn go_ahead(&mut self, lane: Lane, number: u64, attempt: u8) {
+        if self.inn[lane.index()].go.replace((number, attempt)).is_none() {
+            self.urgent.push_back(Control::Go(lane));
         }
     }
 
@@ -563,7 +572,8 @@ impl<B: AsMut<[u8]>> Session<B> {
             self.counters.fragments_spare += 1;
             return Ok(Kept::Yes);
         }
-        if r.have.would_grow(f.offset, end) && r.have.len() >= self.config.max_ranges {
+        // The start of a message always finds room: then so does what is missing next, and it gets done.
+        if f.offset > 0 && r.have.would_grow(f.offset, end) && r.have.len() >= self.config.max_ranges {
             return if self.config.lossless {
                 Err(LinkError::BadField {
                     what: "holes in a message",

@@ -117,7 +117,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     }
 
     /// The path over which ordered messages go: the first that is up and answers, else the first that is up.
-    fn primary(&self) -> Option<PathId> {
+    pub(super) fn primary(&self) -> Option<PathId> {
         let up =
             || self.paths.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref().filter(|p| p.up)?)));
         let found = up().find(|(_, p)| !p.suspect()).or_else(|| up().next());
@@ -160,6 +160,7 @@ impl<B: AsMut<[u8]>> Session<B> {
                     }
                     self.ready[rank][any].pop_front();
                     if out.wants_to_begin() {
+                        out.starved = true;
                         self.starved[rank].push(lane);
                     } else {
                         out.queued = false;
@@ -178,6 +179,7 @@ impl<B: AsMut<[u8]>> Session<B> {
                 continue;
             }
             for lane in self.starved[rank].drain(..) {
+                self.out[usize::from(lane)].starved = false;
                 let any = usize::from(Lane::from_index(usize::from(lane)).order() == Order::Any);
                 self.ready[rank][any].push_back(lane);
             }
@@ -298,6 +300,13 @@ impl<B: AsMut<[u8]>> Session<B> {
             self.ready[rank][any].push_back(lane.index() as u16);
             let Some(cut) = cut else { return };
             went[rank] = true;
+            if cut.cancel {
+                let name = Name { lane, number: cut.number as u32 };
+                wire::write_piece(&Piece::Cancel(name), &mut transmit.bytes);
+                transmit.len += SMALL_PIECE;
+                carried.push(Carried::Control(Control::Cancel(lane, cut.number)));
+                continue;
+            }
             self.counters.fragments_sent += 1;
             self.counters.fragments_again += u64::from(cut.again);
             let len = cut.bytes.len();
