@@ -263,7 +263,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     fn adopt_stream(&mut self, stream: TcpStream, established: Established, mine: bool, now: Duration) {
         let Established { peer, sealer, opener } = established;
         let Some(at) = self.way_for(&peer, mine, now) else { return };
-        let number = WAY + ((at as u64) << 32) | u64::from(peer.unit);
+        let number = (WAY + ((at as u64) << 32)) | u64::from(peer.unit);
         let added = match mine {
             true => self.events.change(&stream, number, Interest::Readable),
             false => self.events.add(&stream, number, Interest::Readable),
