@@ -1,19 +1,28 @@
 //! What the network links carry on loopback, against a bare socket: `cargo run --release -p polyduct-message --example
-//! net_figures`. Ratios are of medians of interleaved runs; every frame's length is checked and a checksum of the last one.
+//! net_figures`. Ratios are medians over pairs of runs; every frame's length is checked, and the
+//! bytes of the last.
 //!
 //! The baseline is this program's own loop of 128 KiB reads and writes on a `TcpStream`, as iperf3 does it. It is as fast as
 //! iperf3 or faster, because nothing is counted beside, so the ratios are a little worse than against iperf3.
 
+#[path = "../tests/shim/mod.rs"]
+mod shim;
+
 use bytes::Bytes;
+use polyduct_message::engine::Send;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
+use polyduct_message::link::net::endpoint::NetEndpoint;
+use polyduct_message::link::net::pool::{Buffer, Pool};
 use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
-use polyduct_message::LinkError;
+use polyduct_message::{ChannelId, HandlerId, Head, LinkError, MessageError, Order, Priority};
 use polyduct_os::poll::{poll, PollItem};
+use shim::{Shim, Weather};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const RUN: usize = 2 << 30;
 const ROUNDS: usize = 5;
@@ -130,33 +139,103 @@ fn frames(trusted: bool, len: usize, total: usize) -> f64 {
     (count * len) as f64 / seconds / 1e9
 }
 
+fn endpoint(me: u32, transport: Transport, trusted: bool) -> NetEndpoint<Buffer> {
+    let key = JobKey::from_bytes([7; 32]).unwrap();
+    let config =
+        NetConfig { trusted, ..NetConfig::new(me, 2, 5, key, "127.0.0.1:0".parse().unwrap(), transport) };
+    let pool = Pool::new(256 << 20);
+    NetEndpoint::start(config, move |_, incoming| {
+        pool.take(incoming.len.unwrap_or(incoming.at_least) as usize)
+    })
+    .unwrap()
+}
+
+/// Messages from one endpoint to another, perhaps through a relay that loses datagrams.
+fn messages(transport: Transport, trusted: bool, len: usize, total: usize, lost: Option<u32>) -> f64 {
+    let (a, b) = (endpoint(0, transport, trusted), endpoint(1, transport, trusted));
+    let relay =
+        lost.map(|lost| Shim::new(b.local_addr(), Weather { lost, doubled: 0, late: 0, changed: 0 }, 7));
+    a.introduce(1, relay.as_ref().map_or(b.local_addr(), Shim::addr));
+    let payload: Bytes = (0..len).map(|i| i as u8).collect::<Vec<_>>().into();
+    let (expected, count) = (payload.clone(), total / len);
+    let head = Head { handler: HandlerId(1), args: [0; 4] };
+    let message = Send { priority: Priority::Low, order: Order::Ordered, head, payload };
+    let connected = |at: &NetEndpoint<Buffer>| {
+        while !matches!(at.next_event(None).unwrap(), Some(NetEvent::Connected { .. })) {}
+    };
+    a.connect(1).unwrap();
+    connected(&a);
+    connected(&b);
+    let start = Instant::now();
+    let seconds = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut sent, mut known) = (0, 0);
+            while known < count {
+                // A window of 16 MiB.
+                while sent < count && (sent - known) * len < 16 << 20 {
+                    match a.send(1, ChannelId(0), message.clone()) {
+                        Ok(_) => sent += 1,
+                        Err(MessageError::Full { .. }) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                match a.next_event(Some(Duration::from_secs(20))).unwrap() {
+                    Some(NetEvent::Delivered { .. }) => known += 1,
+                    Some(NetEvent::Refused { .. }) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        for _ in 0..count {
+            match b.next_event(Some(Duration::from_secs(20))).unwrap() {
+                Some(NetEvent::Message { message, .. }) => {
+                    assert_eq!(message.payload.unwrap()[..], expected[..])
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        start.elapsed().as_secs_f64()
+    });
+    (count * len) as f64 / seconds / 1e9
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+/// A rate, and the median of its ratios to a baseline that is measured right before each run: the machine may be busy with
+/// other things, and differently from one second to the next.
+fn compare(what: &str, mut base: impl FnMut() -> f64, mut run: impl FnMut() -> f64) {
+    let pairs: Vec<_> = (0..ROUNDS).map(|_| (base(), run())).collect();
+    let rate = median(pairs.iter().map(|(_, rate)| *rate).collect());
+    let ratio = median(pairs.iter().map(|(base, rate)| rate / base).collect());
+    println!("{what}: {rate:.2} GB/s, {ratio:.2} of the baseline");
+}
+
 fn main() {
-    let cases = [
-        (64 << 10, true),
-        (256 << 10, true),
-        (1 << 20, true),
-        (64 << 10, false),
-        (256 << 10, false),
-        (1 << 20, false),
-    ];
-    let mut bares = Vec::new();
-    let mut figures = vec![Vec::new(); cases.len()];
-    for _ in 0..ROUNDS {
-        bares.push(bare());
-        for ((len, trusted), figure) in cases.iter().zip(&mut figures) {
-            figure.push(frames(*trusted, *len, RUN / 2));
+    let mode = |trusted| if trusted { "trusted" } else { "encrypted" };
+    println!(
+        "Baseline: bare TCP on loopback, 128 KiB blocks: {:.2} GB/s",
+        median((0..ROUNDS).map(|_| bare()).collect())
+    );
+    for trusted in [true, false] {
+        for len in [64 << 10, 256 << 10, 1 << 20] {
+            let what = format!("TCP, frames of {} KiB, {}", len >> 10, mode(trusted));
+            compare(&what, bare, || frames(trusted, len, RUN / 2));
         }
     }
-    let base = median(bares);
-    println!("bare TCP on loopback, 128 KiB blocks: {base:.2} GB/s ({:.1} Gbit/s)", base * 8.0);
-    for ((len, trusted), figure) in cases.iter().zip(figures) {
-        let rate = median(figure);
-        let mode = if *trusted { "trusted" } else { "encrypted" };
-        println!("frames of {:4} KiB, {mode:9}: {rate:.2} GB/s, {:.2} of bare", len >> 10, rate / base);
+    for (transport, total) in [(Transport::Tcp, RUN / 2), (Transport::Udp, RUN / 4)] {
+        for trusted in [true, false] {
+            for len in [64 << 10, 1 << 20, 16 << 20] {
+                let what = format!("{transport:?}, messages of {} KiB, {}", len >> 10, mode(trusted));
+                compare(&what, bare, || messages(transport, trusted, len, total, None));
+            }
+        }
+    }
+    println!("Baseline: the same relay that loses nothing");
+    let relayed = |lost| messages(Transport::Udp, true, 1 << 20, RUN / 16, Some(lost));
+    for lost in [1, 5, 10, 30] {
+        compare(&format!("UDP through a relay, {lost} % lost"), || relayed(0), || relayed(lost));
     }
 }

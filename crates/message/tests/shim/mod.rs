@@ -1,5 +1,7 @@
 //! A network with weather: a relay between two UDP sockets that loses, doubles, delays and changes datagrams by a seed.
 
+#![allow(dead_code)]
+
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -69,7 +69,8 @@ impl NetConfig {
         transport: Transport,
     ) -> NetConfig {
         let session = match transport {
-            Transport::Tcp => engine::Config::stream(),
+            // High priority waits for this much, 0.06 ms at 2 GB/s; shorter fragments cost throughput.
+            Transport::Tcp => engine::Config { max_fragment: 128 << 10, ..engine::Config::stream() },
             Transport::Udp => engine::Config::datagram(),
         };
         NetConfig {

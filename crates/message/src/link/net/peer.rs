@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 /// Ways between two units: one that the lower address began, one that the higher did, where both began at once.
 pub(crate) const WAYS: usize = 2;
 /// Bytes given to a connection before its socket has taken them: what high priority may have to wait for.
-const QUEUED: usize = 256 << 10;
+const QUEUED: usize = 512 << 10;
 
 pub(crate) struct Conn {
     pub stream: TcpStream,
