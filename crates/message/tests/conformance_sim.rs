@@ -48,7 +48,8 @@ impl Simulated {
                     Event::Message(message) => {
                         self.waiting[at][rank(message.priority)] += 1;
                         let len = message.len as usize;
-                        let payload = message.payload.as_ref().map_or(&[][..], |b| &b.bytes()[..len]).to_vec();
+                        let payload =
+                            message.payload.as_ref().map_or(&[][..], |b| &b.bytes()[..len]).to_vec();
                         self.held[at].extend(message.payload);
                         let (channel, priority, head) = (message.channel, message.priority, message.head);
                         Some(Happened::Message(Came { channel, priority, head, payload }))

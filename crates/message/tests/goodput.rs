@@ -52,7 +52,8 @@ fn far() -> LinkSpeed {
 
 #[test]
 fn loss_costs_little_more_than_what_is_lost() {
-    for (name, speed, total) in [("1 ms round trip", fast(), 16 << 20), ("40 ms round trip", far(), 16 << 20)] {
+    for (name, speed, total) in [("1 ms round trip", fast(), 16 << 20), ("40 ms round trip", far(), 16 << 20)]
+    {
         let lossless = goodput(speed, Faults::default(), 1400, total);
         println!("{name}: {:.1} MB/s of {:.1} without loss", lossless / 1e6, speed.bandwidth / 1e6);
         assert!(lossless > 0.6 * speed.bandwidth, "{name}: {lossless:.0} bytes/s without loss");

@@ -188,7 +188,8 @@ fn must_deliver(pair: &mut dyn Pair, at: Side, mut tokens: Vec<Token>) {
         match pair.next(at, WATCHDOG) {
             Some(Happened::Delivered(token)) => {
                 let place = tokens.iter().position(|&t| t == token);
-                tokens.swap_remove(place.unwrap_or_else(|| panic!("{token:?} delivered twice or never sent")));
+                tokens
+                    .swap_remove(place.unwrap_or_else(|| panic!("{token:?} delivered twice or never sent")));
             }
             Some(Happened::Refused) => {}
             Some(other) => panic!("{other:?} instead of a delivery"),
@@ -206,8 +207,7 @@ fn every_length(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     for (number, &len) in lengths.iter().enumerate() {
         let number = number as u32;
         let bytes = payload(number, len);
-        let token =
-            must_send(&mut *pair, Side::A, 1, Priority::Low, Order::Ordered, number, bytes.clone());
+        let token = must_send(&mut *pair, Side::A, 1, Priority::Low, Order::Ordered, number, bytes.clone());
         let came = must_come(&mut *pair, Side::B);
         assert_eq!((came.channel, came.head), (ChannelId(1), head(1, number)), "length {len}");
         assert!(came.payload == bytes, "length {len}: {} bytes came, or others", came.payload.len());
@@ -223,7 +223,15 @@ fn order_on_each_channel(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
         for channel in 0..channels {
             let len = [0, 17, 300, 5000, 70_000][(number as usize + usize::from(channel)) % 5];
             let bytes = payload(number + 1000 * u32::from(channel), len);
-            tokens.push(must_send(&mut *pair, Side::A, channel, Priority::Low, Order::Ordered, number, bytes));
+            tokens.push(must_send(
+                &mut *pair,
+                Side::A,
+                channel,
+                Priority::Low,
+                Order::Ordered,
+                number,
+                bytes,
+            ));
         }
     }
     let mut next = HashMap::new();
@@ -371,8 +379,7 @@ fn death_once(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
                 None => panic!("{at:?} did not hear of the death within {WATCHDOG:?}"),
             }
         }
-        let sent =
-            pair.send(at, ChannelId(0), Priority::Low, Order::Ordered, head(0, 1), Vec::new());
+        let sent = pair.send(at, ChannelId(0), Priority::Low, Order::Ordered, head(0, 1), Vec::new());
         assert_eq!(sent, Sent::Lost);
         assert_eq!(pair.next(at, Duration::from_millis(50)), None, "heard of it again");
     }

@@ -115,7 +115,8 @@ impl Net {
                 if a != b {
                     // Links that lose nothing keep their order as well: the way is fixed by the path.
                     let fixed = self.speed.queue == u64::MAX;
-                    let spine = if fixed { usize::from(path) } else { random.below(radix as u64) as usize } % radix;
+                    let spine =
+                        if fixed { usize::from(path) } else { random.below(radix as u64) as usize } % radix;
                     let leaves = n.div_ceil(radix);
                     out.push(2 * n + spine * leaves + a);
                     out.push(2 * n + leaves * radix + spine * leaves + b);

@@ -440,7 +440,10 @@ impl Run {
                     return Err("a delivery of nothing".into());
                 };
                 if !sent.taken || sent.confirmed {
-                    return Err(format!("message {number} of {stream:?} said to be delivered: {}", sent.taken));
+                    return Err(format!(
+                        "message {number} of {stream:?} said to be delivered: {}",
+                        sent.taken
+                    ));
                 }
                 sent.confirmed = true;
                 Ok(())
@@ -512,9 +515,11 @@ impl Run {
             && self.held.iter().all(Option::is_none)
             && (0..self.nodes * self.nodes).all(over)
             && !self.dead.contains(&true)
-            && self.sent.iter().filter(|(stream, _)| self.current(stream)).all(|(_, sent)| {
-                sent.iter().all(|s| s.abandoned || s.confirmed)
-            })
+            && self
+                .sent
+                .iter()
+                .filter(|(stream, _)| self.current(stream))
+                .all(|(_, sent)| sent.iter().all(|s| s.abandoned || s.confirmed))
             && (0..self.nodes).all(|a| {
                 (0..self.nodes).all(|b| self.world.session(a, b).is_none_or(|s| s.is_idle() || !s.is_open()))
             })
