@@ -10,6 +10,18 @@ use crate::wire::{Ack, Lane, MAX_ACK_RANGES};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// A frame that goes out.
+pub(crate) struct Outbound {
+    pub bytes: usize,
+    /// It carries fragments of high priority only.
+    pub high: bool,
+    /// It asks for an acknowledgement.
+    pub eliciting: bool,
+    /// There was nothing more to send: what is delivered says little about the path.
+    pub limited: bool,
+    pub carried: Vec<Carried>,
+}
+
 /// What a frame carried that must arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Carried {
@@ -196,16 +208,8 @@ impl Path {
     }
 
     /// Puts a frame on record that is sent now.
-    pub fn on_sent(
-        &mut self,
-        now: Duration,
-        bytes: usize,
-        high: bool,
-        eliciting: bool,
-        limited: bool,
-        carried: Vec<Carried>,
-        config: &Config,
-    ) {
+    pub fn on_sent(&mut self, now: Duration, frame: Outbound, config: &Config) {
+        let Outbound { bytes, high, eliciting, limited, carried } = frame;
         self.next_number += 1;
         self.counters.frames_sent += 1;
         self.counters.bytes_sent += bytes as u64;
@@ -323,8 +327,7 @@ impl Path {
         Ok(())
     }
 
-    fn find_lost(&mut self, now: Duration, config: &Config, lost: &mut Vec<Carried>) {
-        let _ = config;
+    fn find_lost(&mut self, now: Duration, _config: &Config, lost: &mut Vec<Carried>) {
         self.loss_at = None;
         let Some(largest) = self.largest_acked else { return };
         let first = self.next_number - self.sent.len() as u64;
@@ -347,7 +350,7 @@ impl Path {
             sent.fate = Fate::Lost;
             self.flying_frames -= 1;
             #[cfg(feature = "planted")]
-            let keep = config.planted(super::planted::Bug::WindowLeak);
+            let keep = _config.planted(super::planted::Bug::WindowLeak);
             #[cfg(not(feature = "planted"))]
             let keep = false;
             if !keep {

@@ -1,7 +1,7 @@
 //! Frames that go out.
 
 use super::incoming::Slot;
-use super::path::{Carried, Control};
+use super::path::{Carried, Control, Outbound};
 use super::{rank, PathId, Phase, Session, Transmit};
 use crate::types::{Order, Priority};
 use crate::wire::{self, Fragment, Header, Lane, Name, Piece, FRAGMENT_HEADER_MAX, HEADER_LEN};
@@ -81,11 +81,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         self.seal(transmit);
         let limited = self.ready.iter().flatten().all(|queue| queue.is_empty());
-        let len = transmit.len;
-        let high = went == [false, true];
+        let frame =
+            Outbound { bytes: transmit.len, high: went == [false, true], eliciting, limited, carried };
         let config = &self.config;
         if let Some(Some(known)) = self.paths.get_mut(usize::from(path.0)) {
-            known.on_sent(now, len, high, eliciting, limited, carried, config);
+            known.on_sent(now, frame, config);
         }
         true
     }
@@ -109,9 +109,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         wire::write_piece(&Piece::Abort { code }, &mut transmit.bytes);
         transmit.len = transmit.bytes.len();
         self.seal(transmit);
-        let (now, len, config) = (self.now, transmit.len, &self.config);
+        let bytes = transmit.len;
+        let frame = Outbound { bytes, high: false, eliciting: false, limited: true, carried: Vec::new() };
+        let (now, config) = (self.now, &self.config);
         if let Some(Some(known)) = self.paths.get_mut(usize::from(path.0)) {
-            known.on_sent(now, len, false, false, true, Vec::new(), config);
+            known.on_sent(now, frame, config);
         }
         true
     }

@@ -131,9 +131,13 @@ pub fn payload(seed: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Makes pairs.
+pub type Make<'a> = &'a dyn Fn(Setup) -> Box<dyn Pair>;
+
 /// Runs every case on a new pair each.
-pub fn suite(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
-    let cases: [(&str, fn(&dyn Fn(Setup) -> Box<dyn Pair>)); 9] = [
+pub fn suite(make: Make<'_>) {
+    type Case = fn(Make<'_>);
+    let cases: [(&str, Case); 9] = [
         ("every length arrives as it was", every_length),
         ("order holds on each channel", order_on_each_channel),
         ("no channel starves", no_channel_starves),
@@ -198,7 +202,7 @@ fn must_deliver(pair: &mut dyn Pair, at: Side, mut tokens: Vec<Token>) {
     }
 }
 
-fn every_length(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn every_length(make: Make<'_>) {
     let mut pair = make(Setup::default());
     let edges = [1 << 10, 1200, 4 << 10, 8 << 10, 16 << 10, 48 << 10, 64 << 10, 128 << 10, 1 << 20];
     let mut lengths = vec![0, 1, 2, 31, 32, 63, 64, 65, 255, 256, 257];
@@ -215,7 +219,7 @@ fn every_length(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     }
 }
 
-fn order_on_each_channel(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn order_on_each_channel(make: Make<'_>) {
     let mut pair = make(Setup::default());
     let (channels, each) = (16u16, 40u32);
     let mut tokens = Vec::new();
@@ -246,7 +250,7 @@ fn order_on_each_channel(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     must_deliver(&mut *pair, Side::A, tokens);
 }
 
-fn no_channel_starves(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn no_channel_starves(make: Make<'_>) {
     let mut pair = make(Setup::default());
     // One channel with a great deal, then 32 with a little.
     for number in 0..8 {
@@ -271,7 +275,7 @@ fn no_channel_starves(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     }
 }
 
-fn high_overtakes_low(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn high_overtakes_low(make: Make<'_>) {
     let mut pair = make(Setup::default());
     for number in 0..16 {
         let bytes = payload(number, 1 << 20);
@@ -294,7 +298,7 @@ fn high_overtakes_low(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     }
 }
 
-fn any_order(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn any_order(make: Make<'_>) {
     let mut pair = make(Setup::default());
     let mut tokens = Vec::new();
     let mut missing = BTreeMap::new();
@@ -312,7 +316,7 @@ fn any_order(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     must_deliver(&mut *pair, Side::A, tokens);
 }
 
-fn refused_and_sent_again(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn refused_and_sent_again(make: Make<'_>) {
     let mut pair = make(Setup { buffers: Some(2), ..Setup::default() });
     let mut tokens = Vec::new();
     for number in 0..24 {
@@ -347,7 +351,7 @@ fn refused_and_sent_again(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     must_deliver(&mut *pair, Side::A, tokens);
 }
 
-fn both_ways(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn both_ways(make: Make<'_>) {
     let mut pair = make(Setup::default());
     let each = 60;
     for number in 0..each {
@@ -365,7 +369,7 @@ fn both_ways(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     }
 }
 
-fn death_once(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn death_once(make: Make<'_>) {
     for dead in [Side::A, Side::B] {
         let mut pair = make(Setup::default());
         must_send(&mut *pair, Side::A, 0, Priority::Low, Order::Ordered, 0, payload(0, 10));
@@ -385,7 +389,7 @@ fn death_once(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
     }
 }
 
-fn status_counts(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
+fn status_counts(make: Make<'_>) {
     let mut pair = make(Setup { queue: 64, ..Setup::default() });
     for priority in [Priority::Low, Priority::High] {
         let sure = pair.status(Side::A, priority).sends;
@@ -402,9 +406,7 @@ fn status_counts(make: &dyn Fn(Setup) -> Box<dyn Pair>) {
         while came < sure {
             must_come(&mut *pair, Side::B);
             came += 1;
-            if waiting > 0 {
-                waiting -= 1;
-            }
+            waiting = waiting.saturating_sub(1);
             if waiting > 0 {
                 assert!(pair.status(Side::B, priority).waiting >= waiting, "the count fell by itself");
             }

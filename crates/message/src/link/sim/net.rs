@@ -46,14 +46,19 @@ pub struct Faults {
     pub corrupt: f64,
 }
 
+/// Each path of a session has links of its own, as with several network cards; more share them.
+const RAILS: usize = 4;
+
 /// Nodes, links and faults.
 #[derive(Debug)]
 pub struct Net {
     topology: Topology,
     nodes: usize,
     speed: LinkSpeed,
-    /// Until when each link is busy.
+    /// Until when each link is busy, rail by rail.
     busy: Vec<Duration>,
+    /// Links of a rail.
+    rail: usize,
     /// What happens to frames from now on.
     pub faults: Faults,
     /// Frames between a node whose bit is set and one whose is not are dropped.
@@ -68,12 +73,13 @@ impl Net {
     /// A network at rest.
     pub fn new(topology: Topology, nodes: usize, speed: LinkSpeed) -> Net {
         // Two links from and two to each node or, in a fat tree, between each leaf and spine as well, is enough for all.
-        let links = nodes * 8 + nodes * nodes * 2;
+        let rail = nodes * 8 + nodes * nodes * 2;
         Net {
             topology,
             nodes,
             speed,
-            busy: vec![Duration::ZERO; links],
+            busy: vec![Duration::ZERO; rail * RAILS],
+            rail,
             faults: Faults::default(),
             partition: 0,
             dead_paths: 0,
@@ -82,6 +88,13 @@ impl Net {
     }
 
     fn route(&self, from: usize, to: usize, path: u8, random: &mut Random, out: &mut Vec<usize>) {
+        self.route_in_rail(from, to, path, random, out);
+        for link in out {
+            *link += usize::from(path) % RAILS * self.rail;
+        }
+    }
+
+    fn route_in_rail(&self, from: usize, to: usize, path: u8, random: &mut Random, out: &mut Vec<usize>) {
         out.clear();
         let n = self.nodes;
         match self.topology {

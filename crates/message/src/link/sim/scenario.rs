@@ -545,11 +545,6 @@ impl Run {
         for (stream, sent) in self.sent.iter().filter(|(stream, _)| self.current(stream)) {
             for (number, s) in sent.iter().enumerate().filter(|(_, s)| !s.abandoned && !s.confirmed) {
                 let Sent { len, taken, token, .. } = s;
-                if std::env::var("DUMP").is_ok() {
-                    println!("DUMP {stream:?} {:?}\n", self.world.session(stream.1, stream.2));
-                    println!("DUMP rev {:?}\n", self.world.session(stream.2, stream.1));
-                    println!("POOLS {:?}", self.world.pools)
-                }
                 text += &format!(" [message {number} of {stream:?}, {len} bytes, {token:?}, taken {taken}]");
             }
         }

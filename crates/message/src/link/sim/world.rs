@@ -37,6 +37,12 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Buffer) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
 impl AsMut<[u8]> for Buffer {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
@@ -258,7 +264,7 @@ impl World {
                     return None;
                 }
             }
-            let Some(Reverse((at, _, item))) = self.heap.pop() else { return None };
+            let Reverse((at, _, item)) = self.heap.pop()?;
             self.now = self.now.max(at);
             match item {
                 Item::Alarm(tag) => return Some(Happening::Alarm(tag)),
