@@ -5,6 +5,7 @@ use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HE
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::gate::{Arrival, Gate, Limits, Visit, STRANGERS};
+use polyduct_message::link::net::knock::{Knock, Reply, PLACES};
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
 use polyduct_message::link::net::Fault;
@@ -578,6 +579,108 @@ fn lengths_beyond_the_limit_end_their_connection_only() {
     }
     let fault = attack_records(true, |r| r[0] = vec![0xff; 64]);
     assert_eq!(fault, Fault::Peer(field("length of a frame", u32::MAX.into(), limit)), "2^64 - 1");
+}
+
+#[test]
+fn a_life_that_was_lost_does_not_come_back_but_a_replacement_may() {
+    let mut door = Door::new(false);
+    let lost = terms(0, false);
+    door.gate.bury(0, lost.me.incarnation);
+    assert_eq!(door.dial(lost.clone()).err(), Some(LinkError::Dead { unit: 0 }.into()));
+    let mut replacement = lost;
+    replacement.me.incarnation += 1;
+    assert!(door.dial(replacement).is_ok());
+    door.until(|d| d.arrived.len() == 1);
+}
+
+// -- by datagrams --
+
+fn call(unit: u32) -> Terms {
+    Terms { carrier: Carrier::Datagrams, ..terms(unit, false) }
+}
+
+fn from(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn answer(reply: Reply) -> Vec<u8> {
+    match reply {
+        Reply::Answer(bytes) => bytes,
+        _ => panic!("an answer was expected"),
+    }
+}
+
+fn refused(reply: Reply) -> (Refusal, LinkError) {
+    match reply {
+        Reply::Refuse(bytes, error) => (refusal(&bytes), error),
+        _ => panic!("a refusal was expected"),
+    }
+}
+
+#[test]
+fn strangers_by_datagrams_leave_nothing_before_the_key_and_little_after() {
+    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let good = first(&call(0));
+    let silence = |reply| assert!(matches!(reply, Reply::Nothing));
+    for noise in [&b""[..], b"P", b"GET / HTTP/1.1", &[0xff; 1400], &good[..HEADER], &good[..good.len() - 1]]
+    {
+        silence(knock.handle(from(1), noise, START, 9));
+    }
+    let mut version = good.clone();
+    version[4] = 9;
+    let (told, error) = refused(knock.handle(from(1), &version, START, 9));
+    assert_eq!(told, Refusal::Version { mine: 1, yours: 9 });
+    assert!(matches!(error, LinkError::Version { expected: 1, found: 9, .. }));
+    // A refusal is never longer than what it answers.
+    silence(knock.handle(from(1), &version[..8], START, 9));
+    let other = Terms { key: JobKey::from_bytes([8; 32]).unwrap(), ..call(0) };
+    assert_eq!(
+        refused(knock.handle(from(1), &first(&other), START, 9)),
+        (Refusal::Key, LinkError::Unauthentic)
+    );
+    for kind in [Kind::Answer, Kind::Confirm, Kind::Refusal] {
+        let mut message = good.clone();
+        message[6] = kind as u8;
+        silence(knock.handle(from(1), &message, START, 9));
+    }
+    assert_eq!(knock.places(), 0);
+    // One recorded first message from a thousand addresses.
+    knock.handle(from(1), &good, START, 9);
+    let before = HELD.get();
+    MOST.set(before);
+    for port in 1..1000 {
+        answer(knock.handle(from(port), &good, START, 9));
+        assert!(knock.places() <= PLACES);
+    }
+    let most = MOST.get() - before;
+    println!("{PLACES} handshakes by datagrams hold at most {most} bytes");
+    assert!(most < 64 << 10, "{most} bytes");
+    silence(knock.handle(from(1), b"", START + 5 * SECOND, 9));
+    assert_eq!(knock.places(), 0, "their time is over");
+}
+
+#[test]
+fn over_datagrams_each_message_may_come_twice_and_only_the_right_confirmation_counts() {
+    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let mut a = Initiator::new(&call(0), 1).unwrap();
+    let once = answer(knock.handle(from(1), a.message().bytes(), START, 9));
+    let twice = answer(knock.handle(from(1), a.message().bytes(), START + SECOND, 10));
+    assert_eq!((once == twice, knock.places()), (true, 1));
+    let (established, confirm) = a.answer(&twice).unwrap();
+    assert_eq!(established.peer.index, 9);
+    let nothing = |reply| assert!(matches!(reply, Reply::Nothing));
+    nothing(knock.handle(from(2), confirm.bytes(), START + SECOND, 9)); // From elsewhere.
+    let mut changed = confirm.bytes().to_vec();
+    *changed.last_mut().unwrap() ^= 1;
+    nothing(knock.handle(from(1), &changed, START + SECOND, 9));
+    match knock.handle(from(1), confirm.bytes(), START + SECOND, 9) {
+        Reply::Arrival { established, index } => assert_eq!((established.peer, index), (call(0).me, 9)),
+        _ => panic!("the right one counts"),
+    }
+    nothing(knock.handle(from(1), confirm.bytes(), START + SECOND, 9));
+    knock.bury(0, 9);
+    let again = knock.handle(from(1), &first(&call(0)), START + SECOND, 9);
+    assert_eq!(refused(again), (Refusal::Dead, LinkError::Dead { unit: 0 }));
 }
 
 #[test]

@@ -249,12 +249,35 @@ fn both_may_begin_at_once_and_nothing_is_lost_or_doubled() {
             let (a, b) = (start(config(0, transport, trusted)), start(config(1, transport, trusted)));
             a.introduce(1, b.local_addr());
             b.introduce(0, a.local_addr());
-            let both = std::thread::scope(|scope| {
-                let a = scope.spawn(|| (0..50).for_each(|n| send(&a, 1, n, payload(n, 3000))));
-                let b = scope.spawn(|| (0..50).for_each(|n| send(&b, 0, n, payload(n, 3000))));
-                (a.join(), b.join())
+            // Each sends fifty, and takes what comes meanwhile.
+            let exchange = |at: &Endpoint, other: u32| {
+                let (mut sent, mut came, mut known) = (0, 0, 0);
+                let end = Instant::now() + WATCHDOG;
+                while sent < 50 || came < 50 || known < 50 {
+                    if sent < 50 {
+                        match at.send(other, ChannelId(0), message(sent, payload(sent, 3000))) {
+                            Ok(_) => sent += 1,
+                            Err(MessageError::Full { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    match at.next_event(Some(Duration::from_millis(1))).unwrap() {
+                        Some(NetEvent::Message { message: m, .. }) => {
+                            assert_eq!(m.head, head(0, came));
+                            assert!(m.payload.unwrap()[..3000] == payload(came, 3000));
+                            came += 1;
+                        }
+                        Some(NetEvent::Delivered { .. }) => known += 1,
+                        Some(NetEvent::Lost { error, .. }) => panic!("{error}"),
+                        _ => {}
+                    }
+                    assert!(Instant::now() < end, "watchdog: {sent} sent, {came} came, {known} known");
+                }
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| exchange(&a, 1));
+                scope.spawn(|| exchange(&b, 0));
             });
-            assert!(both.0.is_ok() && both.1.is_ok());
         }
     }
 }

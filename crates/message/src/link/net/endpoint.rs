@@ -156,7 +156,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     ///
     /// # Errors
     /// [`MessageError::Full`]: too much waits already, or the unit is not yet connected (this call has begun to); nothing
-    /// was taken, poll and send again. [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
+    /// was taken, poll and send again; what ends a peer is polled before it is returned here. [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
     pub fn send(&self, to: Address, channel: ChannelId, message: Outgoing) -> Result<Token, MessageError> {
         let now = clock::now();
         let mut state = self.shared.lock();
@@ -166,8 +166,12 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             self.connect(to)?;
             return Err(MessageError::Full { to });
         };
-        if let Some(error) = &peer.gone {
-            return Err(error.clone());
+        if peer.left {
+            return Err(MessageError::PeerLeft { unit: to });
+        }
+        if peer.gone.is_some() {
+            // Whether it left or is lost is among what has come and was not polled.
+            return Err(MessageError::Full { to });
         }
         let token = peer.session.send(now, channel, message)?;
         state.hub.pump(to, now);

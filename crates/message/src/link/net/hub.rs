@@ -429,6 +429,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         peer.session.handle_path_down(now, PathId(at as u8));
         let error = match fault {
             Fault::Peer(error) => MessageError::BadPeer { unit, error },
+            // Where both began at once, the other connection goes on.
             Fault::System(OsError::PeerClosed) if peer.has_way() => return,
             Fault::System(OsError::PeerClosed) => {
                 MessageError::PeerLost { unit, reason: "its connection ended".to_owned() }
