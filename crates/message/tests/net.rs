@@ -211,7 +211,7 @@ impl Pair for Net {
 
     fn status(&mut self, at: Side, priority: Priority) -> Counts {
         let status = self.side(at).status(at.other() as u32, priority).expect("connected");
-        Counts { waiting: status.waiting as usize, sends: status.sends as usize }
+        Counts { waiting: status.waiting, sends: status.sends }
     }
 
     fn kill(&mut self, side: Side) {
