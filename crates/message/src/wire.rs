@@ -4,6 +4,8 @@
 //! the frame, unused bits are zero, numbers are in their range. Every value has one form, so what parses prints to the
 //! same bytes. Nothing here allocates when it parses.
 
+#![forbid(unsafe_code)]
+
 use crate::error::LinkError;
 use crate::types::{ChannelId, HandlerId, Head, Order, Priority, MAX_CHANNELS, MAX_PAYLOAD};
 
