@@ -4,6 +4,8 @@
 //! the frame, unused bits are zero, numbers are in their range. Every value has one form, so what parses prints to the
 //! same bytes. Nothing here allocates when it parses.
 
+#![forbid(unsafe_code)]
+
 use crate::error::LinkError;
 use crate::types::{ChannelId, HandlerId, Head, Order, Priority, MAX_CHANNELS, MAX_PAYLOAD};
 
@@ -140,7 +142,7 @@ impl Header {
         Ok(Header { path, len, session, number, checksum: (flags & CHECKSUM != 0).then_some(sum) })
     }
 
-    /// Appends the header. The checksum is left 0 and comes last, by [`seal`].
+    /// Appends the header. The checksum is left 0 and comes last, when the rest is known.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend([VERSION, if self.checksum.is_some() { CHECKSUM } else { 0 }, self.path, 0]);
         out.extend(self.len.to_le_bytes());

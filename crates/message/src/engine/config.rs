@@ -33,7 +33,8 @@ pub struct Config {
     pub max_fragment: usize,
     /// Payload bytes up to which a fragment is copied beside its header instead of being referred to.
     pub inline: usize,
-    /// Holes that a message under reassembly may have; beyond, frames count as lost.
+    /// Ranges of bytes that a message under reassembly may have; beyond, frames count as lost unless they bring its start.
+    /// Where paths lose nothing it is an error: there it must exceed the fragments by which one path can be ahead of another.
     pub max_ranges: usize,
     /// Frames sent on a path and not yet acknowledged, at most.
     pub max_sent: usize,

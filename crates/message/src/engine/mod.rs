@@ -20,6 +20,9 @@
 //! 5. As long as frames get through now and then and buffers are given out now and then, every message arrives.
 //! 6. Nothing that the peer sends makes it panic, or grow beyond what its [`Config`] allows.
 
+#![forbid(unsafe_code)]
+
+mod assemble;
 mod config;
 mod incoming;
 mod outgoing;
@@ -284,6 +287,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.path(path).map(|p| p.rtt.smoothed())
     }
 
+    /// Whether it still takes sends.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
     /// Whether it is over: broken, or closed by both sides and nothing left to say.
     pub fn is_over(&self) -> bool {
         match self.phase {
@@ -339,8 +347,8 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// # Errors
     ///
-    /// `Full` if this lane or priority keeps as many messages as it may: nothing was taken, send again later. `NoUnit`-like
-    /// misuse is `Limit`: a channel or a payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
+    /// `Full` if this lane or priority keeps as many messages as it may: nothing was taken, send again later. `Limit` for
+    /// a channel or a payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
     pub fn send(&mut self, now: Duration, channel: ChannelId, message: Send) -> Result<Token, MessageError> {
         let len = message.payload.len() as u64;
         let payload = Payload::Whole(message.payload);

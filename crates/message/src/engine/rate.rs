@@ -36,6 +36,8 @@ const STARTUP_GAIN: f64 = 2.77;
 const NOISE: f64 = 0.03;
 /// Loss is made up for as far as this share.
 const MADE_UP: f64 = 0.5;
+/// The next frame waits no longer than this for the frames before.
+const MAX_DEBT: Duration = Duration::from_millis(100);
 /// The least round-trip time is forgotten after this.
 const MEMORY: Duration = Duration::from_secs(10);
 
@@ -136,7 +138,9 @@ impl Rate {
             // Bursts of a millisecond or a few frames go out at once: timers are not finer.
             let burst = Duration::from_secs_f64((self.min_window as f64 / rate).clamp(0.001, 0.1));
             let cost = Duration::from_secs_f64((bytes as f64 / rate).min(1.0));
-            self.next_send = self.next_send.max(now.saturating_sub(burst)) + cost;
+            let next = self.next_send.max(now.saturating_sub(burst)) + cost;
+            // What goes out unpaced must not add up to a debt that holds the rest up for long.
+            self.next_send = next.min(now + MAX_DEBT.max(cost));
         }
         Snapshot {
             delivered: self.delivered,
@@ -238,8 +242,11 @@ impl Rate {
             self.loss = self.loss.min(NOISE);
             self.queued_rounds = 0;
         }
-        self.round += 1;
-        self.rounds[self.round % ROUNDS] = 0.0;
+        // A round in which there was little to send says nothing: what was known of the path is not forgotten for it.
+        if !limited || congested {
+            self.round += 1;
+            self.rounds[self.round % ROUNDS] = 0.0;
+        }
         self.round_end = self.delivered;
         self.round_acked = 0;
         self.round_lost = 0;

@@ -2,7 +2,7 @@
 
 use super::incoming::Slot;
 use super::path::{Carried, Control, Outbound};
-use super::{rank, PathId, Phase, Session, Transmit};
+use super::{rank, PathId, Session, Transmit};
 use crate::types::{Order, Priority};
 use crate::wire::{self, Fragment, Header, Lane, Name, Piece, FRAGMENT_HEADER_MAX, HEADER_LEN};
 use std::time::Duration;
@@ -44,9 +44,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         let probe = known.probes > 0;
         let ack_due = known.ack_at.is_some_and(|at| at <= now);
         let lazy_due = self.lazy_at.is_some_and(|at| at <= now);
-        let table = self.config.lossless || self.path(path).is_some_and(|p| p.table_open(&self.config));
+        let answers = allowed.ordered || self.path(path).is_some_and(|p| !p.suspect());
+        let open = self.config.lossless || self.path(path).is_some_and(|p| p.table_open(&self.config));
+        let small = answers && (open || probe);
         let control = !self.urgent.is_empty() || lazy_due || self.ping || self.pong;
-        if !(fragments || probe || ack_due || control && table) {
+        if !(fragments || probe || ack_due || control && small) {
             return false;
         }
 
@@ -54,12 +56,12 @@ impl<B: AsMut<[u8]>> Session<B> {
         transmit.len = HEADER_LEN;
         let mut carried = self.path_mut(path).map(|p| p.carried()).unwrap_or_default();
         // Refusals stand before the acknowledgement of what they refuse: the sender must not read the latter as success.
-        if table || probe {
+        if small {
             self.write_control(true, max_frame, transmit, &mut carried);
         }
         let mut eliciting = transmit.bytes.len() > HEADER_LEN;
         self.write_ack(now, path, max_frame, transmit, &mut carried);
-        if table || probe {
+        if small {
             let before = transmit.bytes.len();
             self.write_control(false, max_frame, transmit, &mut carried);
             self.write_pings(path, transmit);
@@ -133,11 +135,14 @@ impl<B: AsMut<[u8]>> Session<B> {
         if self.config.lossless {
             return Allowed { priority: [true; 2], ordered };
         }
+        // A path that does not answer gets only what asks it whether it still lives, as long as there is another.
+        if known.suspect() && !ordered {
+            return Allowed { priority: [false; 2], ordered };
+        }
         if known.probes > 0 {
             return Allowed { priority: [true; 2], ordered };
         }
-        // A path that does not answer gets only what asks it whether it still lives, as long as there is another.
-        if known.suspect() && !ordered || !known.table_open(&self.config) {
+        if !known.table_open(&self.config) {
             return Allowed { priority: [false; 2], ordered };
         }
         let low = known.window_open(Priority::Low) && known.rate.next_send() <= now;
@@ -366,10 +371,5 @@ impl<B: AsMut<[u8]>> Session<B> {
             return Some((rank, Lane::from_index(usize::from(lane))));
         }
         None
-    }
-
-    /// Whether the session has said its last word.
-    pub fn is_closing(&self) -> bool {
-        self.phase != Phase::Open
     }
 }

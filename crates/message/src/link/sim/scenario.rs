@@ -142,7 +142,8 @@ impl Run {
         config.messages_in_flight = random.pick(&[8, 64, 4096]) as u32;
         config.first_fragment = random.pick(&[100, 1000, 4096]) as usize;
         config.waiting = random.pick(&[1, 16, 4096]) as usize;
-        config.max_ranges = random.pick(&[2, 1024]) as usize;
+        let ranges = random.pick(&[2, 1024]) as usize;
+        config.max_ranges = if lossless { config.max_ranges } else { ranges };
         config.silence = Duration::from_secs(4);
         config.keepalive = random.chance(0.5);
         adjust(&mut config);
