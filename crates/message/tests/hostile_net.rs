@@ -401,7 +401,7 @@ fn who_is_refused_learns_why() {
     let told = |change: &dyn Fn(&mut Terms)| {
         let mut peer = terms(0, false);
         change(&mut peer);
-        Door::new(false).dial(peer).err().expect("refused")
+        Door::new(false).dial(peer).expect_err("refused")
     };
     assert_eq!(told(&|t| t.trusted = true), LinkError::Trust { mine: true }.into());
     assert_eq!(told(&|t| t.key = JobKey::from_bytes([8; 32]).unwrap()), LinkError::Unauthentic.into());
