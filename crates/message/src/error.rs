@@ -1,7 +1,7 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
 use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal};
-use crate::types::Address;
+use crate::types::{Address, Token};
 use polyduct_os::OsError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +71,12 @@ pub enum MessageError {
         limit: u64,
         /// What was asked for.
         found: u64,
+    },
+    /// No message that is being handed over has this token.
+    #[error("no message with token {} is being handed over", .token.0)]
+    NoMessage {
+        /// The token.
+        token: Token,
     },
 
     /// Another process is this unit of the domain already.
@@ -224,6 +230,50 @@ pub enum LinkError {
         /// What came.
         what: &'static str,
     },
+    /// One side declares the network trusted, so that nothing is encrypted; the other does not.
+    #[error("this side declares the network {}, the peer {}", trust(*.mine), trust(!*.mine))]
+    Trust {
+        /// Whether this side declares it trusted.
+        mine: bool,
+    },
+    /// Another unit listens there than was asked for.
+    #[error("unit {asked} was asked for; unit {found} is there")]
+    WrongUnit {
+        /// Which was asked for.
+        asked: Address,
+        /// Which is there.
+        found: Address,
+    },
+    /// The peer has the job's key but belongs to another domain.
+    #[error("the peer belongs to another domain")]
+    WrongDomain,
+    /// No room for another connection: descriptors or places are used up. Try again later.
+    #[error("no room for another connection")]
+    Busy,
+    /// A life of the unit that was lost tries to come back; only a replacement may.
+    #[error("this life of unit {unit} was lost before; only a replacement may come")]
+    Dead {
+        /// The unit.
+        unit: Address,
+    },
+    /// Something did not come within its time.
+    #[error("{what} did not come within {limit_ms} ms")]
+    Deadline {
+        /// What was waited for.
+        what: &'static str,
+        /// The time that it had, in milliseconds.
+        limit_ms: u64,
+    },
+    /// The other side ended the connection.
+    #[error("the connection ended")]
+    Closed,
+}
+
+fn trust(trusted: bool) -> &'static str {
+    match trusted {
+        true => "trusted",
+        false => "not trusted",
+    }
 }
 
 /// What is wrong with the configuration.

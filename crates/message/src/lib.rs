@@ -17,11 +17,15 @@ pub mod config;
 #[cfg(not(loom))]
 pub mod domain;
 #[cfg(not(loom))]
+pub mod engine;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 pub mod handshake;
 pub mod link;
 pub mod types;
+#[cfg(not(loom))]
+pub mod wire;
 
 #[cfg(not(loom))]
 pub use domain::Domain;
