@@ -48,4 +48,4 @@ pub use link::Link;
 #[cfg(not(loom))]
 pub use receiver::{Incoming, Payload, Receiver};
 #[cfg(not(loom))]
-pub use sender::{Room, SendError, Sender, Ticket};
+pub use sender::{Cut, Room, SendError, Sender, Ticket};
