@@ -65,6 +65,29 @@ pub struct Sender {
     open: Option<Open>,
     last: u32,
     can_post: bool,
+    cut: Cut,
+}
+
+/// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its senders; one may
+/// choose otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Messages up to so many bytes go as one piece.
+    pub whole_bytes: u32,
+    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
+    pub first_fragment: u32,
+    /// The longest fragment.
+    pub max_fragment: u32,
+}
+
+impl Cut {
+    /// Nothing is longer than a quarter of the ring.
+    fn within(self, lane: &Lane) -> Cut {
+        let most = lane.shape.units / 4 * UNIT as u32;
+        let max_fragment = self.max_fragment.clamp(1, most);
+        let first_fragment = self.first_fragment.clamp(1, max_fragment);
+        Cut { whole_bytes: self.whole_bytes.min(most), first_fragment, max_fragment }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +101,20 @@ struct Open {
 
 impl Sender {
     pub(super) fn new(shared: Arc<Shared>, lane: Lane, channel: ChannelId, priority: Priority) -> Sender {
-        Sender { shared, lane, channel, priority, open: None, last: 0, can_post: false }
+        let sizes = shared.area.sizes();
+        let (whole_bytes, first_fragment) = (sizes.whole_bytes, sizes.first_fragment);
+        let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&lane);
+        Sender { shared, lane, channel, priority, open: None, last: 0, can_post: false, cut }
+    }
+
+    /// How messages are cut.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// Cuts messages otherwise from now on; what the ring cannot hold is made smaller.
+    pub fn set_cut(&mut self, cut: Cut) {
+        self.cut = cut.within(&self.lane);
     }
 
     /// The channel.
@@ -127,7 +163,7 @@ impl Sender {
     pub fn send(&mut self, head: Head, payload: &[u8]) -> Result<usize, SendError> {
         if payload.len() <= INLINE {
             self.inline(head, payload)?;
-        } else if payload.len() <= self.whole() {
+        } else if payload.len() <= self.cut.whole_bytes as usize {
             self.whole_message(head, payload)?;
         } else {
             self.begin(head, payload.len() as u64)?;
@@ -149,8 +185,7 @@ impl Sender {
         if len == 0 {
             return self.inline(head, &[]);
         }
-        let fragment = self.shared.area.sizes().first_fragment.min(self.max_fragment()).max(1);
-        self.open = Some(Open { head, len, sent: 0, fragment });
+        self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment });
         Ok(())
     }
 
@@ -162,7 +197,9 @@ impl Sender {
     pub fn extend(&mut self, bytes: &[u8]) -> Result<usize, SendError> {
         let Some(mut open) = self.open else { return Ok(0) };
         let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
-        let (mut taken, max) = (0, self.max_fragment());
+        let mut taken = 0;
+        // The receiver ends one fragment after the sender, so the last ones should not be a large part of it.
+        let max = u64::min((open.len / 8).next_multiple_of(UNIT as u64), self.cut.max_fragment.into()) as u32;
         while taken < want {
             let n = (want - taken).min(open.fragment as usize);
             let (kind, words) = match open.sent {
@@ -177,7 +214,7 @@ impl Sender {
             }
             taken += n;
             open.sent += n as u64;
-            open.fragment = open.fragment.saturating_mul(2).min(max);
+            open.fragment = open.fragment.saturating_mul(2).min(max.max(self.cut.first_fragment));
             self.open = (!ends).then_some(open);
         }
         Ok(taken)
@@ -301,21 +338,13 @@ impl Sender {
         let most = match self.open {
             Some(open) => open.fragment as usize,
             None if left <= INLINE => 0,
-            None => self.whole(),
+            None => usize::max(self.cut.whole_bytes as usize, self.cut.first_fragment as usize),
         };
         left.min(most).div_ceil(UNIT) as u32
     }
 
     fn outlet(&self) -> &super::ring::Outlet {
         &self.shared.outlets[usize::from(self.priority == Priority::Low)]
-    }
-
-    fn whole(&self) -> usize {
-        self.shared.area.sizes().whole_bytes.min(self.max_fragment()) as usize
-    }
-
-    fn max_fragment(&self) -> u32 {
-        self.shared.area.sizes().max_fragment.min(self.lane.shape.units / 4 * UNIT as u32).max(1)
     }
 
     fn check_closed_message(&self) -> Result<(), SendError> {
