@@ -2,11 +2,11 @@
 
 mod driver;
 
-use polyduct_pipe::wire::{decode, FromHost, ToHost};
+use polyduct_pipe::wire::{FromHost, ToHost, PROTOCOL};
 
 fn target(input: &[u8]) {
-    let _ = decode::<ToHost>(input);
-    let _ = decode::<FromHost>(input);
+    let _ = PROTOCOL.decode::<ToHost>(input);
+    let _ = PROTOCOL.decode::<FromHost>(input);
 }
 
 fn main() {

@@ -1,7 +1,9 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
-use crate::types::Address;
+use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal};
+use crate::types::{Address, Token};
 use polyduct_os::OsError;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How far an error reaches.
@@ -28,6 +30,38 @@ pub enum MessageError {
         /// Units of the domain.
         units: u32,
     },
+    /// A domain cannot have this name.
+    #[error("{found:?} cannot name a domain; expected 1 to 64 letters, digits, '.', '_' or '-'")]
+    BadName {
+        /// Its beginning.
+        found: String,
+    },
+    /// A channel to the unit itself.
+    #[error("unit {unit} is this unit itself; call the handler, or send to `recv`")]
+    ToSelf {
+        /// This unit.
+        unit: Address,
+    },
+    /// A handler waited for what this thread would have to receive.
+    #[error("a handler cannot wait; use its context to send")]
+    InHandler,
+    /// A region that is not there, or bytes beyond its end.
+    #[error("region {id}: {reason}")]
+    Region {
+        /// The region's number.
+        id: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A call has no result.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A handler's name is wrong.
+    #[error(transparent)]
+    Handler(#[from] HandlerError),
     /// A limit on something that grows.
     #[error("{what}: {found} asked, {limit} allowed")]
     Limit {
@@ -37,6 +71,21 @@ pub enum MessageError {
         limit: u64,
         /// What was asked for.
         found: u64,
+    },
+    /// No message that is being handed over has this token.
+    #[error("no message with token {} is being handed over", .token.0)]
+    NoMessage {
+        /// The token.
+        token: Token,
+    },
+
+    /// Another process is this unit of the domain already.
+    #[error("domain {domain}: another process of this user is already its unit {unit}")]
+    NameTaken {
+        /// The domain.
+        domain: String,
+        /// The unit.
+        unit: Address,
     },
 
     // -- back-pressure: nothing is wrong, try again when there is room --
@@ -69,6 +118,25 @@ pub enum MessageError {
         unit: Address,
         /// How.
         error: LinkError,
+    },
+
+    /// The other units did not agree to this one joining, or a partner to a link.
+    #[error("domain {domain}: {reason}")]
+    Refused {
+        /// The domain.
+        domain: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The process at the other end belongs to another user.
+    #[error("the process serving unit {unit} belongs to user {found}, not to user {expected}")]
+    Stranger {
+        /// The unit.
+        unit: Address,
+        /// This user.
+        expected: u32,
+        /// The other's user.
+        found: u32,
     },
 
     // -- time and the system --
@@ -161,5 +229,97 @@ pub enum LinkError {
     OutOfTurn {
         /// What came.
         what: &'static str,
+    },
+    /// One side declares the network trusted, so that nothing is encrypted; the other does not.
+    #[error("this side declares the network {}, the peer {}", trust(*.mine), trust(!*.mine))]
+    Trust {
+        /// Whether this side declares it trusted.
+        mine: bool,
+    },
+    /// Another unit listens there than was asked for.
+    #[error("unit {asked} was asked for; unit {found} is there")]
+    WrongUnit {
+        /// Which was asked for.
+        asked: Address,
+        /// Which is there.
+        found: Address,
+    },
+    /// The peer has the job's key but belongs to another domain.
+    #[error("the peer belongs to another domain")]
+    WrongDomain,
+    /// No room for another connection: descriptors or places are used up. Try again later.
+    #[error("no room for another connection")]
+    Busy,
+    /// A life of the unit that was lost tries to come back; only a replacement may.
+    #[error("this life of unit {unit} was lost before; only a replacement may come")]
+    Dead {
+        /// The unit.
+        unit: Address,
+    },
+    /// Something did not come within its time.
+    #[error("{what} did not come within {limit_ms} ms")]
+    Deadline {
+        /// What was waited for.
+        what: &'static str,
+        /// The time that it had, in milliseconds.
+        limit_ms: u64,
+    },
+    /// The other side ended the connection.
+    #[error("the connection ended")]
+    Closed,
+}
+
+fn trust(trusted: bool) -> &'static str {
+    match trusted {
+        true => "trusted",
+        false => "not trusted",
+    }
+}
+
+/// What is wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read, or is not TOML.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// A name that is no setting.
+    #[error("{place}: there is no setting {name:?}; there are {known}")]
+    Unknown {
+        /// The file or variable.
+        place: String,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A value that is no number of bytes, or out of its bounds.
+    #[error("{place}: {name} is {found:?}; expected {min} to {max}")]
+    BadValue {
+        /// The file or variable.
+        place: String,
+        /// The setting.
+        name: String,
+        /// What it was given.
+        found: String,
+        /// The smallest value.
+        min: String,
+        /// The largest value.
+        max: String,
+    },
+    /// Even the smallest rings do not fit into memory.
+    #[error("rings with {partners} partners take {needed} bytes at least; {allowed} may be used")]
+    TooBig {
+        /// Partners.
+        partners: u64,
+        /// Bytes for the smallest rings.
+        needed: u64,
+        /// A quarter of what the machine gives.
+        allowed: u64,
     },
 }

@@ -40,6 +40,30 @@ impl Default for Line {
     }
 }
 
+/// One cache line of eight words, of which a protocol says what they mean. In a segment it is input, as a [`Line`] is.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Words {
+    /// The words.
+    pub w: [AtomicU64; 8],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(core::mem::size_of::<Words>() == 64 && core::mem::align_of::<Words>() == 64);
+
+impl Words {
+    /// Zeros, as a fresh segment holds them.
+    pub fn new() -> Self {
+        Words { w: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Words::new()
+    }
+}
+
 /// Tells the processor (or loom) that this loop waits for another thread.
 #[inline]
 pub fn spin_hint() {

@@ -5,7 +5,8 @@ use crate::error::{PipeError, Refusal, UnitName};
 use crate::serve::HOST;
 use crate::slots::bits::MAX_UNITS;
 use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
-use crate::wire::{self, encode, Bad, FromHost, Hello, Incoming, ToHost};
+use crate::wire::{self, FromHost, Hello, ToHost, PROTOCOL};
+use polyduct_message::handshake::{Bad, Incoming};
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
@@ -95,7 +96,7 @@ impl<'a> Joining<'a> {
 
     /// Sends a message.
     pub fn send(&mut self, message: &ToHost, fds: &[BorrowedFd<'_>]) -> Result<(), PipeError> {
-        let encoded = encode(message).map_err(system(self.pipe))?;
+        let encoded = PROTOCOL.encode(message).map_err(system(self.pipe))?;
         loop {
             match encoded.send(&self.conn, fds) {
                 Ok(Sent::Done) => return Ok(()),
@@ -112,7 +113,7 @@ impl<'a> Joining<'a> {
     /// Waits for the next message; a refusal is an error.
     pub fn receive(&mut self, what: &str) -> Result<(FromHost, Vec<OwnedFd>), PipeError> {
         loop {
-            match wire::receive::<FromHost>(&self.conn, &mut self.buffer) {
+            match PROTOCOL.receive::<FromHost>(&self.conn, &mut self.buffer) {
                 Incoming::Message(FromHost::Refused(reason), _) => {
                     return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason })
                 }
@@ -120,7 +121,7 @@ impl<'a> Joining<'a> {
                 Incoming::Nothing => self.wait(what, PollItem::readable)?,
                 Incoming::Closed => return Err(self.lost()),
                 Incoming::Bad(Bad::Version(found)) => {
-                    let reason = Refusal::Version { expected: found.into(), found: wire::VERSION.into() };
+                    let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                     return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason });
                 }
                 Incoming::Bad(Bad::Malformed) => return Err(self.bad("an unreadable message")),

@@ -3,7 +3,8 @@
 use crate::error::{PipeError, Refusal, Side, UnitName};
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
-use crate::wire::{self, encode, Bad, FromHost, Incoming, ToHost, Welcome};
+use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
+use polyduct_message::handshake::{Bad, Encoded, Incoming};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -42,7 +43,7 @@ struct Peer {
     process: Option<PidFd>,
     pid: u32,
     unit: Option<UnitName>,
-    outbox: VecDeque<(wire::Encoded, Vec<OwnedFd>)>,
+    outbox: VecDeque<(Encoded, Vec<OwnedFd>)>,
 }
 
 /// Makes unit 0's own slots once the dataset is known.
@@ -185,7 +186,7 @@ impl Server {
                 }
                 return;
             }
-            match wire::receive::<ToHost>(&peer.conn, buffer) {
+            match PROTOCOL.receive::<ToHost>(&peer.conn, buffer) {
                 Incoming::Message(message, fds) => {
                     let pid = peer.pid;
                     let actions = match bad_slots(&message, &fds) {
@@ -206,7 +207,7 @@ impl Server {
                     let why = match bad {
                         Bad::Malformed => Refusal::Malformed,
                         Bad::Version(v) => {
-                            Refusal::Version { expected: wire::VERSION.into(), found: v.into() }
+                            Refusal::Version { expected: PROTOCOL.version.into(), found: v.into() }
                         }
                     };
                     self.carry_out(vec![Action::Send(id, FromHost::Refused(why))]);
@@ -344,7 +345,7 @@ impl Server {
 
     fn send(&mut self, to: ConnId, message: &FromHost, fds: Vec<OwnedFd>) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        if let Ok(encoded) = encode(message) {
+        if let Ok(encoded) = PROTOCOL.encode(message) {
             peer.outbox.push_back((encoded, fds));
         }
         self.flush(to);

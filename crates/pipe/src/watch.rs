@@ -5,7 +5,8 @@ use crate::error::UnitName;
 use crate::join::socket_name;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
-use crate::wire::{self, encode, FromHost, Hello, Incoming, ToHost, Welcome};
+use crate::wire::{FromHost, Hello, ToHost, Welcome, PROTOCOL};
+use polyduct_message::handshake::Incoming;
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     process::{user_id, PidFd, ProcessId},
@@ -86,7 +87,7 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
             continue;
         }
         let fds: Vec<_> = keepsake.fds.iter().map(AsFd::as_fd).collect();
-        let sent = encode(&ToHost::Hello(keepsake.hello.clone())).and_then(|m| m.send(&conn, &fds));
+        let sent = PROTOCOL.encode(&ToHost::Hello(keepsake.hello.clone())).and_then(|m| m.send(&conn, &fds));
         if sent != Ok(Sent::Done) {
             continue;
         }
@@ -94,7 +95,7 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
         if poll(&mut items, None).is_err() || items[0].is_ready() {
             return None;
         }
-        if let Incoming::Message(FromHost::Go, _) = wire::receive(&conn, &mut buffer) {
+        if let Incoming::Message(FromHost::Go, _) = PROTOCOL.receive(&conn, &mut buffer) {
             return Some(conn);
         }
     }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_message::handshake::Incoming;
 use polyduct_os::process::user_id;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
@@ -12,7 +13,7 @@ use polyduct_os::sync::{Line, Ordering};
 use polyduct_pipe::slots::geometry::{Geometry, Sizes};
 use polyduct_pipe::slots::names::UnitName;
 use polyduct_pipe::slots::{Begin, Lines, Next, Slots};
-use polyduct_pipe::wire::{self, encode, FromHost, Hello, Incoming, Role, ToHost, Welcome};
+use polyduct_pipe::wire::{self, FromHost, Hello, Role, ToHost, Welcome, PROTOCOL};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -58,7 +59,7 @@ fn answer(conn: &Conn) -> Option<FromHost> {
     let mut buffer = vec![0; MESSAGE_LIMIT];
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        match wire::receive(conn, &mut buffer) {
+        match PROTOCOL.receive(conn, &mut buffer) {
             Incoming::Message(message, _) => return Some(message),
             Incoming::Closed => return None,
             Incoming::Bad(bad) => panic!("{bad:?}"),
@@ -81,7 +82,7 @@ fn refusal(conn: &Conn) -> Refusal {
 
 fn bytes_of(message: &ToHost) -> Vec<u8> {
     let (a, b) = Conn::pair().unwrap();
-    assert_eq!(encode(message).unwrap().send(&a, &[]), Ok(Sent::Done));
+    assert_eq!(PROTOCOL.encode(message).unwrap().send(&a, &[]), Ok(Sent::Done));
     let mut bytes = vec![0; MESSAGE_LIMIT];
     let n = rustix::net::recvmsg(
         &b,
@@ -160,9 +161,9 @@ fn say_everything_wrong(pipe: &str) {
     let mut other = good.clone();
     other[4] = 77;
     let why = raw(&other, &[]);
-    assert_eq!(why, Refusal::Version { expected: wire::VERSION.into(), found: 77 });
+    assert_eq!(why, Refusal::Version { expected: PROTOCOL.version.into(), found: 77 });
     let words = why.to_string();
-    assert!(words.contains("77") && words.contains(&format!("version {}", wire::VERSION)), "{words}");
+    assert!(words.contains("77") && words.contains(&format!("version {}", PROTOCOL.version)), "{words}");
     // More descriptors than a message may carry.
     let one = memfd(4096, true, true);
     assert_eq!(raw(&good, &[one.as_fd(); 40]), Refusal::Malformed);
@@ -295,7 +296,7 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
         });
         assert!(matches!(answer(&deaf), Some(FromHost::Welcome(_))));
         // Asks for segments until nothing more goes in, and reads no answer.
-        let ask = encode(&ToHost::Segments(vec![0; 64])).unwrap();
+        let ask = PROTOCOL.encode(&ToHost::Segments(vec![0; 64])).unwrap();
         let (mut asked, mut full) = (0, Instant::now());
         while full.elapsed() < Duration::from_millis(100) {
             if ask.send(&deaf, &[]).unwrap() == Sent::Done {
@@ -355,7 +356,10 @@ fn a_false_host_gets_a_typed_error_from_readers() {
     for (what, welcome, control) in &cases {
         let error = with_false_host(|conn| {
             let fds: Vec<_> = control.iter().map(AsFd::as_fd).collect();
-            assert_eq!(encode(&FromHost::Welcome(welcome.clone())).unwrap().send(conn, &fds), Ok(Sent::Done));
+            assert_eq!(
+                PROTOCOL.encode(&FromHost::Welcome(welcome.clone())).unwrap().send(conn, &fds),
+                Ok(Sent::Done)
+            );
         });
         let typed = matches!(error, PipeError::BadPeer { .. } | PipeError::Layout(_));
         assert!(typed, "{what}: {error}");
@@ -363,7 +367,10 @@ fn a_false_host_gets_a_typed_error_from_readers() {
     // And one that refuses in an odd way, or talks nonsense.
     let last = Refusal::TooManyPrograms { expected: u32::MAX, found: String::new() };
     let error = with_false_host(|conn| {
-        assert_eq!(encode(&FromHost::Refused(last.clone())).unwrap().send(conn, &[]), Ok(Sent::Done));
+        assert_eq!(
+            PROTOCOL.encode(&FromHost::Refused(last.clone())).unwrap().send(conn, &[]),
+            Ok(Sent::Done)
+        );
     });
     assert!(error.to_string().contains("one too many"), "{error}");
     let error = with_false_host(|conn| send_raw(conn, b"PDUC\x09\x00\x00\x00", &[]));
@@ -390,7 +397,10 @@ fn with_false_host(say: impl FnOnce(&Conn)) -> PipeError {
             }
         };
         let mut buffer = vec![0; MESSAGE_LIMIT];
-        while !matches!(wire::receive::<ToHost>(&conn, &mut buffer), Incoming::Message(ToHost::Hello(_), _)) {
+        while !matches!(
+            PROTOCOL.receive::<ToHost>(&conn, &mut buffer),
+            Incoming::Message(ToHost::Hello(_), _)
+        ) {
             std::thread::yield_now();
         }
         say(&conn);
@@ -421,7 +431,7 @@ fn as_another_user() {
         return;
     }
     let conn = Conn::connect(name.as_bytes()).unwrap();
-    let _ = encode(&ToHost::Hello(reader(0, 1))).unwrap().send(&conn, &[]);
+    let _ = PROTOCOL.encode(&ToHost::Hello(reader(0, 1))).unwrap().send(&conn, &[]);
     assert_eq!(answer(&conn), None, "a stranger got an answer");
 }
 
@@ -660,7 +670,8 @@ fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
             send_raw(&conn, &bytes_of(&ToHost::Hello(hello)), &[]);
             let mut buffer = vec![0; MESSAGE_LIMIT];
             let control = loop {
-                if let Incoming::Message(FromHost::Welcome(_), mut fds) = wire::receive(&conn, &mut buffer) {
+                if let Incoming::Message(FromHost::Welcome(_), mut fds) = PROTOCOL.receive(&conn, &mut buffer)
+                {
                     break Segment::from_fd(fds.remove(0), 1, 1 << 20, Access::ReadWrite).unwrap();
                 }
                 std::thread::yield_now();

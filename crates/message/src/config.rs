@@ -1,0 +1,297 @@
+//! Sizes and thresholds: defaults, a file, the environment, and what the machine gives.
+//!
+//! The file is TOML: `$POLYDUCT_CONFIG`, or `polyduct/polyduct.toml` in the user's configuration folder. Each setting of its
+//! table `[message]` can also be given in the environment, in capitals after `POLYDUCT_MESSAGE_`, which goes before the
+//! file. `polyduct doctor` shows what is in force and where each comes from (SCI-MPICH had such a file, and a start option
+//! that showed the result).
+
+use crate::error::ConfigError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What rings may take of the memory that the machine would give, at most: one part in this many.
+const SHARE: u64 = 4;
+
+/// Where a value in force comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Built in.
+    #[default]
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Variable(String),
+    /// Made smaller, to fit into the memory that the machine gives.
+    Shrunk {
+        /// What was configured.
+        from: u64,
+    },
+}
+
+/// A setting: bytes, in force for a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// The value in force, in bytes.
+    pub bytes: u64,
+    /// The smallest value.
+    pub min: u64,
+    /// The largest value.
+    pub max: u64,
+    /// Where the value comes from.
+    pub origin: Origin,
+}
+
+/// All settings of the message layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    settings: BTreeMap<&'static str, Setting>,
+}
+
+/// Name, meaning, default, smallest, largest.
+const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
+    ("ring", "ring of low priority between two units, each way", 512 << 10, 16 << 10, 64 << 20),
+    ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
+    ("first_fragment", "first fragment of a bulk message", 4 << 10, 256, 1 << 20),
+    ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
+    (
+        "pull_from",
+        "payloads from this size on are pulled from the sender's memory",
+        1 << 20,
+        4 << 10,
+        1 << 48,
+    ),
+    ("inbox", "messages received and not yet taken, in all", 256 << 20, 64 << 10, 1 << 40),
+];
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    message: BTreeMap<String, toml::Value>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let setting = |&(name, about, bytes, min, max)| {
+            (name, Setting { name, about, bytes, min, max, origin: Origin::Default })
+        };
+        Config { settings: SETTINGS.iter().map(setting).collect() }
+    }
+}
+
+impl Config {
+    /// What holds in this process: defaults, then the file, then the environment.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file or the variable.
+    pub fn load() -> Result<Config, ConfigError> {
+        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        let given = var("POLYDUCT_CONFIG").map(PathBuf::from);
+        let folder =
+            var("XDG_CONFIG_HOME").map(PathBuf::from).or(var("HOME").map(|h| Path::new(&h).join(".config")));
+        let file = match (&given, folder) {
+            (Some(path), _) => Some(path.clone()),
+            (None, folder) => folder.map(|f| f.join("polyduct/polyduct.toml")),
+        };
+        let text = match file.as_ref().map(std::fs::read_to_string) {
+            Some(Ok(text)) => Some(text),
+            // A file that nobody asked for need not be there.
+            Some(Err(e)) if given.is_some() || e.kind() != std::io::ErrorKind::NotFound => {
+                let path = file.unwrap_or_default();
+                return Err(ConfigError::Unreadable { path, error: e.to_string() });
+            }
+            _ => None,
+        };
+        let file = file.zip(text);
+        Config::from_sources(file.as_ref().map(|(path, text)| (path.as_path(), &text[..])), var)
+    }
+
+    /// The same from a given file's path and text, and given variables.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file or the variable.
+    pub fn from_sources(
+        file: Option<(&Path, &str)>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        if let Some((path, text)) = file {
+            let place = || path.display().to_string();
+            let parsed: File = toml::from_str(text).map_err(|e| ConfigError::Unreadable {
+                path: path.to_owned(),
+                error: e.message().to_owned(),
+            })?;
+            for (name, value) in parsed.message {
+                let words = match &value {
+                    toml::Value::Integer(n) => n.to_string(),
+                    toml::Value::String(s) => s.clone(),
+                    other => other.to_string(),
+                };
+                config.set(&name, &words, &place(), Origin::File(path.to_owned()))?;
+            }
+        }
+        for (name, ..) in SETTINGS {
+            let variable_name = format!("POLYDUCT_MESSAGE_{}", name.to_uppercase());
+            if let Some(words) = variable(&variable_name) {
+                config.set(name, &words, &variable_name, Origin::Variable(variable_name.clone()))?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, name: &str, words: &str, place: &str, origin: Origin) -> Result<(), ConfigError> {
+        let Some(setting) = self.settings.get_mut(name) else {
+            let known = SETTINGS.iter().map(|s| s.0).collect::<Vec<_>>().join(", ");
+            return Err(ConfigError::Unknown { place: place.to_owned(), name: name.to_owned(), known });
+        };
+        match parse_bytes(words).filter(|b| (setting.min..=setting.max).contains(b)) {
+            Some(bytes) => {
+                (setting.bytes, setting.origin) = (bytes, origin);
+                Ok(())
+            }
+            None => Err(ConfigError::BadValue {
+                place: place.to_owned(),
+                name: name.to_owned(),
+                found: words.to_owned(),
+                min: show_bytes(setting.min),
+                max: show_bytes(setting.max),
+            }),
+        }
+    }
+
+    /// The value of a setting, in bytes.
+    ///
+    /// # Panics
+    /// For a name that is none.
+    pub fn bytes(&self, name: &str) -> u64 {
+        self.settings[name].bytes
+    }
+
+    /// All settings, by name.
+    pub fn settings(&self) -> impl Iterator<Item = &Setting> {
+        self.settings.values()
+    }
+
+    /// Makes the rings smaller until those of one unit with all `partners` fit into a quarter of `obtainable` bytes.
+    ///
+    /// # Errors
+    /// [`ConfigError::TooBig`] when the smallest do not.
+    pub fn fit(&mut self, partners: u64, obtainable: u64) -> Result<(), ConfigError> {
+        let allowed = obtainable / SHARE;
+        loop {
+            let needed = partners.saturating_mul(2 * (self.bytes("ring") + self.bytes("express_ring")));
+            if needed <= allowed {
+                return Ok(());
+            }
+            let mut shrunk = false;
+            for name in ["ring", "express_ring"] {
+                let Some(s) = self.settings.get_mut(name).filter(|s| s.bytes > s.min) else { continue };
+                let from = match s.origin {
+                    Origin::Shrunk { from } => from,
+                    _ => s.bytes,
+                };
+                (s.bytes, s.origin, shrunk) = ((s.bytes / 2).max(s.min), Origin::Shrunk { from }, true);
+            }
+            if !shrunk {
+                return Err(ConfigError::TooBig { partners, needed, allowed });
+            }
+        }
+    }
+}
+
+/// Reads a number of bytes: `65536`, `64KiB`, `1 MiB`.
+pub fn parse_bytes(words: &str) -> Option<u64> {
+    let words = words.trim();
+    let digits = words.find(|c: char| !c.is_ascii_digit()).unwrap_or(words.len());
+    let (number, unit) = words.split_at(digits);
+    let factor: u64 = match unit.trim_start() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Writes a number of bytes with the largest unit that divides it.
+pub fn show_bytes(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, shift)| bytes != 0 && bytes.trailing_zeros() >= *shift) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => format!("{bytes}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let path = Path::new("p.toml");
+        let variable =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        Config::from_sources(Some((path, file)), variable)
+    }
+
+    #[test]
+    fn the_environment_goes_before_the_file_and_that_before_defaults() {
+        let config = load(
+            "[message]\nring = '1 MiB'\npull_from = 65536\n[other]\nx = 1",
+            &[("POLYDUCT_MESSAGE_RING", "2MiB"), ("POLYDUCT_MESSAGE_OTHER", "x")],
+        )
+        .unwrap();
+        let of =
+            |name| config.settings().find(|s| s.name == name).map(|s| (s.bytes, s.origin.clone())).unwrap();
+        assert_eq!(of("ring"), (2 << 20, Origin::Variable("POLYDUCT_MESSAGE_RING".into())));
+        assert_eq!(of("pull_from"), (65536, Origin::File("p.toml".into())));
+        assert_eq!(of("max_fragment"), (65536, Origin::Default));
+    }
+
+    #[test]
+    fn mistakes_are_named_where_they_stand() {
+        let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
+        assert_eq!(
+            error("[message]\nrin = 5", &[]),
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, inbox"
+        );
+        assert_eq!(
+            error("[message]\nring = '5 parsecs'", &[]),
+            "p.toml: ring is \"5 parsecs\"; expected 16KiB to 64MiB"
+        );
+        assert_eq!(
+            error("", &[("POLYDUCT_MESSAGE_RING", "1")]),
+            "POLYDUCT_MESSAGE_RING: ring is \"1\"; expected 16KiB to 64MiB"
+        );
+        assert!(error("[message", &[]).starts_with("p.toml: "));
+        assert!(matches!(load("[message]\nring = [1]", &[]), Err(ConfigError::BadValue { .. })));
+    }
+
+    #[test]
+    fn rings_shrink_to_what_there_is() {
+        let mut config = Config::default();
+        config.fit(3, 16 << 30).unwrap();
+        assert_eq!(config, Config::default());
+        config.fit(63, 64 << 20).unwrap();
+        assert!(63 * 2 * (config.bytes("ring") + config.bytes("express_ring")) <= 16 << 20);
+        let ring = config.settings().find(|s| s.name == "ring").unwrap();
+        assert_eq!(ring.origin, Origin::Shrunk { from: 512 << 10 });
+        assert!(matches!(config.fit(4095, 64 << 20), Err(ConfigError::TooBig { partners: 4095, .. })));
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_are_shown() {
+        for bytes in [0, 1, 1023, 1024, 65536, 3 << 20, (1 << 40) + 1, u64::MAX] {
+            assert_eq!(parse_bytes(&show_bytes(bytes)), Some(bytes));
+        }
+        for bad in ["", "KiB", "1kb", "-1", "99999999999TiB", "1.5MiB"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The board of a domain on one host: a segment that every unit has mapped, with a line for each.
+//!
+//! A unit's line says whether it has left, and holds the bell at which it sleeps. Nothing else is shared by all, and nothing
+//! on the path of a message but the bell.
+
+use super::gather::MAX_UNITS;
+use crate::types::Address;
+use polyduct_os::{
+    segment::{Access, Segment},
+    sync::{Line, Ordering},
+    OsError,
+};
+use std::mem::size_of;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Word of a unit's line: whether it takes part.
+const STATE: usize = 0;
+/// Word of a unit's line: how many collective operations it has come to.
+const COLLECTIVES: usize = 1;
+/// Word of a unit's line: the lost unit, and one, that it knew of when it left.
+const BECAUSE: usize = 2;
+/// The unit has left in order.
+const LEFT: u64 = 1;
+
+/// The board, as one unit has it mapped.
+#[derive(Clone, Debug)]
+pub struct Board {
+    segment: Arc<Segment>,
+    units: u32,
+}
+
+impl Board {
+    /// A fresh board for `units` units (at most [`MAX_UNITS`]).
+    ///
+    /// # Errors
+    /// The system's refusal of memory.
+    pub fn create(units: u32) -> Result<Board, OsError> {
+        let segment = Segment::create("polyduct-board", Self::len_bytes(units))?;
+        segment.prefault(0..segment.len())?;
+        Ok(Board { segment: Arc::new(segment), units })
+    }
+
+    /// The board that unit 0 handed over.
+    ///
+    /// # Errors
+    /// A segment that is not what it must be.
+    pub fn attach(fd: OwnedFd, units: u32) -> Result<Board, OsError> {
+        let len = Self::len_bytes(units);
+        Ok(Board { segment: Arc::new(Segment::from_fd(fd, len, len, Access::ReadWrite)?), units })
+    }
+
+    fn len_bytes(units: u32) -> usize {
+        units.clamp(1, MAX_UNITS) as usize * size_of::<Line>()
+    }
+
+    /// The segment, to be handed to others.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Units of the domain.
+    pub fn units(&self) -> u32 {
+        self.units
+    }
+
+    /// The line of a unit.
+    ///
+    /// # Panics
+    /// For a unit that the domain does not have.
+    pub fn line(&self, unit: Address) -> &Line {
+        let at = unit as usize * size_of::<Line>();
+        let line = self.segment.lines(at..at + size_of::<Line>());
+        &line.expect("the segment has a line for each unit of the domain")[0]
+    }
+
+    /// This unit takes no part any more, by its own will. `because` of the loss of another, if it knew of one.
+    pub fn leave(&self, unit: Address, because: Option<Address>) {
+        let because = because.map_or(0, |lost| u64::from(lost) + 1);
+        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
+        self.line(unit).w[STATE].store(LEFT, Ordering::Release);
+    }
+
+    /// This unit comes to one more collective operation. Returns how many it has come to.
+    pub fn come(&self, unit: Address) -> u64 {
+        self.line(unit).w[COLLECTIVES].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// How many collective operations a unit has come to.
+    pub fn collectives(&self, unit: Address) -> u64 {
+        self.line(unit).w[COLLECTIVES].load(Ordering::Acquire)
+    }
+
+    /// Of a unit that has left: the loss that it knew of.
+    pub fn because(&self, unit: Address) -> Option<Address> {
+        let lost = self.line(unit).w[BECAUSE].load(Ordering::Relaxed).checked_sub(1)?;
+        u32::try_from(lost).ok().filter(|&lost| lost < self.units)
+    }
+
+    /// Whether a unit has left in order.
+    pub fn has_left(&self, unit: Address) -> bool {
+        self.line(unit).w[STATE].load(Ordering::Acquire) == LEFT
+    }
+}

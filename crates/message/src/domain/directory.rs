@@ -1,0 +1,302 @@
+//! Handlers by name: what each unit has, and the numbers that the whole domain agreed on.
+//!
+//! A unit [installs](Installed::install) handlers whenever it likes. A synchronise is collective: every unit sends its
+//! [offer](Installed::offer) to unit 0, which [merges](Directory::merge) them into the next [`Directory`] and sends that to
+//! all. Numbers once given stay; new names get the next ones in the order of the alphabet, so that the result does not
+//! depend on who came first. The mechanism is GRIM's: a string name, an integer id, known across the cluster.
+
+use crate::types::{Address, HandlerId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Handlers of a domain, at most.
+pub const MAX_HANDLERS: usize = 65_536;
+
+/// Bytes of a handler's name, at most.
+pub const MAX_NAME: usize = 128;
+
+/// What is wrong with a handler's name, or with what a unit calls by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// Nobody has told of this name; or not before the last synchronise.
+    #[error("no unit has a handler named {name:?}; install it and synchronise")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The unit that the message is for has no handler of this name, while others have.
+    #[error("unit {unit} has no handler named {name:?}; others have")]
+    NotThere {
+        /// The name.
+        name: String,
+        /// The unit.
+        unit: Address,
+    },
+    /// The name is taken in this unit.
+    #[error("a handler named {name:?} is installed already")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// Two units have the same name in different versions.
+    #[error("handler {name:?} has version {first} in unit {first_unit} and version {second} in unit {second_unit}")]
+    Versions {
+        /// The name.
+        name: String,
+        /// A version.
+        first: u32,
+        /// A unit that has it.
+        first_unit: Address,
+        /// Another version.
+        second: u32,
+        /// A unit that has that.
+        second_unit: Address,
+    },
+    /// A name that cannot be one.
+    #[error(
+        "{name:?} cannot name a handler: expected 1 to {MAX_NAME} bytes, none of them a control character"
+    )]
+    BadName {
+        /// Its beginning.
+        name: String,
+    },
+    /// Too many handlers.
+    #[error("{found} handlers; {MAX_HANDLERS} are allowed in a domain")]
+    TooMany {
+        /// How many there would be.
+        found: usize,
+    },
+}
+
+/// Checks a name.
+fn check_name(name: &str) -> Result<(), HandlerError> {
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(HandlerError::BadName { name: name.chars().take(40).collect() });
+    }
+    Ok(())
+}
+
+/// What a unit tells of a handler of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Its name.
+    pub name: String,
+    /// Its version: messages mean the same only between equal ones.
+    pub version: u32,
+}
+
+/// The handlers that this unit has installed. `H` is what is called.
+#[derive(Clone, Debug)]
+pub struct Installed<H> {
+    by_name: BTreeMap<String, (u32, H)>,
+    /// What each number calls; empty where this unit has no such handler.
+    by_id: Vec<Option<H>>,
+}
+
+impl<H> Default for Installed<H> {
+    fn default() -> Self {
+        Installed { by_name: BTreeMap::new(), by_id: Vec::new() }
+    }
+}
+
+impl<H: Clone> Installed<H> {
+    /// Adds a handler; the domain knows it after the next synchronise.
+    ///
+    /// # Errors
+    /// [`HandlerError::Duplicate`], [`HandlerError::BadName`], [`HandlerError::TooMany`].
+    pub fn install(&mut self, name: &str, version: u32, handler: H) -> Result<(), HandlerError> {
+        check_name(name)?;
+        if self.by_name.contains_key(name) {
+            return Err(HandlerError::Duplicate { name: name.to_owned() });
+        }
+        if self.by_name.len() >= MAX_HANDLERS {
+            return Err(HandlerError::TooMany { found: self.by_name.len() + 1 });
+        }
+        self.by_name.insert(name.to_owned(), (version, handler));
+        Ok(())
+    }
+
+    /// What this unit brings to a synchronise.
+    pub fn offer(&self) -> Vec<Offered> {
+        let offered =
+            |(name, (version, _)): (&String, &(u32, H))| Offered { name: name.clone(), version: *version };
+        self.by_name.iter().map(offered).collect()
+    }
+
+    /// Takes the numbers of a new directory.
+    pub fn number(&mut self, directory: &Directory) {
+        let call = |e: &Entry| self.by_name.get(&e.name).map(|(_, handler)| handler.clone());
+        self.by_id = directory.entries.iter().map(call).collect();
+    }
+
+    /// The handler of this number, if this unit has it.
+    #[inline]
+    pub fn get(&self, id: HandlerId) -> Option<&H> {
+        self.by_id.get(id.0 as usize)?.as_ref()
+    }
+}
+
+/// A handler as the domain knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    version: u32,
+    /// Who has it.
+    units: BTreeSet<Address>,
+}
+
+/// The handlers that a domain has agreed on: the index of an entry is its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    entries: Vec<Entry>,
+}
+
+impl Directory {
+    /// The next directory: this one with what the units offer. Unit `i` offers `offers[i]`.
+    ///
+    /// # Errors
+    /// [`HandlerError::Versions`] naming two units that disagree, [`HandlerError::BadName`], [`HandlerError::TooMany`]. What
+    /// was agreed before stays.
+    pub fn merge(&self, offers: &[Vec<Offered>]) -> Result<Directory, HandlerError> {
+        let mut known: BTreeMap<&str, Entry> = BTreeMap::new();
+        for (unit, offer) in (0..).zip(offers) {
+            for Offered { name, version } in offer {
+                check_name(name)?;
+                let fresh = || Entry { name: name.clone(), version: *version, units: BTreeSet::new() };
+                let entry = known.entry(name).or_insert_with(fresh);
+                if entry.version != *version {
+                    let first_unit = entry.units.first().copied().unwrap_or(unit);
+                    return Err(HandlerError::Versions {
+                        name: name.clone(),
+                        first: entry.version,
+                        first_unit,
+                        second: *version,
+                        second_unit: unit,
+                    });
+                }
+                entry.units.insert(unit);
+            }
+        }
+        // A name that nobody offers any more keeps its number: a replaced unit may bring it again.
+        let mut entries: Vec<Entry> = self
+            .entries
+            .iter()
+            .map(|old| match known.remove(&*old.name) {
+                Some(new) => new,
+                None => Entry { units: BTreeSet::new(), ..old.clone() },
+            })
+            .collect();
+        entries.extend(known.into_values());
+        match entries.len() {
+            0..=MAX_HANDLERS => Ok(Directory { entries }),
+            found => Err(HandlerError::TooMany { found }),
+        }
+    }
+
+    /// The number of a name at a unit.
+    ///
+    /// # Errors
+    /// [`HandlerError::Unknown`], [`HandlerError::NotThere`].
+    pub fn lookup(&self, name: &str, unit: Address) -> Result<HandlerId, HandlerError> {
+        let id = self.entries.iter().position(|e| e.name == name && !e.units.is_empty());
+        let id = id.ok_or_else(|| HandlerError::Unknown { name: name.to_owned() })?;
+        if !self.entries[id].units.contains(&unit) {
+            return Err(HandlerError::NotThere { name: name.to_owned(), unit });
+        }
+        Ok(HandlerId(id as u32))
+    }
+
+    /// The name of a number.
+    pub fn name(&self, id: HandlerId) -> Option<&str> {
+        self.entries.get(id.0 as usize).map(|e| &*e.name)
+    }
+
+    /// Handlers in it.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing was agreed yet.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offered(names: &[(&str, u32)]) -> Vec<Offered> {
+        names.iter().map(|&(name, version)| Offered { name: name.into(), version }).collect()
+    }
+
+    #[test]
+    fn a_name_gets_a_number_and_keeps_it() {
+        let first =
+            Directory::default().merge(&[offered(&[("m", 1)]), offered(&[("b", 1), ("m", 1)])]).unwrap();
+        assert_eq!((first.lookup("b", 1), first.lookup("m", 0)), (Ok(HandlerId(0)), Ok(HandlerId(1))));
+        let next = first.merge(&[offered(&[("a", 1), ("m", 1)]), offered(&[("b", 1)])]).unwrap();
+        assert_eq!((next.lookup("b", 1), next.lookup("a", 0)), (Ok(HandlerId(0)), Ok(HandlerId(2))));
+        assert_eq!(next.name(HandlerId(2)), Some("a"));
+    }
+
+    #[test]
+    fn every_mistake_has_its_name() {
+        let both = Directory::default().merge(&[offered(&[("f", 1)]), offered(&[])]).unwrap();
+        assert_eq!(both.lookup("g", 0), Err(HandlerError::Unknown { name: "g".into() }));
+        assert_eq!(both.lookup("f", 1), Err(HandlerError::NotThere { name: "f".into(), unit: 1 }));
+        assert_eq!(
+            both.merge(&[offered(&[("f", 1)]), offered(&[]), offered(&[("f", 2)])]),
+            Err(HandlerError::Versions {
+                name: "f".into(),
+                first: 1,
+                first_unit: 0,
+                second: 2,
+                second_unit: 2
+            })
+        );
+        let mut mine = Installed::default();
+        mine.install("f", 1, ()).unwrap();
+        assert_eq!(mine.install("f", 2, ()), Err(HandlerError::Duplicate { name: "f".into() }));
+        for bad in ["", "a\nb", &"x".repeat(129)] {
+            assert!(matches!(mine.install(bad, 1, ()), Err(HandlerError::BadName { .. })));
+            assert!(matches!(both.merge(&[offered(&[(bad, 1)])]), Err(HandlerError::BadName { .. })));
+        }
+        assert_eq!(mine.get(HandlerId(0)), None, "not known before a synchronise");
+        mine.number(&both);
+        assert_eq!(mine.get(HandlerId(0)), Some(&()));
+        assert_eq!(mine.get(HandlerId(7)), None);
+    }
+
+    proptest! {
+        /// Whatever units offer, round after round: all numbers stay, and each unit calls what it installed.
+        #[test]
+        fn numbers_stay(rounds in prop::collection::vec(prop::collection::vec(prop::collection::btree_set(0u8..20, 0..6), 3), 1..5)) {
+            let mut directory = Directory::default();
+            for round in rounds {
+                let offers: Vec<_> = round
+                    .iter()
+                    .map(|names| names.iter().map(|n| Offered { name: format!("h{n}"), version: 1 }).collect())
+                    .collect();
+                let next = directory.merge(&offers).unwrap();
+                for id in 0..directory.len() as u32 {
+                    prop_assert_eq!(directory.name(HandlerId(id)), next.name(HandlerId(id)));
+                }
+                for (unit, names) in (0..).zip(&round) {
+                    let mut mine = Installed::default();
+                    for n in names {
+                        mine.install(&format!("h{n}"), 1, *n).unwrap();
+                    }
+                    mine.number(&next);
+                    for n in 0..20u8 {
+                        let found = next.lookup(&format!("h{n}"), unit).ok().and_then(|id| mine.get(id));
+                        prop_assert_eq!(found, names.get(&n));
+                    }
+                }
+                directory = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What comes, to whom it goes.
+
+use super::mail::Mail;
+use super::{peer::lock, system, Inner, Table};
+use crate::link::shm::{Incoming, Payload};
+use crate::types::{Address, HandlerId, Head, Priority};
+use crate::MessageError;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A function that others can call.
+type Function = dyn Fn(&Context<'_>, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// What a name stands for in this unit.
+#[derive(Clone)]
+pub(super) enum Handler {
+    /// Gets messages.
+    Message(Arc<dyn Fn(&Context<'_>, Message<'_>) + Send + Sync>),
+    /// Gets calls.
+    Call(Arc<Function>),
+}
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside a handler: it cannot wait for what it would itself have to receive.
+pub(super) fn in_handler() -> bool {
+    IN_HANDLER.get()
+}
+
+/// Marks this thread as inside a handler, until dropped; also when the handler panics.
+struct Inside(bool);
+
+impl Inside {
+    fn enter() -> Inside {
+        Inside(IN_HANDLER.replace(true))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IN_HANDLER.set(self.0);
+    }
+}
+
+/// A message, as its handler gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub from: Address,
+    /// On which of its channels.
+    pub channel: crate::ChannelId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Four words.
+    pub args: [u32; 4],
+    /// The payload, for as long as the call lasts.
+    pub payload: &'a [u8],
+}
+
+/// What a handler may do: send, without waiting.
+pub struct Context<'a> {
+    inner: &'a Inner,
+    from: Address,
+}
+
+impl Context<'_> {
+    /// This unit's address.
+    pub fn unit(&self) -> Address {
+        self.inner.options.unit
+    }
+
+    /// Who sent the message.
+    pub fn from(&self) -> Address {
+        self.from
+    }
+
+    /// Sends a message to a handler, now or when there is room. In the order in which handlers send to a unit, and in no
+    /// order with channels.
+    ///
+    /// # Errors
+    /// [`MessageError::Limit`] when too much waits to be sent to the unit; loss of the unit.
+    pub fn send(
+        &self,
+        to: Address,
+        handler: HandlerId,
+        args: [u32; 4],
+        payload: &[u8],
+    ) -> Result<(), MessageError> {
+        self.inner.push(to, Head { handler, args }, payload.to_vec())
+    }
+}
+
+/// Calls a function of the unit itself, in place.
+pub(super) fn call_self(inner: &Inner, head: Head, argument: &[u8], handlers: &Table) {
+    let me = inner.options.unit;
+    let answer = inner.run(me, head.args[0], argument, handlers);
+    lock(&inner.calls).handle_answer(me, head.args[1], answer);
+}
+
+impl Inner {
+    /// Runs a function of this unit.
+    fn run(&self, from: Address, method: u32, argument: &[u8], handlers: &Table) -> Result<Vec<u8>, String> {
+        match handlers.get(HandlerId(method)) {
+            Some(Handler::Call(function)) => {
+                let _inside = Inside::enter();
+                function(&Context { inner: self, from }, argument)
+            }
+            Some(Handler::Message(_)) => Err("it is a handler of messages, not a function".to_owned()),
+            None => Err("there is no such function here".to_owned()),
+        }
+    }
+
+    /// A buffer for a message that comes in pieces; `None` refuses it for now.
+    pub(super) fn buffer_for(&self, m: &Incoming) -> Option<Vec<u8>> {
+        if m.head.handler == system::MAIL && !lock(&self.mailbox).has_room(m.len) {
+            return None;
+        }
+        Some(self.pool.take(usize::try_from(m.len).ok()?))
+    }
+
+    /// Handles a message.
+    #[inline]
+    pub(super) fn deliver(
+        &self,
+        from: Address,
+        m: &Incoming,
+        payload: Payload<'_, Vec<u8>>,
+        handlers: &Table,
+    ) {
+        if m.head.handler.0 >= HandlerId::RESERVED {
+            return self.library(from, m, payload, handlers);
+        }
+        match handlers.get(m.head.handler) {
+            Some(Handler::Message(handler)) => {
+                let (bytes, buffer) = match &payload {
+                    Payload::Bytes(bytes) => (*bytes, false),
+                    Payload::Buffer(b) => (&b[..], true),
+                };
+                let inside = Inside::enter();
+                let context = Context { inner: self, from };
+                let (channel, priority, args) = (m.channel, m.priority, m.head.args);
+                handler(&context, Message { from, channel, priority, args, payload: bytes });
+                drop(inside);
+                if buffer {
+                    self.recycle(payload);
+                }
+            }
+            // A sender that looked the number up knows better: it is faulty.
+            _ => {
+                let what = "a handler";
+                self.broke(from, crate::LinkError::Unknown { what, found: m.head.handler.0.into() });
+            }
+        }
+    }
+
+    fn recycle(&self, payload: Payload<'_, Vec<u8>>) {
+        if let Payload::Buffer(buffer) = payload {
+            self.pool.give_back(buffer);
+        }
+    }
+
+    #[cold]
+    fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Vec<u8>>, handlers: &Table) {
+        let args = m.head.args;
+        let bytes = match &payload {
+            Payload::Bytes(bytes) => bytes,
+            Payload::Buffer(b) => &b[..],
+        };
+        match m.head.handler {
+            system::MAIL => {
+                let payload = match payload {
+                    Payload::Bytes(bytes) => {
+                        let mut buffer = self.pool.take(bytes.len());
+                        buffer.copy_from_slice(bytes);
+                        buffer
+                    }
+                    Payload::Buffer(buffer) => buffer,
+                };
+                lock(&self.mailbox).put(Mail { from, tag: args[0], words: [args[1], args[2]], payload });
+                return;
+            }
+            system::CALL => {
+                let (failed, result) = match self.run(from, args[0], bytes, handlers) {
+                    Ok(result) => (0, result),
+                    Err(words) => (1, words.into_bytes()),
+                };
+                let head = Head { handler: system::ANSWER, args: [args[1], failed, 0, 0] };
+                // A caller that is gone, or that takes no answers, does without.
+                if let Err(error) = self.push(from, head, result) {
+                    tracing::warn!(from, %error, "an answer was not sent");
+                }
+            }
+            system::ANSWER => {
+                let answer = match args[1] {
+                    0 => Ok(bytes.to_vec()),
+                    _ => Err(String::from_utf8_lossy(bytes).into_owned()),
+                };
+                lock(&self.calls).handle_answer(from, args[0], answer);
+            }
+            // Functions run to their end when they are called, so there is nothing to stop: the answer finds nobody.
+            system::CANCEL => {}
+            system::BARRIER => {
+                let mut tells = Vec::new();
+                let good = lock(&self.barrier).handle(from, args[0], args[1], &mut |t| tells.push(t));
+                if !good {
+                    self.broke(from, crate::LinkError::OutOfTurn { what: "a barrier's word" });
+                } else if let Err(error) = self.tell(tells) {
+                    tracing::warn!(from, %error, "a barrier's word was not sent");
+                }
+            }
+            system::OFFER if self.options.unit == 0 => match postcard::from_bytes(bytes) {
+                Ok(offer) => {
+                    let mut agreement = lock(&self.agreement);
+                    agreement.offers.resize(self.options.units as usize, None);
+                    agreement.offers[from as usize] = Some(offer);
+                }
+                Err(_) => self.broke(from, crate::LinkError::OutOfTurn { what: "an unreadable offer" }),
+            },
+            system::AGREED if from == 0 => {
+                let outcome = match args[0] {
+                    0 => postcard::from_bytes(bytes).map(Ok),
+                    _ => postcard::from_bytes(bytes).map(Err),
+                };
+                match outcome {
+                    Ok(outcome) => lock(&self.agreement).outcome = Some(outcome),
+                    Err(_) => {
+                        self.broke(from, crate::LinkError::OutOfTurn { what: "an unreadable directory" })
+                    }
+                }
+            }
+            other => {
+                let found = other.0.into();
+                self.broke(from, crate::LinkError::Unknown { what: "a message of the library", found });
+            }
+        }
+        self.recycle(payload);
+    }
+
+    pub(super) fn leave_flushed(&self) -> bool {
+        self.flush_backlog();
+        !self.backlog.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,251 @@
+//! How the units of a domain on one host find each other: the state machine of unit 0. No sockets, no time.
+//!
+//! Every unit says [`Join`]. When all have come, each gets the [board](super::board) with the numbers of all processes,
+//! and unit 0 has no further part: units watch each other, and partners connect when they first need to.
+
+use crate::types::Address;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Units of a domain, at most.
+pub const MAX_UNITS: u32 = 4096;
+
+/// Names a connection.
+pub type ConnId = u64;
+
+/// What a unit says to unit 0 first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Its address.
+    pub unit: Address,
+    /// Units of the domain, as it knows them.
+    pub units: u32,
+    /// Start time of its process (the pid comes with the socket).
+    pub start_time: u64,
+}
+
+/// Who is who: the process of each unit, by address.
+pub type Members = Vec<(u32, u64)>;
+
+/// Why a unit may not join, or the domain cannot come to be. Crosses the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The two speak different versions.
+    #[error("this unit speaks version {found} of the domain's handshake, the one that it asked version {expected}")]
+    Version {
+        /// The version of the unit that was asked.
+        expected: u32,
+        /// The version of the unit that asks.
+        found: u32,
+    },
+    /// The message could not be read, or came at a time when it means nothing.
+    #[error("the first message of this unit could not be read")]
+    Malformed,
+    /// Units that do not know the same number of units.
+    #[error("unit {unit} says that the domain has {found} units; unit 0 says {expected}")]
+    Disagree {
+        /// The unit that asks.
+        unit: Address,
+        /// Unit 0's number.
+        expected: u32,
+        /// Its own.
+        found: u32,
+    },
+    /// An address that is not below the number of units, or a number of units out of range.
+    #[error("unit {unit} of {units} units: expected 1 to {MAX_UNITS} units, numbered from 0")]
+    UnitRange {
+        /// The address.
+        unit: Address,
+        /// The units.
+        units: u32,
+    },
+    /// This unit has joined before.
+    #[error("unit {unit} is already there (pid {pid})")]
+    Duplicate {
+        /// The unit.
+        unit: Address,
+        /// The process that has its place.
+        pid: u32,
+    },
+    /// Not all units came in time.
+    #[error("{missing} did not come within {waited_ms} ms{}", turned_away.as_ref().map_or(String::new(), |why| format!("; turned away was one because {why}")))]
+    Missing {
+        /// Who is missing, in words.
+        missing: String,
+        /// How long unit 0 waited.
+        waited_ms: u64,
+        /// Why a unit that came was turned away, if one was: the last of them.
+        turned_away: Option<String>,
+    },
+    /// Someone who is not a member asks for a link.
+    #[error("process {pid} is not unit {unit} of this domain")]
+    NotAMember {
+        /// The unit that it says it is.
+        unit: Address,
+        /// Its process.
+        pid: u32,
+    },
+    /// The system refused something to the unit that was asked.
+    #[error("unit {unit} could not: {error}")]
+    System {
+        /// The unit that was asked.
+        unit: Address,
+        /// The system's words.
+        error: String,
+    },
+}
+
+/// What the driver has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Refuse this connection and close it.
+    Refuse(ConnId, Refusal),
+    /// All are there: hand the board to these connections, and go.
+    Complete(Members, Vec<ConnId>),
+    /// The domain cannot come to be: tell these connections, and fail.
+    Fail(Refusal, Vec<ConnId>),
+}
+
+struct Member {
+    conn: Option<ConnId>,
+    process: (u32, u64),
+}
+
+/// The state machine.
+pub struct Gathering {
+    units: u32,
+    members: BTreeMap<Address, Member>,
+    turned_away: Option<String>,
+    over: bool,
+}
+
+impl Gathering {
+    /// A gathering by unit 0, which is the process `me`. Complete at once where there is only one unit.
+    pub fn new(units: u32, me: (u32, u64)) -> (Self, Option<Action>) {
+        let members = BTreeMap::from([(0, Member { conn: None, process: me })]);
+        let mut gathering = Gathering { units, members, turned_away: None, over: false };
+        let action = gathering.complete();
+        (gathering, action)
+    }
+
+    /// A unit asks to join.
+    pub fn handle_join(&mut self, conn: ConnId, pid: u32, join: &Join) -> Option<Action> {
+        match self.admit(conn, join) {
+            Ok(()) => {
+                let process = (pid, join.start_time);
+                self.members.insert(join.unit, Member { conn: Some(conn), process });
+                self.complete()
+            }
+            Err(why) => {
+                self.turned_away = Some(why.to_string());
+                Some(Action::Refuse(conn, why))
+            }
+        }
+    }
+
+    /// A connection hung up: its unit's place is free again.
+    pub fn handle_hangup(&mut self, conn: ConnId) {
+        if !self.over {
+            self.members.retain(|_, m| m.conn != Some(conn));
+        }
+    }
+
+    /// Whether a unit came by this connection.
+    pub fn has_joined(&self, conn: ConnId) -> bool {
+        self.members.values().any(|m| m.conn == Some(conn))
+    }
+
+    /// The time to gather is over.
+    pub fn handle_deadline(&mut self, waited_ms: u64) -> Option<Action> {
+        if self.over {
+            return None;
+        }
+        self.over = true;
+        let turned_away = self.turned_away.take();
+        let why = Refusal::Missing { missing: self.missing(), waited_ms, turned_away };
+        Some(Action::Fail(why, self.conns()))
+    }
+
+    fn admit(&self, conn: ConnId, join: &Join) -> Result<(), Refusal> {
+        if self.over || self.has_joined(conn) {
+            return Err(Refusal::Malformed);
+        }
+        if join.units != self.units {
+            return Err(Refusal::Disagree { unit: join.unit, expected: self.units, found: join.units });
+        }
+        if join.unit >= self.units {
+            return Err(Refusal::UnitRange { unit: join.unit, units: self.units });
+        }
+        match self.members.get(&join.unit) {
+            Some(there) => Err(Refusal::Duplicate { unit: join.unit, pid: there.process.0 }),
+            None => Ok(()),
+        }
+    }
+
+    fn complete(&mut self) -> Option<Action> {
+        if self.members.len() < self.units as usize {
+            return None;
+        }
+        self.over = true;
+        Some(Action::Complete(self.members.values().map(|m| m.process).collect(), self.conns()))
+    }
+
+    fn conns(&self) -> Vec<ConnId> {
+        self.members.values().filter_map(|m| m.conn).collect()
+    }
+
+    fn missing(&self) -> String {
+        let mut absent = (0..self.units).filter(|u| !self.members.contains_key(u));
+        let mut words: Vec<String> = absent.by_ref().take(5).map(|u| format!("unit {u}")).collect();
+        match absent.count() {
+            0 => {}
+            more => words.push(format!("{more} more")),
+        }
+        words.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(unit: u32, units: u32) -> Join {
+        Join { unit, units, start_time: 100 + u64::from(unit) }
+    }
+
+    #[test]
+    fn all_come_in_any_order() {
+        let (mut g, action) = Gathering::new(3, (10, 100));
+        assert_eq!(action, None);
+        assert_eq!(g.handle_join(7, 12, &join(2, 3)), None);
+        let all = vec![(10, 100), (11, 101), (12, 102)];
+        assert_eq!(g.handle_join(8, 11, &join(1, 3)), Some(Action::Complete(all, vec![8, 7])));
+        assert_eq!(g.handle_deadline(5), None);
+        assert_eq!(Gathering::new(1, (10, 100)).1, Some(Action::Complete(vec![(10, 100)], vec![])));
+    }
+
+    #[test]
+    fn strangers_are_refused_and_named_to_those_who_wait() {
+        let (mut g, _) = Gathering::new(8, (10, 100));
+        let mut refused = |conn, join: Join| match g.handle_join(conn, 11, &join) {
+            Some(Action::Refuse(c, why)) if c == conn => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(1, join(1, 4)), Refusal::Disagree { unit: 1, expected: 8, found: 4 });
+        assert_eq!(refused(2, join(8, 8)), Refusal::UnitRange { unit: 8, units: 8 });
+        assert_eq!(refused(3, join(0, 8)), Refusal::Duplicate { unit: 0, pid: 10 });
+        assert_eq!(g.handle_join(4, 11, &join(1, 8)), None);
+        assert_eq!(g.handle_join(4, 11, &join(2, 8)), Some(Action::Refuse(4, Refusal::Malformed)));
+        g.handle_hangup(4);
+        assert_eq!(g.handle_join(5, 12, &join(1, 8)), None, "the place was free again");
+        let Some(Action::Fail(why, conns)) = g.handle_deadline(50) else { panic!("no failure") };
+        assert_eq!(conns, [5]);
+        assert_eq!(
+            why.to_string(),
+            "unit 2, unit 3, unit 4, unit 5, unit 6, 1 more did not come within 50 ms; turned away was one because the \
+             first message of this unit could not be read"
+        );
+        assert!(matches!(g.handle_join(6, 13, &join(3, 8)), Some(Action::Refuse(6, Refusal::Malformed))));
+    }
+}

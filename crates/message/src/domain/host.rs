@@ -1,0 +1,555 @@
+//! Start and end on one host: units meet at unit 0, partners ask each other for links, deaths are noticed.
+//!
+//! Every unit listens on an abstract Unix socket, so nothing has to be removed when it ends, however it ends. One thread
+//! serves it, and watches the processes of all other units by descriptors: who ends without a word on the
+//! [board](super::board) is lost.
+
+use super::board::Board;
+use super::gather::{Action, ConnId, Gathering, Join, Members, Refusal};
+use crate::handshake::{Bad, Incoming, Protocol};
+use crate::types::Address;
+use crate::{LinkError, MessageError};
+use polyduct_os::{
+    clock,
+    poll::{poll, EventFd, PollItem},
+    process::{user_id, PidFd, ProcessId},
+    socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
+    OsError,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What the messages begin with.
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 1 };
+/// Connections that have said nothing yet; for one more, the oldest is dropped.
+const STRANGERS: usize = 256;
+/// How often unit 0 is looked for, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+/// How much longer than unit 0 the others wait for its word on who is missing.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often a wait looks for an interrupt.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What a unit asks another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Unit 0: to take part in the domain.
+    Join(Join),
+    /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then the
+    /// segment of the link from the unit with the lower address, whoever asks.
+    Link {
+        /// Who asks.
+        unit: Address,
+    },
+    /// A partner: the segment of one of its regions.
+    Region {
+        /// Who asks.
+        unit: Address,
+        /// The region's number.
+        id: u32,
+    },
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// All are there. The board comes with it.
+    Welcome(Members),
+    /// The link stands.
+    Linked,
+    /// The region's segment comes with it.
+    Region,
+    /// No.
+    Refused(Refusal),
+}
+
+/// What partners hand each other.
+#[derive(Debug)]
+pub struct Handed {
+    /// The bell at which the one who hands it over sleeps.
+    pub bell: OwnedFd,
+    /// The segment of the link, from the unit with the lower address.
+    pub segment: Option<OwnedFd>,
+}
+
+impl Handed {
+    fn from_fds(fds: Vec<OwnedFd>) -> Option<Handed> {
+        let mut fds = fds.into_iter();
+        let handed = Handed { bell: fds.next()?, segment: fds.next() };
+        fds.next().is_none().then_some(handed)
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        [Some(&self.bell), self.segment.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect()
+    }
+}
+
+/// What the thread tells the domain.
+pub trait Events: Send + 'static {
+    /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns this unit's bell,
+    /// and the segment where this unit makes it.
+    fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String>;
+    /// A member asks for the segment of a region of this unit.
+    fn region(&mut self, id: u32) -> Result<OwnedFd, String>;
+    /// A unit is gone: it has left in order, or was lost.
+    fn gone(&mut self, unit: Address, left: bool);
+}
+
+/// What a unit says when it joins.
+pub struct Who<'a> {
+    /// Name of the domain, the same for all its units: 1 to 64 letters, digits, `.`, `_`, `-`.
+    pub name: &'a str,
+    /// This unit.
+    pub unit: Address,
+    /// Units of the domain.
+    pub units: u32,
+    /// How long to wait for the others.
+    pub timeout: Duration,
+    /// Asked now and then: whether to stop waiting.
+    pub interrupt: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+}
+
+/// The abstract socket name of a unit.
+pub fn socket_name(domain: &str, unit: Address) -> Vec<u8> {
+    format!("polyduct/{}/domain/{domain}/{unit}", user_id()).into_bytes()
+}
+
+/// A domain on one host, as it was joined: the listener is bound, all units are there.
+pub struct Joined {
+    listener: Listener,
+    /// The board.
+    pub board: Board,
+    /// The processes of all units.
+    pub members: Members,
+}
+
+impl Joined {
+    /// Joins, and waits until all units have come.
+    ///
+    /// # Errors
+    /// [`MessageError::Refused`] when units disagree or do not come in time; [`MessageError::NameTaken`];
+    /// [`MessageError::Timeout`] without unit 0; [`MessageError::Interrupted`]; the system's refusals.
+    pub fn join(who: &Who<'_>) -> Result<Joined, MessageError> {
+        let listener = Listener::bind(&socket_name(who.name, who.unit)).map_err(|e| match e {
+            OsError::AddrInUse { .. } => {
+                MessageError::NameTaken { domain: who.name.to_owned(), unit: who.unit }
+            }
+            e => e.into(),
+        })?;
+        match who.unit {
+            0 => gather(who, listener),
+            _ => ask_to_join(who, listener),
+        }
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's refusal of a descriptor or a thread.
+    pub fn serve(self, unit: Address, events: impl Events) -> Result<Host, MessageError> {
+        let stop = Arc::new(EventFd::new()?);
+        let stopped = stop.clone();
+        let Joined { listener, board, members } = self;
+        let server =
+            Server { listener, me: unit, board, members, strangers: BTreeMap::new(), next: 1, events };
+        let thread = std::thread::Builder::new()
+            .name("polyduct-host".into())
+            .spawn(move || server.run(&stopped))
+            .map_err(|e| OsError::System {
+                op: "spawn",
+                what: "the domain's thread".into(),
+                errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
+            })?;
+        Ok(Host { stop, thread: Some(thread) })
+    }
+}
+
+/// The running thread; ends when dropped.
+pub struct Host {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The time that is left for joining.
+struct Patience<'a> {
+    who: &'a Who<'a>,
+    start: Duration,
+    grace: Duration,
+    /// Whether the one that is asked is known to be gone.
+    gone: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'_> {
+    /// A slice of what is left, at most; `None` when it is over.
+    fn slice(&self) -> Result<Option<Duration>, MessageError> {
+        if self.who.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(MessageError::Interrupted);
+        }
+        let left = (self.who.timeout + self.grace).saturating_sub(self.waited());
+        Ok((!left.is_zero()).then_some(left.min(SLICE)))
+    }
+
+    fn waited(&self) -> Duration {
+        clock::now() - self.start
+    }
+
+    fn over(&self, what: &str) -> MessageError {
+        MessageError::Timeout { what: what.to_owned(), waited: self.waited() }
+    }
+}
+
+/// A connection that is served, and who is at its other end.
+struct Peer {
+    conn: Conn,
+    pid: u32,
+}
+
+/// Accepts whoever waits at the listener and is of this user.
+fn accept(listener: &Listener, peers: &mut BTreeMap<ConnId, Peer>, next: &mut ConnId) {
+    // A failing accept (no descriptors left) turns that one away; the others go on.
+    while let Ok(Some(conn)) = listener.accept() {
+        match conn.peer() {
+            Ok(cred) if cred.uid == user_id() => {
+                peers.insert(*next, Peer { conn, pid: cred.pid });
+                *next += 1;
+            }
+            _ => tracing::warn!("turned a connection away"),
+        }
+    }
+}
+
+/// Sends an answer to one who waits for nothing else; whoever does not take it is not waited for.
+fn answer(conn: &Conn, answer: &Answer, fds: &[BorrowedFd<'_>]) {
+    let sent = PROTOCOL.encode(answer).and_then(|m| m.send(conn, fds));
+    if sent != Ok(Sent::Done) {
+        tracing::warn!("an answer was not taken");
+    }
+}
+
+fn bad(bad: Bad) -> Refusal {
+    match bad {
+        Bad::Malformed => Refusal::Malformed,
+        Bad::Version(found) => Refusal::Version { expected: PROTOCOL.version.into(), found: found.into() },
+    }
+}
+
+/// Unit 0 waits for the others.
+fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
+    let me = ProcessId::current()?;
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
+    let (mut gathering, mut action) = Gathering::new(who.units, (me.pid, me.start_time));
+    let mut peers: BTreeMap<ConnId, Peer> = BTreeMap::new();
+    let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
+    loop {
+        match action.take() {
+            Some(Action::Refuse(conn, why)) => {
+                if let Some(peer) = peers.remove(&conn) {
+                    answer(&peer.conn, &Answer::Refused(why), &[]);
+                }
+            }
+            Some(Action::Complete(members, conns)) => {
+                let board = Board::create(who.units)?;
+                let welcome = Answer::Welcome(members.clone());
+                let peers = conns.iter().filter_map(|c| peers.get(c));
+                peers.for_each(|p| answer(&p.conn, &welcome, &[board.segment().fd()]));
+                return Ok(Joined { listener, board, members });
+            }
+            Some(Action::Fail(why, conns)) => {
+                let peers = conns.iter().filter_map(|c| peers.get(c));
+                peers.for_each(|p| answer(&p.conn, &Answer::Refused(why.clone()), &[]));
+                return Err(MessageError::Refused { domain: who.name.to_owned(), reason: why });
+            }
+            None => {}
+        }
+        let Some(slice) = patience.slice()? else {
+            action = gathering.handle_deadline(patience.waited().as_millis() as u64);
+            continue;
+        };
+        let ids: Vec<ConnId> = peers.keys().copied().collect();
+        let mut items = vec![PollItem::readable(&listener)];
+        items.extend(peers.values().map(|p| PollItem::readable(&p.conn)));
+        poll(&mut items, Some(slice))?;
+        let ready: Vec<bool> = items.iter().map(PollItem::is_ready).collect();
+        for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            let peer = &peers[id];
+            let new = match PROTOCOL.receive::<Ask>(&peer.conn, &mut buffer) {
+                Incoming::Message(Ask::Join(join), _) => gathering.handle_join(*id, peer.pid, &join),
+                Incoming::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
+                    Some(Action::Refuse(*id, Refusal::Malformed))
+                }
+                Incoming::Nothing => None,
+                Incoming::Closed => {
+                    gathering.handle_hangup(*id);
+                    peers.remove(id);
+                    None
+                }
+                Incoming::Bad(b) => Some(Action::Refuse(*id, bad(b))),
+            };
+            if matches!(new, Some(Action::Refuse(..))) {
+                gathering.handle_hangup(*id);
+            }
+            action = new;
+            if action.is_some() {
+                // The others are still readable the next time round.
+                break;
+            }
+        }
+        if ready[0] {
+            accept(&listener, &mut peers, &mut next);
+            if peers.len() > STRANGERS + who.units as usize {
+                let silent = peers.keys().copied().find(|&id| !gathering.has_joined(id));
+                silent.into_iter().for_each(|id| drop(peers.remove(&id)));
+            }
+        }
+    }
+}
+
+/// Connects to another unit's socket and asks it something; waits for the answer.
+fn ask(
+    patience: &Patience<'_>,
+    to: Address,
+    question: &Ask,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(Answer, Vec<OwnedFd>), MessageError> {
+    let name = socket_name(patience.who.name, to);
+    let mut pause = RETRY.0;
+    let conn = loop {
+        match Conn::connect(&name) {
+            Ok(conn) => break conn,
+            Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if (patience.gone)() {
+            return Err(hung_up(to));
+        }
+        let Some(slice) = patience.slice()? else {
+            return Err(patience.over(&format!("unit {to} to listen")));
+        };
+        std::thread::sleep(pause.min(slice));
+        pause = (pause * 2).min(RETRY.1);
+    };
+    let found = conn.peer()?.uid;
+    if found != user_id() {
+        return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
+    }
+    let question = PROTOCOL.encode(question)?;
+    loop {
+        match question.send(&conn, fds) {
+            Ok(Sent::Done) => break,
+            Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
+            // It may have said why before it hung up.
+            Err(OsError::PeerClosed) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    loop {
+        match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
+            Incoming::Message(answer, fds) => return Ok((answer, fds)),
+            Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
+            Incoming::Closed => return Err(hung_up(to)),
+            Incoming::Bad(Bad::Version(found)) => {
+                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
+            }
+            Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
+        }
+    }
+}
+
+fn hung_up(unit: Address) -> MessageError {
+    MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
+}
+
+/// Waits for a connection to another unit to become ready.
+fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(), MessageError> {
+    loop {
+        let Some(slice) = patience.slice()? else {
+            return Err(patience.over(&format!("an answer of unit {to}")));
+        };
+        if poll(&mut [item.clone()], Some(slice))? > 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Any other unit asks unit 0.
+fn ask_to_join(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
+    let start_time = ProcessId::current()?.start_time;
+    let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
+    // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    let patience = Patience { grace: GRACE, ..patience };
+    match ask(&patience, 0, &question, &[])? {
+        (Answer::Welcome(members), mut fds) if members.len() == who.units as usize && !fds.is_empty() => {
+            let board = Board::attach(fds.remove(0), who.units)?;
+            Ok(Joined { listener, board, members })
+        }
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        _ => Err(out_of_turn(0, "an answer to another question")),
+    }
+}
+
+/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while it does not
+/// listen: whether it ever will.
+///
+/// # Errors
+/// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
+pub fn ask_for_link(
+    who: &Who<'_>,
+    to: Address,
+    mine: &Handed,
+    gone: &dyn Fn() -> bool,
+) -> Result<Handed, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
+    match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        (Answer::Linked, fds) => match Handed::from_fds(fds) {
+            // The unit with the lower address makes the segment.
+            Some(theirs) if theirs.segment.is_some() == (to < who.unit) => Ok(theirs),
+            _ => Err(out_of_turn(to, "a link without its segment")),
+        },
+        _ => Err(out_of_turn(to, "an answer to another question")),
+    }
+}
+
+/// Asks a partner for the segment of one of its regions.
+///
+/// # Errors
+/// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
+pub fn ask_for_region(
+    who: &Who<'_>,
+    to: Address,
+    id: u32,
+    gone: &dyn Fn() -> bool,
+) -> Result<OwnedFd, MessageError> {
+    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
+    match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
+        (Answer::Region, mut fds) if fds.len() == 1 => Ok(fds.remove(0)),
+        (Answer::Refused(Refusal::System { error, .. }), _) => {
+            Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
+        }
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        _ => Err(out_of_turn(to, "an answer to another question")),
+    }
+}
+
+fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
+    MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
+}
+
+struct Server<E> {
+    listener: Listener,
+    me: Address,
+    board: Board,
+    members: Members,
+    strangers: BTreeMap<ConnId, Peer>,
+    next: ConnId,
+    events: E,
+}
+
+impl<E: Events> Server<E> {
+    fn run(mut self, stop: &EventFd) {
+        let mut others = self.watched();
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        loop {
+            let ids: Vec<ConnId> = self.strangers.keys().copied().collect();
+            let mut items = vec![PollItem::readable(stop), PollItem::readable(&self.listener)];
+            items.extend(others.iter().map(|(_, p)| PollItem::readable(p)));
+            items.extend(self.strangers.values().map(|p| PollItem::readable(&p.conn)));
+            // A failing poll (no memory) ends the watch: deaths are then noticed by deadlines only.
+            if poll(&mut items, None).is_err() || items[0].is_ready() {
+                return;
+            }
+            let ready: Vec<bool> = items[1..].iter().map(PollItem::is_ready).collect();
+            let (knocked, gone) = (ready[0], &ready[1..=others.len()]);
+            let asked = ids.iter().zip(&ready[1 + others.len()..]).filter(|(_, ready)| **ready);
+            for (&id, _) in asked {
+                self.serve(id, &mut buffer);
+            }
+            if knocked {
+                accept(&self.listener, &mut self.strangers, &mut self.next);
+                while self.strangers.len() > STRANGERS {
+                    self.strangers.pop_first();
+                }
+            }
+            let mut gone = gone.iter();
+            let (events, board) = (&mut self.events, &self.board);
+            others.retain(|(unit, _)| {
+                let ended = gone.next().copied().unwrap_or(false);
+                if ended {
+                    events.gone(*unit, board.has_left(*unit));
+                }
+                !ended
+            });
+        }
+    }
+
+    /// Descriptors of the processes of all other units. One process may be several units (threads, tests).
+    fn watched(&mut self) -> Vec<(Address, PidFd)> {
+        let me = self.members.get(self.me as usize).copied();
+        let mut others = Vec::new();
+        for (unit, &(pid, start_time)) in (0..).zip(&self.members) {
+            if unit == self.me || Some((pid, start_time)) == me {
+                continue;
+            }
+            match PidFd::of(ProcessId { pid, start_time }) {
+                Ok(process) => others.push((unit, process)),
+                Err(e) if e.is_peer_gone() => self.events.gone(unit, self.board.has_left(unit)),
+                // No descriptor to watch it with: what it owes is waited for as long as the deadline says.
+                Err(error) => tracing::warn!(unit, %error, "cannot watch"),
+            }
+        }
+        others
+    }
+
+    /// Looks at what a connection says: a question, answered at once.
+    fn serve(&mut self, id: ConnId, buffer: &mut [u8]) {
+        let Some(Peer { conn, pid }) = self.strangers.remove(&id) else { return };
+        let refuse = |why| answer(&conn, &Answer::Refused(why), &[]);
+        match PROTOCOL.receive::<Ask>(&conn, buffer) {
+            Incoming::Message(Ask::Link { unit }, fds) => {
+                let member = self.members.get(unit as usize).is_some_and(|m| m.0 == pid) && unit != self.me;
+                // The unit with the lower address makes the segment.
+                let theirs =
+                    Handed::from_fds(fds).filter(|h| member && h.segment.is_some() == (unit < self.me));
+                let Some(theirs) = theirs else { return refuse(Refusal::NotAMember { unit, pid }) };
+                match self.events.linked(unit, theirs) {
+                    Ok(mine) => answer(&conn, &Answer::Linked, &mine.fds()),
+                    Err(error) => refuse(Refusal::System { unit: self.me, error }),
+                }
+            }
+            Incoming::Message(Ask::Region { unit, id }, _) => {
+                if !self.members.get(unit as usize).is_some_and(|m| m.0 == pid) {
+                    return refuse(Refusal::NotAMember { unit, pid });
+                }
+                match self.events.region(id) {
+                    Ok(fd) => answer(&conn, &Answer::Region, &[fd.as_fd()]),
+                    Err(error) => refuse(Refusal::System { unit: self.me, error }),
+                }
+            }
+            Incoming::Message(Ask::Join(join), _) => {
+                let there = self.members.get(join.unit as usize).map_or(0, |m| m.0);
+                refuse(Refusal::Duplicate { unit: join.unit, pid: there });
+            }
+            Incoming::Nothing => {
+                self.strangers.insert(id, Peer { conn, pid });
+            }
+            Incoming::Closed => {}
+            Incoming::Bad(b) => refuse(bad(b)),
+        }
+    }
+}

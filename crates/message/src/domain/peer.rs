@@ -1,0 +1,190 @@
+//! One other unit, as this one sees it: the link, made when first used, and what waits to be sent to it.
+
+use super::channel::RawChannel;
+use crate::link::shm::{Link, SendError, Sender};
+use crate::types::{ChannelId, Head, Priority};
+use crate::{LinkError, MessageError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU16, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Channels from this number on are the library's.
+pub const LIBRARY_CHANNEL: u16 = 4095;
+
+/// Bytes that may wait for room on the library's channel to one unit, at most (and one message however large).
+const BACKLOG: usize = 64 << 20;
+
+/// Locks; what a panic left behind is as good as ever, since every change is complete.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a unit has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It left in order.
+    Left,
+    /// Its process ended without a word.
+    Lost,
+}
+
+/// Another unit.
+#[derive(Default)]
+pub struct Peer {
+    /// The link, once it stands.
+    pub link: OnceLock<Link>,
+    /// Held while the link is made.
+    pub connecting: Mutex<Option<Link>>,
+    /// How it broke the protocol, if it did.
+    pub broken: OnceLock<LinkError>,
+    gone: AtomicU8,
+    next_channel: AtomicU16,
+    /// The channel that [`super::Domain::send`] uses.
+    pub mail: Mutex<Option<RawChannel>>,
+    /// What the library sends: answers, barriers. Never waits, so that handlers may use it.
+    outbox: Mutex<Outbox>,
+}
+
+#[derive(Default)]
+struct Outbox {
+    sender: Option<Sender>,
+    queue: VecDeque<(Head, Vec<u8>)>,
+    /// Of the first in the queue: begun, and so many bytes of it sent.
+    begun: Option<usize>,
+    bytes: usize,
+}
+
+impl Peer {
+    /// Whether the unit has gone.
+    pub fn gone(&self) -> Option<Gone> {
+        match self.gone.load(Ordering::Acquire) {
+            0 => None,
+            1 => Some(Gone::Left),
+            _ => Some(Gone::Lost),
+        }
+    }
+
+    /// The unit has gone. What it sent before can still be received.
+    pub fn set_gone(&self, how: Gone) {
+        self.gone.store(if how == Gone::Left { 1 } else { 2 }, Ordering::Release);
+        if let Some(link) = self.link.get() {
+            link.close();
+        }
+    }
+
+    /// A number for a new channel to this unit.
+    pub fn next_channel(&self) -> Option<ChannelId> {
+        let n = self.next_channel.fetch_add(1, Ordering::Relaxed);
+        if n >= LIBRARY_CHANNEL {
+            self.next_channel.store(LIBRARY_CHANNEL, Ordering::Relaxed);
+        }
+        (n < LIBRARY_CHANNEL).then_some(ChannelId(n))
+    }
+
+    /// Sends on the library's channel, now or when there is room. The link stands.
+    ///
+    /// # Errors
+    /// [`MessageError::Limit`] when too much waits already. What is for a unit that has gone is dropped.
+    pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+        let mut out = lock(&self.outbox);
+        if !out.queue.is_empty() && out.bytes.saturating_add(payload.len()) > BACKLOG {
+            return Err(MessageError::Limit {
+                what: "bytes that wait to be sent to a unit",
+                limit: BACKLOG as u64,
+                found: (out.bytes + payload.len()) as u64,
+            });
+        }
+        out.bytes += payload.len();
+        out.queue.push_back((head, payload));
+        self.flush_out(&mut out);
+        Ok(())
+    }
+
+    /// Sends what waits, as far as there is room. Returns whether anything still waits.
+    pub fn flush(&self) -> bool {
+        // Whoever holds it flushes.
+        match self.outbox.try_lock() {
+            Ok(mut out) => self.flush_out(&mut out),
+            Err(_) => true,
+        }
+    }
+
+    fn flush_out(&self, out: &mut Outbox) -> bool {
+        let Some(link) = self.link.get() else { return !out.queue.is_empty() };
+        while let Some((head, payload)) = out.queue.front() {
+            if out.sender.is_none() {
+                out.sender = link.sender(ChannelId(LIBRARY_CHANNEL), Priority::High);
+            }
+            let Some(sender) = &mut out.sender else { return true };
+            let step = match out.begun {
+                None => sender.send(*head, payload),
+                Some(sent) => sender.extend(&payload[sent..]),
+            };
+            match step {
+                Ok(n) => {
+                    let sent = out.begun.unwrap_or(0) + n;
+                    out.begun = Some(sent);
+                    if sent < payload.len() {
+                        continue;
+                    }
+                }
+                // Arms the alarm, and looks once more before somebody sleeps.
+                Err(SendError::Full) if self.gone().is_none() => {
+                    sender.ask_for_call();
+                    return true;
+                }
+                // Nobody is there to take it.
+                Err(_) => {}
+            }
+            out.bytes -= payload.len();
+            out.begun = None;
+            out.queue.pop_front();
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::shm::{Payload, Sizes};
+    use crate::types::HandlerId;
+
+    #[test]
+    fn what_finds_no_room_waits_its_turn() {
+        let sizes = Sizes::least();
+        let link = Link::create(&sizes).unwrap();
+        let fd = link.fd().try_clone_to_owned().unwrap();
+        let other = Link::attach(fd, 1 << 20, &sizes).unwrap();
+        let mut receiver = other.receiver::<Vec<u8>>().unwrap();
+        let peer = Peer::default();
+        let head = |n| Head { handler: HandlerId(n), args: [n; 4] };
+        peer.push(head(0), vec![0; 10]).unwrap();
+        assert!(peer.flush(), "there is no link yet");
+        assert!(peer.link.set(link).is_ok());
+        for n in 1..40 {
+            peer.push(head(n), vec![n as u8; n as usize * 100]).unwrap();
+        }
+        let mut got = Vec::new();
+        while got.len() < 40 {
+            let mut deliver = |m: &crate::link::shm::Incoming, payload: Payload<'_, Vec<u8>>| {
+                let bytes = match payload {
+                    Payload::Bytes(b) => b.to_vec(),
+                    Payload::Buffer(b) => b,
+                };
+                assert!(bytes.iter().all(|&b| u32::from(b) == m.head.handler.0));
+                got.push((m.head.handler.0, bytes.len()));
+            };
+            receiver.poll(&mut |m| Some(vec![0; m.len as usize]), &mut deliver).unwrap();
+            peer.flush();
+        }
+        let want: Vec<_> = (0..40).map(|n| (n, if n == 0 { 10 } else { n as usize * 100 })).collect();
+        assert_eq!(got, want);
+        assert!(!peer.flush());
+        peer.set_gone(Gone::Lost);
+        for _ in 0..100 {
+            peer.push(head(1), vec![0; 1000]).unwrap();
+        }
+        assert!(!peer.flush(), "nothing waits for the dead");
+    }
+}

@@ -1,0 +1,133 @@
+//! Receiving: one thread at a time looks at all links and calls the handlers; others that wait sleep until it has.
+//!
+//! Links that bring nothing for a while are told to call (see [`crate::link::shm::bell`]), and are looked at again when they
+//! have, so a domain of thousands of units looks at those few that are busy.
+
+use super::peer::lock;
+use super::Inner;
+use crate::link::shm::{Incoming, Payload, Receiver};
+use crate::types::Address;
+use std::sync::atomic::Ordering;
+
+/// Looks at a link that brought nothing, before it is told to call.
+const PATIENCE: u32 = 2000;
+/// Links up to so many are always looked at: it costs less than to be called.
+const FEW: usize = 8;
+
+struct Inward {
+    from: Address,
+    receiver: Receiver<Vec<u8>>,
+    idle: u32,
+    /// Its peer has been told to call.
+    cold: bool,
+    broken: bool,
+}
+
+/// The receiving side of all links.
+#[derive(Default)]
+pub struct Progress {
+    links: Vec<Inward>,
+    /// Which of them are looked at.
+    hot: Vec<usize>,
+    /// The number of a link at the bell is its unit's address: where that unit's link is in `links`.
+    by_unit: Vec<Option<usize>>,
+    epoch: u32,
+    handlers: super::Table,
+}
+
+impl Progress {
+    /// Looks at what has come, once. Returns the number of records handled.
+    pub fn poll(&mut self, inner: &Inner) -> usize {
+        self.take_news(inner);
+        let calls = inner.bell.calls();
+        if calls.any() {
+            let (links, hot, by_unit) = (&mut self.links, &mut self.hot, &self.by_unit);
+            calls.take(|unit| {
+                if let Some(&Some(i)) = by_unit.get(unit as usize) {
+                    if std::mem::take(&mut links[i].cold) {
+                        links[i].idle = 0;
+                        hot.push(i);
+                    }
+                }
+            });
+        }
+        let (mut records, few) = (0, self.links.len() <= FEW);
+        let handlers = &self.handlers;
+        let links = &mut self.links;
+        self.hot.retain(|&i| {
+            let link = &mut links[i];
+            let found = link.look(inner, handlers);
+            records += found;
+            link.idle = if found > 0 { 0 } else { link.idle.saturating_add(1) };
+            if few || link.idle < PATIENCE {
+                return true;
+            }
+            link.receiver.ask_for_call();
+            // What came before the peer could know is found now.
+            let found = link.look(inner, handlers);
+            records += found;
+            link.cold = found == 0;
+            !link.cold
+        });
+        if inner.backlog.load(Ordering::Acquire) {
+            inner.flush_backlog();
+        }
+        records
+    }
+
+    /// Tells the peers of all links that are looked at to call: somebody is about to sleep.
+    pub fn arm(&mut self) {
+        for &i in &self.hot {
+            self.links[i].receiver.ask_for_call();
+        }
+    }
+
+    /// Messages that have come and were not taken, high and low.
+    pub fn waiting(&self) -> [u64; 2] {
+        let mut sum = [0; 2];
+        for link in &self.links {
+            let [high, low] = link.receiver.waiting();
+            sum = [sum[0] + u64::from(high), sum[1] + u64::from(low)];
+        }
+        sum
+    }
+
+    /// Links and handlers that are new.
+    fn take_news(&mut self, inner: &Inner) {
+        let epoch = inner.epoch.load(Ordering::Acquire);
+        if epoch == self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.handlers = lock(&inner.table).clone();
+        for (from, receiver) in lock(&inner.fresh).drain(..) {
+            let at = from as usize;
+            if self.by_unit.len() <= at {
+                self.by_unit.resize(at + 1, None);
+            }
+            self.by_unit[at] = Some(self.links.len());
+            self.hot.push(self.links.len());
+            self.links.push(Inward { from, receiver, idle: 0, cold: false, broken: false });
+        }
+    }
+}
+
+impl Inward {
+    fn look(&mut self, inner: &Inner, handlers: &super::Table) -> usize {
+        if self.broken {
+            return 0;
+        }
+        let from = self.from;
+        let mut give = |m: &Incoming| inner.buffer_for(m);
+        let mut deliver =
+            |m: &Incoming, payload: Payload<'_, Vec<u8>>| inner.deliver(from, m, payload, handlers);
+        match self.receiver.poll(&mut give, &mut deliver) {
+            Ok(records) => records,
+            Err(error) => {
+                self.broken = true;
+                inner.broke(from, error);
+                1
+            }
+        }
+    }
+}

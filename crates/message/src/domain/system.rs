@@ -1,0 +1,28 @@
+//! The messages that the library itself sends, in the numbers that users do not get.
+//!
+//! | handler | words | payload | |
+//! |---|---|---|---|
+//! | `MAIL` | tag, two of the user's | the user's | for `recv` |
+//! | `CALL` | method, number | the argument | asks for an answer |
+//! | `ANSWER` | number, 0 good or 1 failed | the result, or words | |
+//! | `CANCEL` | number | | nobody waits for that answer any more |
+//! | `BARRIER` | number, round | | see [`super::barrier`] |
+//! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
+//! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
+
+use crate::types::HandlerId;
+
+/// A message for `recv`.
+pub const MAIL: HandlerId = HandlerId(HandlerId::RESERVED);
+/// A call.
+pub const CALL: HandlerId = HandlerId(HandlerId::RESERVED + 1);
+/// Its answer.
+pub const ANSWER: HandlerId = HandlerId(HandlerId::RESERVED + 2);
+/// Its caller does not want it any more.
+pub const CANCEL: HandlerId = HandlerId(HandlerId::RESERVED + 3);
+/// One word of a barrier.
+pub const BARRIER: HandlerId = HandlerId(HandlerId::RESERVED + 4);
+/// What a unit brings to a synchronise.
+pub const OFFER: HandlerId = HandlerId(HandlerId::RESERVED + 5);
+/// What came of it.
+pub const AGREED: HandlerId = HandlerId(HandlerId::RESERVED + 6);

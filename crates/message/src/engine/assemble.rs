@@ -1,0 +1,382 @@
+//! Messages made of fragments: buffers, refusals, order, receipts.
+
+use super::incoming::{Incoming, Message, Reassembly, Slot};
+use super::path::{Body, Control};
+use super::ranges::Ranges;
+use super::receive::{Give, Kept};
+use super::{rank, PathId, Session};
+use crate::error::LinkError;
+use crate::types::Order;
+use crate::wire::{Fragment, Lane, Name};
+
+impl<B: AsMut<[u8]>> Session<B> {
+    /// The place of a message among its lane's slots, made if need be; `None` if the message was dealt with before.
+    pub(super) fn slot_for(&mut self, name: &Name) -> Result<Option<usize>, LinkError> {
+        let channel = name.lane.channel().0;
+        if channel >= self.config.channels {
+            return Err(LinkError::Unknown { what: "channel", found: channel.into() });
+        }
+        let index = name.lane.index();
+        if self.inn.len() <= index {
+            self.inn.resize_with(index + 1, Default::default);
+        }
+        let lane = &mut self.inn[index];
+        let Some(at) = lane.index(name.number) else { return Ok(None) };
+        let more = (at + 1).saturating_sub(lane.slots.len() as u64);
+        if more > u64::from(self.config.messages_in_flight).saturating_sub(self.slots) {
+            return Err(LinkError::BadField {
+                what: "message number",
+                found: name.number.into(),
+                expected: "no more messages in flight than agreed",
+            });
+        }
+        self.slots += more;
+        lane.slots.resize_with(lane.slots.len() + more as usize, || Slot::Empty);
+        Ok(Some(at as usize))
+    }
+
+    pub(super) fn fragment(
+        &mut self,
+        path: PathId,
+        f: &Fragment<'_>,
+        give: Give<'_, B>,
+    ) -> Result<Kept, LinkError> {
+        let lane = f.name.lane;
+        let end = f.offset + u64::from(f.len);
+        let total = f.payload_len();
+        let least = total.unwrap_or(end);
+        if least > self.config.max_payload {
+            return Err(LinkError::BadField {
+                what: "payload length",
+                found: least,
+                expected: "at most the session's limit",
+            });
+        }
+        if f.bytes.len() < f.len as usize {
+            // What is missing is skipped unless a place is found below.
+            self.expect_body(path, f, u64::MAX);
+        }
+        let Some(at) = self.slot_for(&f.name)? else {
+            self.counters.fragments_spare += 1;
+            #[cfg(feature = "planted")]
+            self.take_twice(f, give);
+            return Ok(Kept::Yes);
+        };
+        let number = self.inn[lane.index()].base + at as u64;
+        let fresh = match &self.inn[lane.index()].slots[at] {
+            Slot::Empty => true,
+            Slot::Refused { attempt, .. } => f.attempt.wrapping_sub(*attempt) as i8 > 0,
+            Slot::Open(_) => {
+                if f.head.is_some() && f.attempt > 0 && self.config.lossless {
+                    // The answer to its first coming may have been lost with the path.
+                    self.go_ahead(lane, number, f.attempt);
+                }
+                return self.add(path, at, f, give);
+            }
+            Slot::Done | Slot::Ready(..) => false,
+        };
+        // Without a head it is a straggler of an attempt that was refused.
+        let Some(head) = f.head.filter(|_| fresh) else {
+            self.counters.fragments_spare += 1;
+            return Ok(Kept::Yes);
+        };
+        let ask = Incoming {
+            channel: lane.channel(),
+            priority: lane.priority(),
+            order: lane.order(),
+            head,
+            len: total,
+            at_least: least,
+        };
+        match self.place(lane, at, &ask, give) {
+            Some(place) => {
+                let r = Reassembly { head, total, place, have: Ranges::default(), attempt: f.attempt };
+                self.inn[lane.index()].set(at, Slot::Open(r));
+                let kept = self.add(path, at, f, give);
+                let known = self.inn[lane.index()].slot_mut(number).is_some();
+                if f.attempt > 0 && known {
+                    // It was refused before: the sender waits for this.
+                    self.go_ahead(lane, number, f.attempt);
+                }
+                kept
+            }
+            None => {
+                self.refuse(lane, at, f.attempt);
+                Ok(Kept::Yes)
+            }
+        }
+    }
+
+    fn go_ahead(&mut self, lane: Lane, number: u64, attempt: u8) {
+        if self.inn[lane.index()].go.replace((number, attempt)).is_none() {
+            self.urgent.push_back(Control::Go(lane));
+        }
+    }
+
+    fn expect_body(&mut self, path: PathId, f: &Fragment<'_>, number: u64) {
+        if let Some(known) = self.path_mut(path) {
+            known.body = Some(Body {
+                lane: f.name.lane,
+                number,
+                start: f.offset,
+                at: f.offset + f.bytes.len() as u64,
+                end: f.offset + u64::from(f.len),
+            });
+        }
+    }
+
+    /// A buffer for a message, or that it needs none; `None` if it is to be refused.
+    fn place(&mut self, lane: Lane, at: usize, ask: &Incoming, give: Give<'_, B>) -> Option<Option<B>> {
+        let ordered = lane.order() == Order::Ordered;
+        if self.received[rank(lane.priority())].len() >= self.config.waiting {
+            self.refused_waiting = true;
+            return None;
+        }
+        let inn = &self.inn[lane.index()];
+        if ordered && inn.refused > 0 {
+            // An earlier one has no buffer: this one would keep it from getting one.
+            if inn.slots.iter().take(at).any(|slot| matches!(slot, Slot::Refused { .. })) {
+                return None;
+            }
+        }
+        let needed = ask.len.unwrap_or(ask.at_least);
+        if ask.len == Some(0) {
+            return Some(None);
+        }
+        loop {
+            if let Some(mut place) = give(ask) {
+                return (place.as_mut().len() as u64 >= needed).then_some(Some(place));
+            }
+            // The next of its lane goes before those that have to wait for others.
+            if !(ordered && at == 0 && self.evict(lane)) {
+                return None;
+            }
+        }
+    }
+
+    /// Takes a buffer back from an ordered message that waits for others, the last of its lane first. The sender sends that
+    /// message again.
+    fn evict(&mut self, lane: Lane) -> bool {
+        #[cfg(feature = "planted")]
+        if self.config.planted(super::planted::Bug::NoEviction) {
+            return false;
+        }
+        let own = lane.index();
+        let others = (0..self.inn.len()).filter(|&index| index != own);
+        for index in std::iter::once(own).chain(others) {
+            if Lane::from_index(index).order() != Order::Ordered {
+                continue;
+            }
+            let Some(at) = self.inn[index].slots.iter().rposition(Slot::holds_buffer).filter(|&at| at > 0)
+            else {
+                continue;
+            };
+            let attempt = match &self.inn[index].slots[at] {
+                Slot::Open(r) => r.attempt,
+                Slot::Ready(_, attempt) => *attempt,
+                _ => continue,
+            };
+            self.counters.evicted += 1;
+            self.refuse(Lane::from_index(index), at, attempt);
+            return true;
+        }
+        false
+    }
+
+    fn refuse(&mut self, lane: Lane, at: usize, attempt: u8) {
+        let inn = &mut self.inn[lane.index()];
+        let number = inn.base + at as u64;
+        let queued = matches!(inn.slots[at], Slot::Refused { queued: true, .. });
+        let old = inn.set(at, Slot::Refused { attempt, queued: true });
+        #[cfg(feature = "planted")]
+        if self.config.planted(super::planted::Bug::BufferLeak) {
+            std::mem::forget(old);
+        } else {
+            drop(old);
+        }
+        #[cfg(not(feature = "planted"))]
+        drop(old);
+        self.counters.refused += 1;
+        if !queued {
+            self.urgent.push_back(Control::Refused(lane, number, attempt));
+        }
+    }
+
+    /// Adds a fragment to a message that has its place.
+    fn add(
+        &mut self,
+        path: PathId,
+        at: usize,
+        f: &Fragment<'_>,
+        give: Give<'_, B>,
+    ) -> Result<Kept, LinkError> {
+        let lane = f.name.lane;
+        let end = f.offset + u64::from(f.len);
+        let inn = &mut self.inn[lane.index()];
+        let number = inn.base + at as u64;
+        let Slot::Open(r) = &mut inn.slots[at] else { return Ok(Kept::Yes) };
+        if let Some(head) = f.head.filter(|&head| head != r.head) {
+            return Err(LinkError::BadField {
+                what: "head of a message",
+                found: head.handler.0.into(),
+                expected: "what its other fragments say",
+            });
+        }
+        let highest = r.have.last().map_or(0, |last| last.1).max(end);
+        let total = match (r.total, f.payload_len()) {
+            (Some(a), Some(b)) if a != b => Err(b),
+            (Some(total), _) | (None, Some(total)) if total < highest => Err(highest),
+            (a, b) => Ok(a.or(b)),
+        };
+        let total = total.map_err(|found| LinkError::BadField {
+            what: "payload length",
+            found,
+            expected: "what its other fragments say",
+        })?;
+        if f.attempt.wrapping_sub(r.attempt) as i8 > 0 {
+            r.attempt = f.attempt;
+        }
+        if r.have.covers(f.offset, end) && f.len > 0 {
+            self.counters.fragments_spare += 1;
+            return Ok(Kept::Yes);
+        }
+        // The start of a message always finds room: then so does what is missing next, and it gets done.
+        if f.offset > 0 && r.have.would_grow(f.offset, end) && r.have.len() >= self.config.max_ranges {
+            return if self.config.lossless {
+                Err(LinkError::BadField {
+                    what: "holes in a message",
+                    found: r.have.len() as u64,
+                    expected: "fewer than agreed",
+                })
+            } else {
+                Ok(Kept::No)
+            };
+        }
+        r.total = total;
+        let needed = total.unwrap_or(end);
+        let have = r.place.as_mut().map_or(0, |place| place.as_mut().len() as u64);
+        if have < needed && !self.grow(lane, at, needed, give) {
+            return Ok(Kept::Yes);
+        }
+        let inn = &mut self.inn[lane.index()];
+        let Slot::Open(r) = &mut inn.slots[at] else { return Ok(Kept::Yes) };
+        let here = f.offset..f.offset + f.bytes.len() as u64;
+        if let Some(place) = &mut r.place {
+            place.as_mut()[here.start as usize..here.end as usize].copy_from_slice(f.bytes);
+        }
+        if here.end < end {
+            self.expect_body(path, f, number);
+            return Ok(Kept::Yes);
+        }
+        r.have.insert(here.start, here.end);
+        if r.complete() {
+            self.complete(lane, at);
+        }
+        Ok(Kept::Yes)
+    }
+
+    /// Moves a message whose length was not known to a longer buffer. Returns whether there is one.
+    fn grow(&mut self, lane: Lane, at: usize, needed: u64, give: Give<'_, B>) -> bool {
+        let Slot::Open(r) = &self.inn[lane.index()].slots[at] else { return false };
+        let attempt = r.attempt;
+        let ask = Incoming {
+            channel: lane.channel(),
+            priority: lane.priority(),
+            order: lane.order(),
+            head: r.head,
+            len: r.total,
+            at_least: needed,
+        };
+        let Some(Some(mut place)) = self.place(lane, at, &ask, give) else {
+            self.refuse(lane, at, attempt);
+            return false;
+        };
+        let Slot::Open(r) = &mut self.inn[lane.index()].slots[at] else { return false };
+        if let (Some(old), Some((_, end))) = (&mut r.place, r.have.last()) {
+            place.as_mut()[..end as usize].copy_from_slice(&old.as_mut()[..end as usize]);
+        }
+        r.place = Some(place);
+        true
+    }
+
+    /// All of a message is here.
+    pub(super) fn complete(&mut self, lane: Lane, at: usize) {
+        let Slot::Open(r) = self.inn[lane.index()].set(at, Slot::Done) else { return };
+        let message = Message {
+            channel: lane.channel(),
+            priority: lane.priority(),
+            order: lane.order(),
+            head: r.head,
+            len: r.total.unwrap_or(0),
+            payload: r.place,
+        };
+        let waits = lane.order() == Order::Ordered && at > 0;
+        #[cfg(feature = "planted")]
+        let waits = waits && !self.config.planted(super::planted::Bug::AnyOrder);
+        if waits {
+            self.inn[lane.index()].set(at, Slot::Ready(message, r.attempt));
+        } else {
+            self.deliver(lane, message);
+            self.advance(lane, at);
+        }
+    }
+
+    fn deliver(&mut self, lane: Lane, message: Message<B>) {
+        self.received[rank(lane.priority())].push_back(message);
+        self.unreported += 1;
+    }
+
+    /// A slot became done: delivers what waited for it, moves the base, and sees to the receipt.
+    pub(super) fn advance(&mut self, lane: Lane, at: usize) {
+        let index = lane.index();
+        let number = self.inn[index].base + at as u64;
+        while matches!(self.inn[index].slots.front(), Some(Slot::Done | Slot::Ready(..))) {
+            if let Some(Slot::Ready(message, _)) = self.inn[index].slots.pop_front() {
+                self.deliver(lane, message);
+            }
+            self.inn[index].base += 1;
+            self.slots -= 1;
+        }
+        if self.inn[index].base > number {
+            self.taken(lane);
+        } else {
+            self.lazy.push_back(Control::Done(lane, number));
+            self.lazy_soon();
+        }
+    }
+
+    /// A receipt for all below the base is to go out.
+    pub(super) fn taken(&mut self, lane: Lane) {
+        let inn = &mut self.inn[lane.index()];
+        if !inn.taken_queued {
+            inn.taken_queued = true;
+            self.lazy.push_back(Control::Taken(lane));
+        }
+        self.lazy_soon();
+    }
+
+    fn lazy_soon(&mut self) {
+        let many = self.unreported * 8 >= u64::from(self.config.messages_in_flight);
+        let due = if many { self.now } else { self.now + self.config.ack_delay };
+        self.lazy_at = Some(self.lazy_at.map_or(due, |at| at.min(due)));
+    }
+
+    #[cfg(feature = "planted")]
+    fn take_twice(&mut self, f: &Fragment<'_>, give: Give<'_, B>) {
+        let whole = f.offset == 0 && f.last && f.bytes.len() == f.len as usize;
+        if !whole || !self.config.planted(super::planted::Bug::TakeTwice) {
+            return;
+        }
+        let (Some(head), lane) = (f.head, f.name.lane) else { return };
+        let (channel, priority, order) = (lane.channel(), lane.priority(), lane.order());
+        let len = u64::from(f.len);
+        let ask = Incoming { channel, priority, order, head, len: Some(len), at_least: len };
+        let mut payload = if len > 0 { give(&ask) } else { None };
+        if let Some(place) = &mut payload {
+            place.as_mut()[..f.bytes.len()].copy_from_slice(f.bytes);
+        }
+        if payload.is_some() || len == 0 {
+            self.deliver(lane, Message { channel, priority, order, head, len, payload });
+        }
+    }
+}

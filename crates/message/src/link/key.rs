@@ -1,0 +1,148 @@
+//! The secret that all units of one job share.
+
+use core::fmt;
+use std::sync::Arc;
+
+use polyduct_os::OsError;
+use rustix::rand::{getrandom, GetRandomFlags};
+use zeroize::Zeroizing;
+
+/// The environment variable that holds the key of a job, as [`JobKey::to_hex`] writes it.
+pub const KEY_VARIABLE: &str = "POLYDUCT_JOB_KEY";
+
+/// 32 secret bytes that every unit of a job knows and nobody else. Copies share one memory, which is zeroed when the last is
+/// dropped. It is never shown: not by `Debug`, not in errors.
+#[derive(Clone)]
+pub struct JobKey(Arc<Zeroizing<[u8; 32]>>);
+
+/// Why a text is no key. Says nothing about the text but its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The variable is not set.
+    #[error("{KEY_VARIABLE} is not set")]
+    Missing,
+    /// Another number of characters.
+    #[error("a job key has 64 hexadecimal digits; {found} characters found")]
+    Length {
+        /// Bytes of the text.
+        found: usize,
+    },
+    /// A character that is no hexadecimal digit.
+    #[error("a job key has 64 hexadecimal digits; character {at} is none")]
+    Digit {
+        /// Which, from 0.
+        at: usize,
+    },
+    /// All zero: a variable that was never filled in, not a secret.
+    #[error("a job key of zeros is no secret")]
+    Zero,
+}
+
+impl JobKey {
+    /// A fresh key from the system's random source.
+    ///
+    /// # Errors
+    /// The system's, where it has none.
+    pub fn fresh() -> Result<JobKey, OsError> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        random(&mut bytes[..])?;
+        Ok(JobKey(Arc::new(bytes)))
+    }
+
+    /// The key that a launcher left in [`KEY_VARIABLE`].
+    ///
+    /// # Errors
+    /// [`KeyError::Missing`], or what is wrong with the text.
+    pub fn from_env() -> Result<JobKey, KeyError> {
+        let text = std::env::var_os(KEY_VARIABLE).ok_or(KeyError::Missing)?;
+        let text = Zeroizing::new(text.into_encoded_bytes());
+        JobKey::from_hex(&text)
+    }
+
+    /// The key that 64 hexadecimal digits spell, in either case.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn from_hex(text: impl AsRef<[u8]>) -> Result<JobKey, KeyError> {
+        let text = text.as_ref();
+        if text.len() != 64 {
+            return Err(KeyError::Length { found: text.len() });
+        }
+        let digit = |at: usize| char::from(text[at]).to_digit(16).ok_or(KeyError::Digit { at });
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = (digit(2 * i)? << 4 | digit(2 * i + 1)?) as u8;
+        }
+        JobKey::from_bytes(*bytes)
+    }
+
+    /// The key of these bytes.
+    ///
+    /// # Errors
+    /// [`KeyError::Zero`].
+    pub fn from_bytes(bytes: [u8; 32]) -> Result<JobKey, KeyError> {
+        let bytes = Zeroizing::new(bytes);
+        match bytes.iter().all(|&b| b == 0) {
+            true => Err(KeyError::Zero),
+            false => Ok(JobKey(Arc::new(bytes))),
+        }
+    }
+
+    /// For a launcher that hands the key on in the environment of a child.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(64));
+        for byte in self.0.iter() {
+            let digit = |d: u8| char::from_digit(d.into(), 16).unwrap_or('0');
+            text.push(digit(byte >> 4));
+            text.push(digit(byte & 15));
+        }
+        text
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(secret)")
+    }
+}
+
+/// Fills `bytes` from the system's random source.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), OsError> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));
+        let what = "the random source".to_owned();
+        filled += got.map_err(|errno| OsError::System { op: "getrandom", what, errno })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_text_and_never_shown() {
+        let key = JobKey::fresh().unwrap();
+        let text = key.to_hex();
+        assert_eq!(JobKey::from_hex(text.as_bytes()).unwrap().bytes(), key.bytes());
+        assert_eq!(JobKey::from_hex(text.to_uppercase()).unwrap().bytes(), key.bytes());
+        assert_ne!(JobKey::fresh().unwrap().bytes(), key.bytes());
+        assert_eq!(format!("{key:?}"), "JobKey(secret)");
+    }
+
+    #[test]
+    fn what_is_no_key_is_named_without_showing_it() {
+        let digits = "0123456789abcdef".repeat(4);
+        assert_eq!(JobKey::from_hex("").unwrap_err(), KeyError::Length { found: 0 });
+        assert_eq!(JobKey::from_hex(&digits[1..]).unwrap_err(), KeyError::Length { found: 63 });
+        assert_eq!(JobKey::from_hex(digits.replace('f', "g")).unwrap_err(), KeyError::Digit { at: 15 });
+        assert_eq!(JobKey::from_hex("0".repeat(64)).unwrap_err(), KeyError::Zero);
+        assert!(JobKey::from_hex(&digits).is_ok());
+    }
+}

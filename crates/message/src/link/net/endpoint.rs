@@ -1,0 +1,381 @@
+//! An endpoint on the network: one thread for its sockets, and the program's own threads, which send and poll.
+//!
+//! ```no_run
+//! # use polyduct_message::link::net::{config::{NetConfig, NetEvent, Transport}, endpoint::NetEndpoint, pool::Pool};
+//! # use polyduct_message::{link::key::JobKey, engine::Send, *};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = NetConfig::new(0, 2, 7, JobKey::from_env()?, "0.0.0.0:0".parse()?, Transport::Tcp);
+//! let pool = Pool::new(64 << 20);
+//! let endpoint = NetEndpoint::start(config, move |_, incoming| pool.take(incoming.at_least as usize))?;
+//! endpoint.introduce(1, "10.0.0.2:4000".parse()?);
+//! endpoint.connect(1)?;
+//! while let Some(event) = endpoint.next_event(None)? {
+//!     if let NetEvent::Message { from, message } = event {
+//!         println!("{} from {from}", message.len);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use super::config::{NetConfig, NetEvent, Waker};
+use super::events::{Events, Interest};
+use super::hub::Hub;
+use crate::engine::{Counters, Incoming, Send as Outgoing, Status};
+use crate::error::MessageError;
+use crate::types::{Address, ChannelId, Priority, Token};
+use core::time::Duration;
+use polyduct_os::poll::EventFd;
+use polyduct_os::{clock, OsError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+const WAKE: u64 = 0;
+
+struct Shared<B> {
+    events: Arc<Events>,
+    wake: EventFd,
+    state: Mutex<State<B>>,
+    told: Condvar,
+    waker: Option<Waker>,
+}
+
+struct State<B> {
+    hub: Hub<B>,
+    /// Until when the thread sleeps, at most; `None` while it does not sleep.
+    sleeps_until: Option<Duration>,
+    stop: bool,
+    /// The sockets are of no further use.
+    failed: Option<OsError>,
+    /// The program waits for events.
+    waiting: usize,
+}
+
+/// One unit's place on the network. Dropping it ends its connections without a word, as a crash would;
+/// [`close`](NetEndpoint::close) says good-bye.
+pub struct NetEndpoint<B: AsMut<[u8]> + Send + 'static> {
+    shared: Arc<Shared<B>>,
+    thread: Option<JoinHandle<()>>,
+    addr: SocketAddr,
+    me: Address,
+    units: u32,
+    incarnation: u64,
+}
+
+impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
+    /// Binds the sockets and starts the thread. `give` is asked for a buffer when a message with payload begins to come;
+    /// `None` refuses it for now: the sender keeps it. It must not block, nor call the endpoint.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`] where `me` is outside the domain; [`MessageError::System`].
+    pub fn start(
+        config: NetConfig,
+        mut give: impl FnMut(Address, &Incoming) -> Option<B> + Send + 'static,
+    ) -> Result<NetEndpoint<B>, MessageError> {
+        let (me, units, waker) = (config.me, config.units, config.waker.clone());
+        if me >= units {
+            return Err(MessageError::NoUnit { to: me, units });
+        }
+        let (events, wake) = (Arc::new(Events::new()?), EventFd::new()?);
+        events.add(&wake, WAKE, Interest::Readable)?;
+        let (hub, addr) =
+            Hub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
+        let incarnation = hub.incarnation();
+        let state = Mutex::new(State { hub, sleeps_until: None, stop: false, failed: None, waiting: 0 });
+        let shared = Arc::new(Shared { events, wake, state, told: Condvar::new(), waker });
+        let thread = std::thread::Builder::new().name(format!("polyduct-net-{me}")).spawn({
+            let shared = shared.clone();
+            move || shared.run()
+        });
+        let thread = thread.map_err(|e| OsError::System {
+            op: "clone",
+            what: "a thread".to_owned(),
+            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
+        })?;
+        Ok(NetEndpoint { shared, thread: Some(thread), addr, me, units, incarnation })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// This unit.
+    pub fn address(&self) -> Address {
+        self.me
+    }
+
+    /// Which life of this unit it is: drawn at random when it was started.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Units that are connected.
+    pub fn connected(&self) -> Vec<Address> {
+        let state = self.shared.lock();
+        state.hub.peers.iter().filter(|(_, p)| p.gone.is_none()).map(|(unit, _)| *unit).collect()
+    }
+
+    /// Counts of one priority towards one unit; `None` where it is not connected.
+    pub fn status(&self, unit: Address, priority: Priority) -> Option<Status> {
+        self.shared.lock().hub.peers.get(&unit).map(|p| p.session.status(priority))
+    }
+
+    /// Counts since the beginning towards one unit; `None` where it is not connected.
+    pub fn counters(&self, unit: Address) -> Option<Counters> {
+        self.shared.lock().hub.peers.get(&unit).map(|p| p.session.counters())
+    }
+
+    /// Says where a unit listens. It is connected when it is first sent to.
+    pub fn introduce(&self, unit: Address, at: SocketAddr) {
+        self.shared.lock().hub.book.insert(unit, at);
+    }
+
+    /// Begins to connect to a unit, unless it is connected; [`NetEvent::Connected`] or [`NetEvent::Unreachable`] follows.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`] where nobody said where it listens; what it is lost by.
+    pub fn connect(&self, unit: Address) -> Result<(), MessageError> {
+        let now = clock::now();
+        let mut state = self.shared.lock();
+        state.check(unit, self.units)?;
+        if !state.hub.peers.contains_key(&unit) {
+            if !state.hub.book.contains_key(&unit) || unit == self.me {
+                return Err(MessageError::NoUnit { to: unit, units: self.units });
+            }
+            state.hub.reach(unit, now);
+            // The thread sleeps without a thought of the new deadline.
+            self.shared.wake.signal()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message to a unit. Each channel has one writer. The payload is kept, not copied, until the receiver's program
+    /// has the message; then [`NetEvent::Delivered`] names the token.
+    ///
+    /// # Errors
+    /// [`MessageError::Full`]: too much waits already, or the unit is not yet connected (this call has begun to); nothing
+    /// was taken, poll and send again; what ends a peer is polled before it is returned here. [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
+    pub fn send(&self, to: Address, channel: ChannelId, message: Outgoing) -> Result<Token, MessageError> {
+        let now = clock::now();
+        let mut state = self.shared.lock();
+        state.check(to, self.units)?;
+        let Some(peer) = state.hub.peers.get_mut(&to) else {
+            drop(state);
+            self.connect(to)?;
+            return Err(MessageError::Full { to });
+        };
+        if peer.left {
+            return Err(MessageError::PeerLeft { unit: to });
+        }
+        if peer.gone.is_some() {
+            // Whether it left or is lost is among what has come and was not polled.
+            return Err(MessageError::Full { to });
+        }
+        let token = peer.session.send(now, channel, message)?;
+        state.hub.pump(to, now);
+        self.shared.reconsider(&mut state, to)?;
+        Ok(token)
+    }
+
+    /// The receiver's program has buffers again: peers are told to go ahead with what was refused. Without it they try by
+    /// themselves after a while.
+    ///
+    /// # Errors
+    /// [`MessageError::System`].
+    pub fn retry_refused(&self) -> Result<(), MessageError> {
+        let now = clock::now();
+        let mut state = self.shared.lock();
+        let units: Vec<_> = state.hub.peers.keys().copied().collect();
+        for unit in units {
+            if let Some(peer) = state.hub.peers.get_mut(&unit) {
+                peer.session.retry_refused(now);
+            }
+            state.hub.pump(unit, now);
+            self.shared.reconsider(&mut state, unit)?;
+        }
+        Ok(())
+    }
+
+    /// What happened next, if anything did.
+    ///
+    /// # Errors
+    /// [`MessageError::System`]: the sockets are of no further use.
+    pub fn poll_event(&self) -> Result<Option<NetEvent<B>>, MessageError> {
+        let mut state = self.shared.lock();
+        self.shared.poll(&mut state)
+    }
+
+    /// Waits for what happens next, for `timeout` at most (`None`: for ever).
+    ///
+    /// # Errors
+    /// [`MessageError::System`]: the sockets are of no further use.
+    pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<NetEvent<B>>, MessageError> {
+        let deadline = timeout.and_then(|t| clock::now().checked_add(t));
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(event) = self.shared.poll(&mut state)? {
+                return Ok(Some(event));
+            }
+            let left = deadline.map(|d| d.saturating_sub(clock::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            state.waiting += 1;
+            state = match left {
+                Some(left) => {
+                    let waited = self.shared.told.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.shared.told.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+            state.waiting -= 1;
+        }
+    }
+
+    /// Says good-bye: waits until all that was sent is delivered and every peer knows that no more comes, for `timeout` at
+    /// most. Messages that come meanwhile are dropped.
+    ///
+    /// # Errors
+    /// [`MessageError::Timeout`] where some peer did not take everything; [`MessageError::System`].
+    pub fn close(self, timeout: Duration) -> Result<(), MessageError> {
+        let (begun, mut open) = (clock::now(), Vec::new());
+        {
+            let mut state = self.shared.lock();
+            state.hub.closing = true;
+            open.extend(state.hub.peers.iter().filter(|(_, p)| p.gone.is_none()).map(|(unit, _)| *unit));
+            for &unit in &open {
+                if let Some(peer) = state.hub.peers.get_mut(&unit) {
+                    peer.session.close(begun);
+                }
+                state.hub.pump(unit, begun);
+                self.shared.reconsider(&mut state, unit)?;
+            }
+        }
+        while !open.is_empty() {
+            let waited = clock::now().saturating_sub(begun);
+            match self.next_event(Some(timeout.saturating_sub(waited)))? {
+                Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. }) => open.retain(|u| *u != unit),
+                Some(_) => {}
+                None if waited >= timeout => {
+                    let what = format!("units {open:?} to take what was sent");
+                    return Err(MessageError::Timeout { what, waited });
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: AsMut<[u8]>> State<B> {
+    fn check(&self, unit: Address, units: u32) -> Result<(), MessageError> {
+        if unit >= units {
+            return Err(MessageError::NoUnit { to: unit, units });
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone().into());
+        }
+        match self.hub.lost.get(&unit) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<B: AsMut<[u8]>> Shared<B> {
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        // Whoever panicked (a `give`, say) has been heard; the state is never left between two invariants.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
+        let event = state.hub.poll_event(clock::now());
+        if let (None, Some(error)) = (&event, &state.failed) {
+            return Err(error.clone().into());
+        }
+        // Taking a message is news to its sender, which the thread sends when it is time.
+        match &event {
+            None => self.wake_for(state)?,
+            Some(NetEvent::Message { from: unit, .. } | NetEvent::Left { unit }) => {
+                self.reconsider(state, *unit)?
+            }
+            Some(_) => {}
+        }
+        Ok(event)
+    }
+
+    /// After the session of a unit was used: the thread must not sleep beyond its new deadline.
+    fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
+        let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
+        match (deadline, state.sleeps_until) {
+            (Some(deadline), Some(until)) if deadline < until => {
+                state.sleeps_until = Some(deadline);
+                self.wake.signal()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wake_for(&self, state: &mut State<B>) -> Result<(), OsError> {
+        let Some(until) = state.sleeps_until else { return Ok(()) };
+        let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
+        let earliest = deadlines.filter_map(|p| p.session.next_deadline()).min();
+        if earliest.is_some_and(|t| t < until) {
+            state.sleeps_until = earliest;
+            return self.wake.signal();
+        }
+        Ok(())
+    }
+
+    fn run(&self) {
+        if let Err(error) = self.serve() {
+            tracing::error!(%error, "the sockets of this endpoint failed");
+            self.lock().failed = Some(error);
+        }
+        self.told.notify_all();
+        self.waker.iter().for_each(|wake| wake());
+    }
+
+    fn serve(&self) -> Result<(), OsError> {
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            let timeout = {
+                let mut state = self.lock();
+                let now = clock::now();
+                for &number in ready.iter().filter(|n| **n != WAKE) {
+                    state.hub.handle(number, now)?;
+                }
+                if state.stop {
+                    return Ok(());
+                }
+                let next = state.hub.handle_time(now)?;
+                state.sleeps_until = Some(next.unwrap_or(Duration::MAX));
+                if state.hub.has_events() {
+                    if state.waiting > 0 {
+                        self.told.notify_all();
+                    }
+                    self.waker.iter().for_each(|wake| wake());
+                }
+                next.map(|t| t.saturating_sub(clock::now()))
+            };
+            self.events.wait(timeout, &mut ready)?;
+            self.lock().sleeps_until = None;
+            if ready.contains(&WAKE) {
+                self.wake.drain()?;
+            }
+        }
+    }
+}
+
+impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        // Where it cannot be woken it ends at its next deadline.
+        let _ = self.shared.wake.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What an endpoint holds: its peers and whoever is about to become one. Behind a lock; the thread of the endpoint and the
+//! program's own call it in turns. Calls take the time and never wait.
+
+mod arrive;
+
+use super::config::{NetConfig, NetEvent, Transport};
+use super::datagram::{self, Datagrams};
+use super::dial::{Call, Dial};
+use super::events::{Events, Interest};
+use super::gate::Gate;
+use super::knock::Knock;
+use super::peer::{Give, Peer, Scratch, Way};
+use super::stream::Left;
+use super::{socket, Fault};
+use crate::engine::{Broken, Event, PathId, Transmit};
+use crate::error::MessageError;
+use crate::link::hello::{Carrier, Identity};
+use crate::link::key;
+use crate::link::noise::Terms;
+use crate::link::seal::RECORD;
+use crate::types::Address;
+use core::time::Duration;
+use polyduct_os::OsError;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Numbers in the [`Events`]: what is at the door, the datagram socket, a dial and each way to a peer.
+pub(crate) const GATE: u64 = 1;
+pub(crate) const DATAGRAMS: u64 = 2;
+const DIAL: u64 = 3 << 32;
+const WAY: u64 = 4 << 32;
+
+/// Bytes of a frame on a stream.
+const FRAME: u32 = 1 << 20;
+/// Strangers turned away that are told between two polls.
+const TOLD: usize = 64;
+/// A unit that could not be reached is dialled again after this long.
+const AGAIN: Duration = Duration::from_millis(50);
+
+pub(crate) enum Attempt {
+    Dial(Box<Dial>),
+    Call(Box<Call>),
+}
+
+pub(crate) struct Hub<B> {
+    pub config: NetConfig,
+    terms: Terms,
+    events: Arc<Events>,
+    gate: Option<Gate>,
+    knock: Option<Knock>,
+    datagrams: Option<Datagrams>,
+    datagrams_wait: bool,
+    /// Where units listen.
+    pub book: HashMap<Address, SocketAddr>,
+    attempts: HashMap<Address, Attempt>,
+    not_before: HashMap<Address, Duration>,
+    pub peers: HashMap<Address, Peer<B>>,
+    by_index: HashMap<u32, (Address, usize)>,
+    /// Units that may have something to tell.
+    ready: VecDeque<Address>,
+    notes: VecDeque<NetEvent<B>>,
+    told: usize,
+    pub lost: HashMap<Address, MessageError>,
+    give: Give<B>,
+    scratch: Scratch,
+    opened: Vec<u8>,
+    replies: Vec<(SocketAddr, Vec<u8>)>,
+    pub closing: bool,
+}
+
+impl<B: AsMut<[u8]>> Hub<B> {
+    /// Binds the sockets. Returns the hub and where it listens.
+    pub fn new(
+        config: NetConfig,
+        give: Give<B>,
+        events: Arc<Events>,
+    ) -> Result<(Hub<B>, SocketAddr), MessageError> {
+        let mut incarnation = [0; 8];
+        key::random(&mut incarnation)?;
+        let (carrier, frame_limit) = match config.transport {
+            Transport::Tcp => (Carrier::Stream, FRAME),
+            Transport::Udp => (Carrier::Datagrams, datagram::frame_limit(datagram::LIMIT) as u32),
+        };
+        let me = Identity {
+            domain: config.domain,
+            unit: config.me,
+            incarnation: u64::from_le_bytes(incarnation),
+            features: agreement(&config),
+            frame_limit,
+            index: 0,
+        };
+        let terms = Terms { key: config.key.clone(), me, trusted: config.trusted, carrier };
+        let (mut gate, mut knock, mut datagrams) = (None, None, None);
+        let addr = match config.transport {
+            Transport::Tcp => {
+                let listener = socket::listen(config.listen)?;
+                let addr = socket::local_addr(&listener)?;
+                let door = Gate::new(listener, terms.clone(), config.patience, config.limits)?;
+                events.add(&door, GATE, Interest::Readable)?;
+                gate = Some(door);
+                addr
+            }
+            Transport::Udp => {
+                let socket = Datagrams::bind(config.listen, config.offload)?;
+                events.add(socket.socket(), DATAGRAMS, Interest::Readable)?;
+                let addr = socket.local_addr()?;
+                knock = Some(Knock::new(terms.clone(), config.limits.deadline));
+                datagrams = Some(socket);
+                addr
+            }
+        };
+        let hub = Hub {
+            config,
+            terms,
+            events,
+            gate,
+            knock,
+            datagrams,
+            datagrams_wait: false,
+            book: HashMap::new(),
+            attempts: HashMap::new(),
+            not_before: HashMap::new(),
+            peers: HashMap::new(),
+            by_index: HashMap::new(),
+            ready: VecDeque::new(),
+            notes: VecDeque::new(),
+            told: 0,
+            lost: HashMap::new(),
+            give,
+            scratch: Scratch { transmit: Transmit::new(), waste: Vec::new() },
+            opened: vec![0; RECORD],
+            replies: Vec::new(),
+            closing: false,
+        };
+        Ok((hub, addr))
+    }
+
+    pub fn incarnation(&self) -> u64 {
+        self.terms.me.incarnation
+    }
+
+    /// Something came from the sockets that have these numbers.
+    pub fn handle(&mut self, number: u64, now: Duration) -> Result<(), OsError> {
+        let unit = number as u32;
+        match number {
+            GATE => self.serve_gate(now)?,
+            DATAGRAMS => self.receive(now)?,
+            _ if number & !u64::from(u32::MAX) == DIAL => self.go_on(unit, now),
+            _ => self.read((number >> 32) as usize - 4, unit, now),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, at: usize, unit: Address, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        let give = &mut self.give;
+        match peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste) {
+            Ok(Left::Nothing | Left::Perhaps) => {}
+            Err(fault) => self.way_lost(unit, at, fault, now),
+        }
+        self.mark(unit);
+        self.pump(unit, now);
+    }
+
+    fn receive(&mut self, now: Duration) -> Result<(), OsError> {
+        let Some(mut datagrams) = self.datagrams.take() else { return Ok(()) };
+        let mut served = Ok(true);
+        // A few system calls' worth; what is left makes the socket ready again.
+        for _ in 0..8 {
+            served = datagrams.receive(|from, bytes| self.datagram(from, bytes, now));
+            if !matches!(served, Ok(true)) {
+                break;
+            }
+        }
+        self.datagrams = Some(datagrams);
+        for unit in self.ready.iter().copied().collect::<Vec<_>>() {
+            self.pump(unit, now);
+        }
+        served.map(|_| ())
+    }
+
+    fn datagram(&mut self, from: SocketAddr, bytes: &[u8], now: Duration) {
+        let Some((index, number, record)) = datagram::split(bytes) else {
+            return self.handshake(from, bytes, now);
+        };
+        let Some(&(unit, at)) = self.by_index.get(&index) else { return };
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        let Some(Some(Way::Route(route))) = peer.ways.get_mut(at) else { return };
+        // What does not open, or is no frame, is noise on the way.
+        let Ok(frame) = datagram::open(&mut route.opener, number, record, &mut self.opened) else { return };
+        route.confirm = None;
+        let give = &mut self.give;
+        let taken = peer.session.handle_frame(now, PathId(at as u8), frame, &mut |i| give(unit, i));
+        if let Err(error) = taken {
+            tracing::debug!(unit, %error, "dropped a frame");
+        }
+        self.mark(unit);
+    }
+
+    /// A way to a peer is over; with the last one, so is the peer.
+    fn way_lost(&mut self, unit: Address, at: usize, fault: Fault, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        peer.ways[at] = None;
+        peer.session.handle_path_down(now, PathId(at as u8));
+        let error = match fault {
+            Fault::Peer(error) => MessageError::BadPeer { unit, error },
+            // Where both began at once, the other connection goes on.
+            Fault::System(OsError::PeerClosed) if peer.has_way() => return,
+            Fault::System(OsError::PeerClosed) => {
+                MessageError::PeerLost { unit, reason: "its connection ended".to_owned() }
+            }
+            Fault::System(error) => MessageError::PeerLost { unit, reason: error.to_string() },
+        };
+        self.lose(unit, error, now);
+    }
+
+    /// A peer is of no further use. The user is told after what had come from it.
+    fn lose(&mut self, unit: Address, error: MessageError, _now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        peer.gone.get_or_insert(error);
+        for way in peer.ways.iter_mut().filter_map(Option::take) {
+            if let Way::Route(route) = way {
+                self.by_index.remove(&route.mine);
+            }
+        }
+        let incarnation = peer.incarnation;
+        self.gate.iter_mut().for_each(|gate| gate.bury(unit, incarnation));
+        self.knock.iter_mut().for_each(|knock| knock.bury(unit, incarnation));
+        self.mark(unit);
+    }
+
+    /// Forgets a peer that is over and tells so, unless it had left in order.
+    fn finish(&mut self, unit: Address) {
+        let Some(peer) = self.peers.remove(&unit) else { return };
+        let left = MessageError::PeerLeft { unit };
+        let error = peer.gone.filter(|_| !peer.left).unwrap_or(left);
+        if !peer.left {
+            self.notes.push_back(NetEvent::Lost { unit, error: error.clone() });
+        }
+        self.lost.insert(unit, error);
+    }
+
+    fn mark(&mut self, unit: Address) {
+        if let Some(peer) = self.peers.get_mut(&unit).filter(|p| !p.ready) {
+            peer.ready = true;
+            self.ready.push_back(unit);
+        }
+    }
+
+    /// Whether there may be something to poll.
+    pub fn has_events(&self) -> bool {
+        !self.notes.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Sends what a peer's session has to say.
+    pub fn pump(&mut self, unit: Address, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        match peer.pump(now, &self.events, self.datagrams.as_mut(), &mut self.scratch) {
+            Ok(()) => self.flush(),
+            Err((at, fault)) => self.way_lost(unit, at, fault, now),
+        }
+    }
+
+    /// Sends the datagrams that wait.
+    fn flush(&mut self) {
+        let Some(datagrams) = &mut self.datagrams else { return };
+        for (to, bytes) in self.replies.drain(..) {
+            datagrams.send_raw(to, &bytes);
+        }
+        let all = match datagrams.flush() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::warn!(%error, "datagrams were not sent");
+                true
+            }
+        };
+        if all == self.datagrams_wait {
+            let interest = if all { Interest::Readable } else { Interest::Both };
+            if self.events.change(datagrams.socket(), DATAGRAMS, interest).is_ok() {
+                self.datagrams_wait = !all;
+            }
+        }
+    }
+
+    /// Does what is due. Returns when to come again at the latest.
+    pub fn handle_time(&mut self, now: Duration) -> Result<Option<Duration>, OsError> {
+        if self.gate.as_ref().and_then(Gate::next_deadline).is_some_and(|t| now >= t) {
+            self.serve_gate(now)?;
+        }
+        let due = |attempt: &Attempt| match attempt {
+            Attempt::Dial(dial) => dial.deadline(),
+            Attempt::Call(call) => call.deadline(),
+        };
+        let over: Vec<_> =
+            self.attempts.iter().filter(|(_, a)| now >= due(a)).map(|(unit, _)| *unit).collect();
+        over.into_iter().for_each(|unit| self.go_on(unit, now));
+        let mut next = self.gate.as_ref().and_then(Gate::next_deadline);
+        let mut sooner = |t: Option<Duration>| next = next.into_iter().chain(t).min();
+        self.attempts.values().for_each(|attempt| sooner(Some(due(attempt))));
+        let mut late = Vec::new();
+        for (&unit, peer) in self.peers.iter_mut().filter(|(_, p)| p.gone.is_none()) {
+            let confirm = peer.ways.iter().find_map(|way| match way {
+                Some(Way::Route(route)) => route.confirm.as_ref().map(|(_, again)| *again),
+                _ => None,
+            });
+            let deadline = peer.session.next_deadline().into_iter().chain(confirm).min();
+            if deadline.is_some_and(|t| now >= t) {
+                peer.session.handle_time(now);
+                late.push(unit);
+            }
+            sooner(deadline);
+        }
+        for unit in late {
+            self.mark(unit);
+            self.pump(unit, now);
+            sooner(self.peers.get_mut(&unit).and_then(|p| p.session.next_deadline()));
+        }
+        self.flush();
+        // What was due just now is over; what the sockets do not take waits for them, not for a time.
+        Ok(next.map(|t| t.max(now + Duration::from_micros(50))))
+    }
+
+    /// The next thing to tell.
+    pub fn poll_event(&mut self, now: Duration) -> Option<NetEvent<B>> {
+        loop {
+            if let Some(note) = self.notes.pop_front() {
+                return Some(note);
+            }
+            self.told = 0;
+            let unit = *self.ready.front()?;
+            let Some(peer) = self.peers.get_mut(&unit) else {
+                self.ready.pop_front();
+                continue;
+            };
+            match peer.session.poll_event() {
+                Some(event) => {
+                    if let Some(event) = self.translate(unit, event, now) {
+                        // The others have their turn too.
+                        self.ready.rotate_left(1);
+                        return Some(event);
+                    }
+                }
+                None => {
+                    peer.ready = false;
+                    self.ready.pop_front();
+                    let over = peer.session.is_over() && peer.left;
+                    if peer.gone.is_some() {
+                        self.finish(unit);
+                        continue;
+                    }
+                    self.pump(unit, now);
+                    if over {
+                        self.retire(unit);
+                    }
+                }
+            }
+        }
+    }
+
+    fn translate(&mut self, unit: Address, event: Event<B>, now: Duration) -> Option<NetEvent<B>> {
+        let peer = self.peers.get_mut(&unit)?;
+        Some(match event {
+            Event::Message(message) => NetEvent::Message { from: unit, message },
+            Event::Delivered(token) => NetEvent::Delivered { to: unit, token },
+            Event::Refused(token) => NetEvent::Refused { to: unit, token },
+            Event::PeerClosed => {
+                peer.left = true;
+                peer.session.close(now);
+                NetEvent::Left { unit }
+            }
+            Event::Closed => NetEvent::Closed { unit },
+            Event::Broken(why) => {
+                let reason = match why {
+                    Broken::Silent(time) => format!("not heard for {time:.1?}"),
+                    Broken::Aborted(code) => format!("it ended the session with code {code}"),
+                    Broken::Here => "the session was ended here".to_owned(),
+                };
+                self.lose(unit, MessageError::PeerLost { unit, reason }, now);
+                return None;
+            }
+        })
+    }
+
+    /// Both sides have said their last word.
+    fn retire(&mut self, unit: Address) {
+        let Some(peer) = self.peers.remove(&unit) else { return };
+        for way in peer.ways.into_iter().flatten() {
+            if let Way::Route(route) = way {
+                self.by_index.remove(&route.mine);
+            }
+        }
+        self.lost.insert(unit, MessageError::PeerLeft { unit });
+    }
+}
+
+/// What both sides' sessions must have in common.
+fn agreement(config: &NetConfig) -> u32 {
+    let s = &config.session;
+    let mut bytes = Vec::with_capacity(32);
+    bytes.extend(s.max_payload.to_le_bytes());
+    bytes.extend(s.messages_in_flight.to_le_bytes());
+    bytes.extend(s.channels.to_le_bytes());
+    bytes.push(s.lossless.into());
+    crc32c::crc32c(&bytes)
+}

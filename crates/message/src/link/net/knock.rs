@@ -1,0 +1,127 @@
+//! Strangers that come by datagrams: nothing is kept of them before a first message that shows the key, and little after.
+//!
+//! Whoever connects repeats its message until it is answered, so nothing here has a timer. A first message that was recorded
+//! and is sent again fills one of [`PLACES`] places until newer ones push it out; it cannot be confirmed.
+
+use crate::error::LinkError;
+use crate::link::hello::{Header, Identity, Kind, Refusal, MESSAGE_LIMIT};
+use crate::link::noise::{Established, Pending, Terms};
+use crate::types::Address;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+/// Handshakes under way, at most.
+pub const PLACES: usize = 16;
+
+struct Place {
+    from: SocketAddr,
+    since: Duration,
+    /// The first message: when it is repeated, so is the answer.
+    first: [u8; MESSAGE_LIMIT],
+    pending: Box<Pending>,
+    index: u32,
+}
+
+/// The handshakes that others have begun with this side.
+pub struct Knock {
+    terms: Terms,
+    deadline: Duration,
+    places: VecDeque<Place>,
+    /// Lives that were lost: they do not come back.
+    buried: HashMap<Address, u64>,
+}
+
+/// What to do about a datagram of the handshake.
+pub enum Reply {
+    /// Nothing.
+    Nothing,
+    /// Send this back.
+    Answer(Vec<u8>),
+    /// Send this back; the stranger was turned away.
+    Refuse(Vec<u8>, LinkError),
+    /// The stranger is no stranger any more.
+    Arrival {
+        /// Who, and the keys.
+        established: Box<Established>,
+        /// What it sends with.
+        index: u32,
+    },
+}
+
+impl Knock {
+    /// Nobody has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
+    pub fn new(terms: Terms, deadline: Duration) -> Knock {
+        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), buried: HashMap::new() }
+    }
+
+    /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.
+    pub fn handle(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, index: u32) -> Reply {
+        self.places.retain(|p| now < p.since + self.deadline);
+        let kind = match Header::decode(bytes) {
+            Ok(header) => header.kind,
+            Err(error) => return self.refuse(error, bytes),
+        };
+        match kind {
+            Kind::First => self.first(from, bytes, now, index),
+            Kind::Confirm => {
+                // Several handshakes may be under way with one address; the right one is where the confirmation fits.
+                for at in
+                    (0..self.places.len()).filter(|&at| self.places[at].from == from).collect::<Vec<_>>()
+                {
+                    if let Ok(established) = self.places[at].pending.confirm(bytes) {
+                        let index = self.places.remove(at).map_or(0, |p| p.index);
+                        return Reply::Arrival { established: Box::new(established), index };
+                    }
+                }
+                Reply::Nothing
+            }
+            // Those are for the side that connects.
+            Kind::Answer | Kind::Refusal => Reply::Nothing,
+        }
+    }
+
+    fn first(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, index: u32) -> Reply {
+        let known = self.places.iter().find(|p| p.from == from && p.first.starts_with(bytes));
+        if let Some(place) = known {
+            return Reply::Answer(place.pending.message().bytes().to_vec());
+        }
+        let mut terms = self.terms.clone();
+        terms.me.index = index;
+        let pending = match Pending::new(&terms, bytes) {
+            Ok(pending) => Box::new(pending),
+            Err(error) => return self.refuse(error, bytes),
+        };
+        let Identity { unit, incarnation, .. } = *pending.claims();
+        if self.buried.get(&unit) == Some(&incarnation) {
+            return self.refuse(LinkError::Dead { unit }, bytes);
+        }
+        let answer = pending.message().bytes().to_vec();
+        let mut first = [0; MESSAGE_LIMIT];
+        first[..bytes.len()].copy_from_slice(bytes); // A message that decodes is no longer.
+        if self.places.len() == PLACES {
+            self.places.pop_front();
+        }
+        self.places.push_back(Place { from, since: now, first, pending, index });
+        Reply::Answer(answer)
+    }
+
+    /// No refusal is longer than what it answers, so that nobody can be flooded with them.
+    fn refuse(&self, error: LinkError, bytes: &[u8]) -> Reply {
+        let refusal = Refusal::of(&error).map(|r| r.encode(self.terms.carrier, self.terms.trusted));
+        match refusal {
+            Some(refusal) if refusal.len() <= bytes.len() => Reply::Refuse(refusal.to_vec(), error),
+            _ => Reply::Nothing,
+        }
+    }
+
+    /// That life of a unit was lost, or is replaced: it is turned away from now on.
+    pub fn bury(&mut self, unit: Address, incarnation: u64) {
+        self.buried.insert(unit, incarnation);
+    }
+
+    /// Handshakes under way.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+}

@@ -1,0 +1,34 @@
+//! Links over a network: TCP connections and UDP datagrams.
+//!
+//! Strangers come to the [gate]; whoever is to be reached is [dialled](dial). After the proof of the key a
+//! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
+//! that depend on the time take it as an argument.
+
+pub mod config;
+
+pub mod datagram;
+pub mod dial;
+pub mod endpoint;
+mod events;
+pub mod gate;
+mod hub;
+mod inbox;
+pub mod knock;
+mod peer;
+pub mod pool;
+pub mod socket;
+pub mod stream;
+
+use crate::error::LinkError;
+use polyduct_os::OsError;
+
+/// Why a connection, or an attempt at one, is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The other side: what it sent, or that it said no, nothing, or good-bye.
+    #[error(transparent)]
+    Peer(#[from] LinkError),
+    /// The system.
+    #[error(transparent)]
+    System(#[from] OsError),
+}

@@ -1,0 +1,196 @@
+//! Where an endpoint sleeps, and how its peers call it.
+//!
+//! Each endpoint has one bell, a small segment that all its peers map: a line with the futex, and a bit for each link. A
+//! peer that finds a link's alarm armed sets the bit and rings. So an endpoint with thousands of links looks at those few
+//! that are busy, and at one word for all the others.
+//!
+//! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls of others,
+//! which is why nobody sleeps longer than [`SLICE`] at a time and then looks at everything.
+
+use polyduct_os::sync::{fence, AtomicU64, Line, Ordering, Words};
+
+/// The lines of a bell: the futex, then words of one bit for each link.
+///
+/// Word 0 of the first line says which of the others have bits: bit `i` stands for line 1 + `i`.
+#[derive(Clone, Copy)]
+pub struct Calls<'a> {
+    /// The futex, the sleepers and the summary.
+    pub line: &'a Line,
+    /// The bits.
+    pub bits: &'a [Words],
+}
+
+/// Links that one line of bits stands for.
+pub const LINKS_PER_LINE: u32 = 512;
+
+impl Calls<'_> {
+    fn summary(&self) -> &AtomicU64 {
+        &self.line.w[0]
+    }
+
+    /// Calls the owner for its link `slot`. What was stored before is visible to it when it takes the call.
+    pub fn call(&self, slot: u32) {
+        let Some(bits) = self.bits.get((slot / LINKS_PER_LINE) as usize) else { return };
+        bits.w[(slot / 64 % 8) as usize].fetch_or(1 << (slot % 64), Ordering::Release);
+        self.summary().fetch_or(1 << (slot / LINKS_PER_LINE % 64), Ordering::Release);
+        self.ring();
+    }
+
+    /// Wakes all who sleep.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.line.sleepers.load(Ordering::Relaxed) > 0 {
+            self.line.bell.fetch_add(1, Ordering::Release);
+            polyduct_os::futex::wake(&self.line.bell, u32::MAX >> 1);
+        }
+    }
+
+    /// Whether there are calls.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.summary().load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes all calls: `link` gets each link's number once, and sees what was stored before it was called.
+    pub fn take(&self, mut link: impl FnMut(u32)) {
+        let lines = self.summary().swap(0, Ordering::AcqRel);
+        for (i, line) in self.bits.iter().enumerate().filter(|(i, _)| lines >> (i % 64) & 1 != 0) {
+            for (j, word) in line.w.iter().enumerate() {
+                let mut bits = match word.load(Ordering::Relaxed) {
+                    0 => continue,
+                    _ => word.swap(0, Ordering::AcqRel),
+                };
+                while bits != 0 {
+                    link(i as u32 * LINKS_PER_LINE + j as u32 * 64 + bits.trailing_zeros());
+                    bits &= bits - 1;
+                }
+            }
+        }
+    }
+}
+
+/// One who sleeps at a bell, or is about to.
+pub struct Sleeper<'a>(&'a Line);
+
+impl<'a> Sleeper<'a> {
+    /// From now on whoever rings wakes this one.
+    pub fn at(line: &'a Line) -> Self {
+        line.sleepers.fetch_add(1, Ordering::SeqCst);
+        Sleeper(line)
+    }
+
+    /// Asks for calls (in `ready`, and not before this) and looks once more. `Err`: it may sleep as long as the bell shows
+    /// this. A call that comes after the asking is one that the bell has not shown yet.
+    pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
+        let seen = self.0.bell.load(Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        ready().ok_or(seen)
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(not(loom))]
+mod shared {
+    use super::*;
+    use polyduct_os::segment::{Access, Segment};
+    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::time::Duration;
+
+    /// The longest sleep at a time.
+    pub const SLICE: Duration = Duration::from_millis(100);
+
+    /// The bell of an endpoint: its own, or a peer's.
+    #[derive(Debug)]
+    pub struct Bell {
+        segment: Segment,
+    }
+
+    impl Bell {
+        /// A bell for `links` links, at most 32768.
+        ///
+        /// # Errors
+        /// No memory, or no descriptor.
+        pub fn create(links: u32) -> polyduct_os::Result<Bell> {
+            let lines = links.clamp(1, 64 * LINKS_PER_LINE).div_ceil(LINKS_PER_LINE) as usize + 1;
+            let segment = Segment::create("polyduct bell", lines * 64)?;
+            segment.prefault(0..segment.len())?;
+            Ok(Bell { segment })
+        }
+
+        /// A peer's bell, by the descriptor that it handed over.
+        ///
+        /// # Errors
+        /// It is no such segment, or cannot be mapped.
+        pub fn attach(fd: OwnedFd) -> polyduct_os::Result<Bell> {
+            let segment = Segment::from_fd(fd, 128, 65 * 64, Access::ReadWrite)?;
+            segment.prefault(0..segment.len())?;
+            Ok(Bell { segment })
+        }
+
+        /// The descriptor, to hand to peers.
+        pub fn fd(&self) -> BorrowedFd<'_> {
+            self.segment.fd()
+        }
+
+        /// Its lines.
+        #[inline]
+        pub fn calls(&self) -> Calls<'_> {
+            let base = self.segment.address() as *const Line;
+            let bits = self.segment.len() / 64 - 1;
+            // SAFETY: the mapping lives as long as `self`, is writable, page-aligned and holds 1 + `bits` lines (at least
+            // two, checked when it was made); both types are 64 bytes of atomics, and no other view is ever made of it.
+            unsafe { Calls { line: &*base, bits: core::slice::from_raw_parts(base.add(1).cast(), bits) } }
+        }
+
+        /// Calls `ready` until it gives something: for `spin`, then asleep at this bell until `deadline` (a time of
+        /// [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
+        ///
+        /// Returns `None` at the deadline. No system call where something comes while it spins.
+        pub fn wait<S, T>(
+            &self,
+            state: &mut S,
+            spin: Duration,
+            deadline: Duration,
+            mut ready: impl FnMut(&mut S) -> Option<T>,
+            mut arm: impl FnMut(&mut S),
+        ) -> Option<T> {
+            let start = polyduct_os::clock::now();
+            loop {
+                for _ in 0..64 {
+                    if let Some(found) = ready(state) {
+                        return Some(found);
+                    }
+                    polyduct_os::sync::spin_hint();
+                }
+                if polyduct_os::clock::now() - start >= spin {
+                    break;
+                }
+            }
+            let line = self.calls().line;
+            let sleeper = Sleeper::at(line);
+            loop {
+                let ask = || {
+                    arm(state);
+                    ready(state)
+                };
+                let seen = match sleeper.look(ask) {
+                    Ok(found) => return Some(found),
+                    Err(seen) => seen,
+                };
+                let left = deadline.saturating_sub(polyduct_os::clock::now());
+                if left.is_zero() {
+                    return None;
+                }
+                polyduct_os::futex::wait(&line.bell, seen, Some(left.min(SLICE)));
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub use shared::{Bell, SLICE};

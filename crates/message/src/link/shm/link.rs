@@ -1,0 +1,172 @@
+//! The two ends of a pair.
+
+use super::bell::Bell;
+use super::layout::{Area, AttachError, Lane, Sizes};
+use super::receiver::Receiver;
+use super::ring::Outlet;
+use super::sender::Sender;
+use crate::error::{LinkError, MessageError};
+use crate::types::{ChannelId, Priority, MAX_CHANNELS};
+use polyduct_os::process::PidFd;
+use polyduct_os::remote::RemoteReader;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// One end of a pair. Cheap to clone; the segment goes with the last of its clones, senders and receivers.
+#[derive(Clone, Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+}
+
+/// What all handles of one end share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The sending side of both lanes, high first.
+    pub outlets: [Outlet; 2],
+    pub area: Area,
+    /// What reads the peer's memory, where that is allowed.
+    pub peer: OnceLock<RemoteReader>,
+    bell: OnceLock<(Arc<Bell>, u32)>,
+    closed: AtomicBool,
+    broken: OnceLock<LinkError>,
+    handles: Mutex<Handles>,
+}
+
+#[derive(Debug, Default)]
+struct Handles {
+    receiver: bool,
+    senders: Vec<(ChannelId, Priority)>,
+}
+
+impl Shared {
+    /// Calls the peer, which may be asleep.
+    #[cold]
+    pub fn call(&self) {
+        if let Some((bell, slot)) = self.bell.get() {
+            bell.calls().call(*slot);
+        }
+    }
+
+    /// Why there is no use in going on, if there is none. `None` inside: it was closed on this side.
+    pub fn end(&self) -> Option<Option<LinkError>> {
+        let broken = self.broken.get().cloned();
+        (broken.is_some() || self.closed.load(Ordering::Acquire)).then_some(broken)
+    }
+
+    /// The peer broke the protocol. The first reason stands.
+    #[cold]
+    pub fn broke(&self, error: LinkError) -> LinkError {
+        self.broken.get_or_init(|| error).clone()
+    }
+
+    pub fn release_sender(&self, channel: ChannelId, priority: Priority) {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.senders.retain(|&s| s != (channel, priority));
+    }
+}
+
+impl Link {
+    /// Makes the segment of a pair. Hand [`fd`](Link::fd) to the peer.
+    ///
+    /// # Errors
+    /// [`MessageError::Limit`] for sizes that cannot be; [`MessageError::System`] without memory or descriptor.
+    pub fn create(sizes: &Sizes) -> Result<Link, MessageError> {
+        Area::create(sizes).map(Link::of)
+    }
+
+    /// Maps the segment that a peer made, if it has at most `max_bytes`. Of `sizes` only those count that a sender chooses
+    /// for itself; the ring sizes are the creator's.
+    ///
+    /// # Errors
+    /// [`AttachError`]: it is not such a segment, or the system refuses. The descriptor is closed.
+    pub fn attach(fd: OwnedFd, max_bytes: usize, sizes: &Sizes) -> Result<Link, AttachError> {
+        Area::attach(fd, max_bytes, sizes).map(Link::of)
+    }
+
+    fn of(area: Area) -> Link {
+        Link {
+            shared: Arc::new(Shared {
+                outlets: Default::default(),
+                area,
+                peer: OnceLock::new(),
+                bell: OnceLock::new(),
+                closed: AtomicBool::new(false),
+                broken: OnceLock::new(),
+                handles: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The segment's descriptor, to hand to the peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.area.segment().fd()
+    }
+
+    /// The sizes in use.
+    pub fn sizes(&self) -> &Sizes {
+        self.shared.area.sizes()
+    }
+
+    /// Where the peer sleeps, and the number that this link has there. Without it a peer that sleeps is not woken. Only
+    /// the first call counts.
+    pub fn ring_at(&self, bell: Arc<Bell>, slot: u32) {
+        let _ = self.shared.bell.set((bell, slot));
+    }
+
+    /// Tries to read the peer's memory, and tells the peer if that is possible: from then on it may
+    /// [post](Sender::post) messages. Returns whether it is. The peer must have permitted it where the system asks for that
+    /// (see [`polyduct_os::remote::permit_readers`]).
+    ///
+    /// # Errors
+    /// The peer has exited.
+    pub fn pull_from(&self, peer: PidFd) -> Result<bool, MessageError> {
+        let reader = RemoteReader::of(peer);
+        let (at, expected) = self.shared.area.peers_mapping();
+        let mut found = [0; 8];
+        match reader.read(&mut found, at) {
+            // It is the process that mapped this very segment.
+            Ok(()) if u64::from_le_bytes(found) == expected => {}
+            Err(e) if e.is_peer_gone() => return Err(e.into()),
+            _ => return Ok(false),
+        }
+        let _ = self.shared.peer.set(reader);
+        for priority in [Priority::High, Priority::Low] {
+            // SAFETY: `self` keeps the area mapped.
+            let words = unsafe { self.lane(false, priority).receiver() };
+            words[2].store(1, Ordering::Release);
+        }
+        Ok(true)
+    }
+
+    /// The sender of a channel. There is one at a time for each channel and priority: `None` while it lives, and for a
+    /// channel number beyond the limit.
+    pub fn sender(&self, channel: ChannelId, priority: Priority) -> Option<Sender> {
+        let mut handles = self.shared.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if channel.0 >= MAX_CHANNELS || handles.senders.contains(&(channel, priority)) {
+            return None;
+        }
+        handles.senders.push((channel, priority));
+        Some(Sender::new(self.shared.clone(), self.lane(true, priority), channel, priority))
+    }
+
+    /// What receives all that the peer sends; there is one. `B` is what the caller gives for long messages to be put into.
+    pub fn receiver<B: AsMut<[u8]>>(&self) -> Option<Receiver<B>> {
+        let mut handles = self.shared.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if core::mem::replace(&mut handles.receiver, true) {
+            return None;
+        }
+        let lanes = [self.lane(false, Priority::High), self.lane(false, Priority::Low)];
+        Some(Receiver::new(self.shared.clone(), lanes))
+    }
+
+    fn lane(&self, outgoing: bool, priority: Priority) -> Lane {
+        self.shared.area.lane(outgoing, priority)
+    }
+
+    /// Ends this side's use: senders that find no room get [`SendError::Closed`](super::SendError). For a peer that has
+    /// died or left; what it sent before can still be received. Senders asleep see it when this endpoint's own bell rings.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,55 @@
+//! Messages between two processes of one host, through memory that both have mapped.
+//!
+//! A pair of endpoints has one segment, made by the side that first needs it ([`Link::create`]) and handed to the other
+//! ([`Link::attach`]). In each direction and of each priority there is a lane: a [ring] of lines, one for each record, and
+//! a ring of payload. All channels of a pair share its lanes, so a receiver looks at one line for each priority, however
+//! many channels there are. Nothing is lost or reordered, so there are no checksums and no acknowledgements.
+//!
+//! # What a message costs
+//!
+//! | | lines touched | locked instructions | copies | system calls |
+//! |---|---|---|---|---|
+//! | send ≤ 32 bytes | 1 | 2 (claim; count and see a sleeper) | 1 | 0 |
+//! | send ≤ `whole_bytes` | 1 + payload | 2 | 1 | 0 |
+//! | longer | 1 for each fragment + payload | 2 for each fragment | 2, on two processors at once | 0 |
+//! | posted | 1 | 2 | 1, by the receiver | 2 for each piece |
+//! | receive | the same | 0; 1 for each quarter of the ring | 0 (seen in place), 1 for fragments | 0 |
+//! | wake a sleeper | + 2 of its bell | + 3 | | 1, and 1 of the sleeper |
+//!
+//! The sender's own words (the place of the next record, the last known head) are in its own memory; the receiver's head
+//! is read once for each quarter of the ring. Nothing allocates but the receiver's list of unfinished messages, once for
+//! each channel.
+//!
+//! # Trust
+//!
+//! What lies in the segment is input: loaded once, checked, then used. A peer can spoil its own messages, and say
+//! nonsense, for which the link [breaks](crate::LinkError) and no other is touched. A payload seen in place
+//! ([`Payload::Bytes`]) can change while it is looked at if the peer breaks the protocol.
+
+pub mod bell;
+#[cfg(not(loom))]
+mod layout;
+#[cfg(not(loom))]
+mod link;
+#[cfg(not(loom))]
+mod receiver;
+#[cfg(not(loom))]
+pub mod record;
+#[cfg(not(loom))]
+mod region;
+pub mod ring;
+#[cfg(not(loom))]
+mod sender;
+
+#[cfg(not(loom))]
+pub use bell::Bell;
+#[cfg(not(loom))]
+pub use layout::{AttachError, Sizes};
+#[cfg(not(loom))]
+pub use link::Link;
+#[cfg(not(loom))]
+pub use receiver::{Incoming, Payload, Receiver};
+#[cfg(not(loom))]
+pub use region::{Region, RemoteMemory};
+#[cfg(not(loom))]
+pub use sender::{Cut, Room, SendError, Sender, Ticket};

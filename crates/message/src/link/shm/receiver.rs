@@ -1,0 +1,383 @@
+//! Receiving all that a peer sends.
+
+use super::layout::{Lane, UNIT};
+use super::link::Shared;
+use super::record::{unpack_head, unpack_inline, Kind, Tag, INLINE};
+use super::ring::{alarm, Inlet};
+use super::sender::copy;
+use crate::error::LinkError;
+use crate::types::{ChannelId, Head, Priority, MAX_CHANNELS, MAX_PAYLOAD};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Records that one look handles, at most: other links wait.
+const AT_ONCE: usize = 64;
+/// Bytes of a fragment that are copied before high priority is looked at again.
+const PIECE: usize = 4 << 10;
+/// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system calls.
+const PULL_PIECE: usize = 128 << 10;
+
+/// Which message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// The sender's channel.
+    pub channel: ChannelId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Its handler and words.
+    pub head: Head,
+    /// Bytes of its payload.
+    pub len: u64,
+}
+
+/// A message's payload.
+#[derive(Debug)]
+pub enum Payload<'a, B> {
+    /// Short enough for one piece: seen where it lies, for as long as the call lasts.
+    Bytes(&'a [u8]),
+    /// The buffer that was given for it; the payload is its first [`len`](Incoming::len) bytes.
+    Buffer(B),
+}
+
+/// Receives what a peer sends, on one thread at a time.
+#[derive(Debug)]
+pub struct Receiver<B> {
+    lanes: [Inward<B>; 2],
+    shared: Arc<Shared>,
+}
+
+/// One lane, as its receiver sees it.
+#[derive(Debug)]
+struct Inward<B> {
+    lane: Lane,
+    inlet: Inlet,
+    priority: Priority,
+    /// Messages taken, modulo 2³².
+    taken: u32,
+    /// The unfinished message of each channel.
+    parts: Vec<Option<Part<B>>>,
+    /// The buffer of the posted message that is next in the lane.
+    pulling: Option<(B, u64)>,
+}
+
+#[derive(Debug)]
+struct Part<B> {
+    incoming: Incoming,
+    buffer: B,
+    filled: u64,
+}
+
+/// What a look at a lane came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Took,
+    Nothing,
+}
+
+impl<B: AsMut<[u8]>> Receiver<B> {
+    pub(super) fn new(shared: Arc<Shared>, lanes: [Lane; 2]) -> Receiver<B> {
+        let mut priorities = [Priority::High, Priority::Low].into_iter();
+        let lanes = lanes.map(|lane| Inward {
+            lane,
+            inlet: Inlet::default(),
+            priority: priorities.next().unwrap_or_default(),
+            taken: 0,
+            parts: Vec::new(),
+            pulling: None,
+        });
+        Receiver { lanes, shared }
+    }
+
+    /// Handles what has come, high priority first: between any two records of low priority, and every 4 KiB of a
+    /// fragment. Returns the number of
+    /// records handled; zero says that nothing waits, or that what waits was refused.
+    ///
+    /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer that is too
+    /// short, it is refused: it and what follows it in its priority stay where they are, and it is offered again at the
+    /// next call. `deliver` gets each message once it is complete.
+    ///
+    /// # Errors
+    /// The peer broke the protocol: this link is of no further use. What came before was delivered.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<usize, LinkError> {
+        let [high, low] = &mut self.lanes;
+        let mut records = 0;
+        while records < AT_ONCE {
+            if high.step(None, &self.shared, give, deliver)? == Step::Took
+                || low.step(Some(high), &self.shared, give, deliver)? == Step::Took
+            {
+                records += 1;
+            } else {
+                break;
+            }
+        }
+        if records < AT_ONCE {
+            high.idle(&self.shared);
+            low.idle(&self.shared);
+        }
+        Ok(records)
+    }
+
+    /// Messages that have come and were not taken yet, high and low: exact at the time of the call.
+    pub fn waiting(&self) -> [u32; 2] {
+        self.lanes.each_ref().map(|inward| {
+            // SAFETY: `shared` keeps the area mapped.
+            let sent = alarm::deeds(unsafe { inward.lane.sent() });
+            // A peer that counts wrongly announces no more than the ring holds.
+            sent.wrapping_sub(inward.taken).min(inward.lane.shape.lines)
+        })
+    }
+
+    /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after this, then sleep, or
+    /// look at this link only when called.
+    pub fn ask_for_call(&mut self) {
+        for inward in &mut self.lanes {
+            inward.show(&self.shared);
+            // SAFETY: `shared` keeps the area mapped.
+            alarm::arm(unsafe { inward.lane.sent() });
+        }
+    }
+}
+
+impl<B: AsMut<[u8]>> Inward<B> {
+    /// Handles the next record, if it is there. While it copies, it sees to what comes in lane `before`.
+    #[inline]
+    fn step(
+        &mut self,
+        before: Option<&mut Inward<B>>,
+        shared: &Shared,
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<Step, LinkError> {
+        let at = self.inlet.at();
+        // SAFETY: `shared` keeps the area mapped.
+        let line = unsafe { self.lane.line(at.line) };
+        let Some(tag) = self.inlet.peek(line) else { return Ok(Step::Nothing) };
+        let word = |i: usize| line.w[i].load(Ordering::Relaxed);
+        let (head, ring_bytes) = unpack_head([word(1), word(2), word(3)]);
+        let tag = Tag::unpack(tag);
+        let channel = ChannelId(tag.channel);
+        let mut incoming = Incoming { channel, priority: self.priority, head, len: tag.inline.into() };
+        if tag.kind == Kind::Inline as u8 && usize::from(tag.inline) <= INLINE && tag.channel < MAX_CHANNELS {
+            let payload = unpack_inline([word(4), word(5), word(6), word(7)]);
+            self.taken = self.taken.wrapping_add(1);
+            deliver(&incoming, Payload::Bytes(&payload[..usize::from(tag.inline)]));
+            self.advance(shared, 0);
+            return Ok(Step::Took);
+        }
+        if tag.channel >= MAX_CHANNELS {
+            return Err(bad(shared, "a record's channel", tag.channel.into(), "below the limit"));
+        }
+        let units = ring_bytes.div_ceil(UNIT as u32);
+        if units > self.lane.shape.units / 4 {
+            return Err(bad(
+                shared,
+                "a record's payload",
+                ring_bytes.into(),
+                "at most a quarter of the ring",
+            ));
+        }
+        let from = self.lane.payload(self.lane.shape.start(at.unit, units));
+        let bytes = ring_bytes as usize;
+        match tag.kind {
+            k if k == Kind::Whole as u8 => {
+                incoming.len = ring_bytes.into();
+                self.taken = self.taken.wrapping_add(1);
+                // SAFETY: `bytes` from `from` on lie in the ring, checked above; the area stays mapped, and no thread of
+                // this process writes to a lane that it receives from. The peer should not; see the module.
+                deliver(&incoming, Payload::Bytes(unsafe { core::slice::from_raw_parts(from, bytes) }));
+            }
+            k if k == Kind::First as u8 => {
+                incoming.len = word(4);
+                if incoming.len > MAX_PAYLOAD {
+                    return Err(bad(shared, "a message's length", incoming.len, "at most 2^48"));
+                }
+                self.open_part(shared, &incoming)?;
+                let Some(buffer) = offer(give, &incoming) else { return Ok(Step::Nothing) };
+                self.parts[usize::from(tag.channel)] = Some(Part { incoming, buffer, filled: 0 });
+                self.fill(before, shared, channel, (from, bytes), give, deliver)?;
+            }
+            k if k == Kind::Next as u8 => self.fill(before, shared, channel, (from, bytes), give, deliver)?,
+            k if k == Kind::Abandon as u8 => {
+                if let Some(part) = self.parts.get_mut(usize::from(tag.channel)) {
+                    *part = None;
+                }
+            }
+            k if k == Kind::Posted as u8 => {
+                incoming.len = word(4);
+                if !self.pull(shared, &incoming, word(5), give, deliver)? {
+                    // Refused, or only a piece of it.
+                    return Ok(if self.pulling.is_some() { Step::Took } else { Step::Nothing });
+                }
+                self.advance(shared, 0);
+                self.show(shared);
+                return Ok(Step::Took);
+            }
+            k => return Err(bad(shared, "a record's kind", k.into(), "one of this version")),
+        }
+        self.advance(shared, units);
+        Ok(Step::Took)
+    }
+
+    /// Handles what is there, if it is not without end.
+    #[inline]
+    fn drain(
+        &mut self,
+        shared: &Shared,
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<(), LinkError> {
+        for _ in 0..AT_ONCE {
+            if self.step(None, shared, give, deliver)? == Step::Nothing {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a place for a channel's unfinished message.
+    #[inline]
+    fn open_part(&mut self, shared: &Shared, incoming: &Incoming) -> Result<(), LinkError> {
+        let index = usize::from(incoming.channel.0);
+        if self.parts.len() <= index {
+            self.parts.resize_with(index + 1, || None);
+        }
+        match self.parts[index] {
+            None => Ok(()),
+            Some(_) => {
+                Err(shared.broke(LinkError::OutOfTurn { what: "a message within another of its channel" }))
+            }
+        }
+    }
+
+    /// A fragment of a channel's message. The last one delivers it.
+    fn fill(
+        &mut self,
+        mut before: Option<&mut Inward<B>>,
+        shared: &Shared,
+        channel: ChannelId,
+        (from, bytes): (*const u8, usize),
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<(), LinkError> {
+        let slot = self.parts.get_mut(usize::from(channel.0));
+        let Some(Some(part)) = slot else {
+            return Err(shared.broke(LinkError::OutOfTurn { what: "a fragment of no message" }));
+        };
+        let end = part.filled + bytes as u64;
+        if end > part.incoming.len || bytes == 0 {
+            let expected = "at least 1, and at most what its message lacks";
+            return Err(bad(shared, "a fragment's length", bytes as u64, expected));
+        }
+        let room = part.buffer.as_mut().get_mut(part.filled as usize..end as usize);
+        // The buffer had room for all of it when it was given, and may be of a kind that changes.
+        let Some(room) = room else {
+            return Err(
+                shared.broke(LinkError::OutOfTurn { what: "a fragment for a buffer that has shrunk" })
+            );
+        };
+        for (i, room) in room.chunks_mut(PIECE).enumerate() {
+            if let (Some(before), true) = (before.as_deref_mut(), i > 0) {
+                before.drain(shared, give, deliver)?;
+            }
+            // SAFETY: `bytes` from `from` on lie in the ring (checked by the caller), and the room, which has as many in all, lies
+            // elsewhere.
+            unsafe { copy(from.add(i * PIECE), room.as_mut_ptr(), room.len()) };
+        }
+        part.filled = end;
+        if end == part.incoming.len {
+            if let Some(part) = slot.and_then(Option::take) {
+                self.taken = self.taken.wrapping_add(1);
+                deliver(&part.incoming, Payload::Buffer(part.buffer));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches a piece of a posted message. Returns whether that was the last, and the message is delivered.
+    fn pull(
+        &mut self,
+        shared: &Shared,
+        incoming: &Incoming,
+        address: u64,
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<bool, LinkError> {
+        let Some(reader) = shared.peer.get() else {
+            return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message" }));
+        };
+        if incoming.len > MAX_PAYLOAD {
+            return Err(bad(shared, "a message's length", incoming.len, "at most 2^48"));
+        }
+        if self.pulling.is_none() {
+            self.pulling = offer(give, incoming).map(|buffer| (buffer, 0));
+        }
+        let Some((buffer, done)) = &mut self.pulling else { return Ok(false) };
+        let end = incoming.len.min(*done + PULL_PIECE as u64);
+        let room = buffer.as_mut().get_mut(*done as usize..end as usize);
+        // The line is read anew for each piece, so a faulty peer may change the length in between.
+        let read = room.map(|room| reader.read(room, address.wrapping_add(*done)));
+        if !matches!(read, Some(Ok(()))) {
+            return Err(bad(
+                shared,
+                "a posted message's address",
+                address,
+                "memory of the sender that can be read",
+            ));
+        }
+        *done = end;
+        if end < incoming.len {
+            return Ok(false);
+        }
+        if let Some((buffer, _)) = self.pulling.take() {
+            self.taken = self.taken.wrapping_add(1);
+            deliver(incoming, Payload::Buffer(buffer));
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn advance(&mut self, shared: &Shared, units: u32) {
+        self.inlet.advance(self.lane.shape, units);
+        if self.inlet.owes_much(self.lane.shape) {
+            self.show(shared);
+        }
+    }
+
+    /// Nothing waits: the sender may as well know, and if it waits it must.
+    #[inline]
+    fn idle(&mut self, shared: &Shared) {
+        // SAFETY: `shared` keeps the area mapped.
+        let words = unsafe { self.lane.receiver() };
+        if alarm::is_armed(&words[1]) {
+            self.show(shared);
+        } else if self.inlet.owes() {
+            self.inlet.show(&words[0]);
+        }
+    }
+
+    /// Shows the sender how far this side is, and calls it if it waits.
+    #[cold]
+    fn show(&mut self, shared: &Shared) {
+        // SAFETY: `shared` keeps the area mapped.
+        let words = unsafe { self.lane.receiver() };
+        self.inlet.show(&words[0]);
+        if alarm::count(&words[1], 1) {
+            shared.call();
+        }
+    }
+}
+
+fn offer<B: AsMut<[u8]>>(give: &mut impl FnMut(&Incoming) -> Option<B>, incoming: &Incoming) -> Option<B> {
+    let mut buffer = give(incoming)?;
+    (buffer.as_mut().len() as u64 >= incoming.len).then_some(buffer)
+}
+
+#[cold]
+fn bad(shared: &Shared, what: &'static str, found: u64, expected: &'static str) -> LinkError {
+    shared.broke(LinkError::BadField { what, found, expected })
+}

@@ -1,0 +1,290 @@
+//! The ring of one lane: who may write which line, when a line counts, and when it is free again.
+//!
+//! Positions only grow (modulo 2³²) and are masked into the ring. A position is a pair: records, one line each, and units of
+//! 64 bytes of payload; both move in one word, so that one compare-exchange claims a record with its payload and the
+//! payloads lie in the order of the records.
+//!
+//! A line counts when its first word shows its position plus one, stored last with release. The position of the lap before
+//! differs, so nothing is ever reset.
+//!
+//! What the other process stores is loaded once and checked against what this side knows by itself.
+
+use polyduct_os::sync::{AtomicU64, Ordering, Words};
+
+/// The size of a lane's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Records that it holds; a power of two, at most 2²⁰.
+    pub lines: u32,
+    /// Units of 64 bytes of payload that it holds; a power of two, at most 2²⁵.
+    pub units: u32,
+}
+
+/// A place in a lane, counted from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Records before it.
+    pub line: u32,
+    /// Units of payload before it, those left out at the ring's end included.
+    pub unit: u32,
+}
+
+impl Place {
+    #[inline]
+    fn pack(self) -> u64 {
+        u64::from(self.line) << 32 | u64::from(self.unit)
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Place {
+        Place { line: (word >> 32) as u32, unit: word as u32 }
+    }
+}
+
+impl Shape {
+    /// Where `units` go that follow position `unit`: a payload does not wrap, the rest of the ring is left out.
+    #[inline]
+    pub fn start(self, unit: u32, units: u32) -> u32 {
+        let at = unit & (self.units - 1);
+        match at + units > self.units {
+            true => unit.wrapping_add(self.units - at),
+            false => unit,
+        }
+    }
+
+    /// The line's place in the ring.
+    #[inline]
+    pub fn line(self, line: u32) -> usize {
+        (line & (self.lines - 1)) as usize
+    }
+
+    /// The unit's place in the ring.
+    #[inline]
+    pub fn unit(self, unit: u32) -> usize {
+        (unit & (self.units - 1)) as usize
+    }
+
+    /// Whether what lies between `head` and `tail` can be in the ring at once.
+    #[inline]
+    fn holds(self, head: Place, tail: Place) -> bool {
+        tail.line.wrapping_sub(head.line) <= self.lines && tail.unit.wrapping_sub(head.unit) <= self.units
+    }
+}
+
+/// Why nothing was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The receiver has not taken enough yet.
+    Full,
+    /// The receiver shows a head that cannot be.
+    Broken(u64),
+}
+
+/// The sending side of a lane, in the sender's own memory: its threads share it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Outlet {
+    /// The place of the next record.
+    tail: AtomicU64,
+    /// A head that the receiver has shown: at most the true one, whichever thread read it.
+    seen: AtomicU64,
+}
+
+impl Outlet {
+    /// Claims a line and `units` of payload, at most half the ring's. `shown` is the receiver's word; it is read only where
+    /// the last known head does not do.
+    #[inline]
+    pub fn claim(&self, shape: Shape, units: u32, shown: &AtomicU64) -> Result<Place, NoRoom> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            let at = Place::unpack(tail);
+            let unit = shape.start(at.unit, units);
+            let next = Place { line: at.line.wrapping_add(1), unit: unit.wrapping_add(units) };
+            // Acquire: what this thread overwrites was read before the head was shown.
+            if !shape.holds(Place::unpack(self.seen.load(Ordering::Acquire)), next) {
+                match self.look(shape, next, shown)? {
+                    now if now == tail => {}
+                    now => {
+                        tail = now;
+                        continue;
+                    }
+                }
+            }
+            let claimed =
+                self.tail.compare_exchange_weak(tail, next.pack(), Ordering::Relaxed, Ordering::Relaxed);
+            match claimed {
+                Ok(_) => return Ok(Place { line: at.line, unit }),
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Asks the receiver. Returns the tail as it is now, for which `next` may be out of date.
+    #[cold]
+    fn look(&self, shape: Shape, next: Place, shown: &AtomicU64) -> Result<u64, NoRoom> {
+        let word = shown.load(Ordering::Acquire);
+        // Read after the head, so that an honest head is never beyond it.
+        let tail = self.tail.load(Ordering::Relaxed);
+        let head = Place::unpack(word);
+        if !shape.holds(head, Place::unpack(tail)) {
+            return Err(NoRoom::Broken(word));
+        }
+        self.seen.store(word, Ordering::Release);
+        match shape.holds(head, next) {
+            true => Ok(tail),
+            false => Err(NoRoom::Full),
+        }
+    }
+
+    /// Records and units that can be claimed for certain, each on its own.
+    pub fn room(&self, shape: Shape, shown: &AtomicU64) -> Result<(u32, u32), NoRoom> {
+        let word = shown.load(Ordering::Acquire);
+        let (head, tail) = (Place::unpack(word), Place::unpack(self.tail.load(Ordering::Relaxed)));
+        if !shape.holds(head, tail) {
+            return Err(NoRoom::Broken(word));
+        }
+        self.seen.store(word, Ordering::Release);
+        let units = shape.units - tail.unit.wrapping_sub(head.unit);
+        Ok((shape.lines - tail.line.wrapping_sub(head.line), units))
+    }
+
+    /// Whether the receiver has passed the record at `line`. `line` was claimed at most 2³¹ records ago.
+    #[inline]
+    pub fn passed(&self, line: u32, shown: &AtomicU64) -> bool {
+        (Place::unpack(shown.load(Ordering::Acquire)).line.wrapping_sub(line) as i32) > 0
+    }
+}
+
+/// The line becomes a record: `words` are its words 1 to 7, `tag` the upper half of its first.
+#[inline]
+pub fn publish(line: &Words, at: u32, tag: u32, words: [u64; 7]) {
+    store_rest(line, words);
+    line.w[0].store(u64::from(tag) << 32 | u64::from(at.wrapping_add(1)), Ordering::Release);
+}
+
+/// Stores the words 1 to 7, in any order.
+#[cfg(any(loom, not(target_arch = "x86_64")))]
+#[inline]
+fn store_rest(line: &Words, words: [u64; 7]) {
+    for (to, word) in line.w[1..].iter().zip(words) {
+        to.store(word, Ordering::Relaxed);
+    }
+}
+
+/// Stores the words 1 to 7, in any order. The receiver looks at the line all the while and takes it away between any two
+/// stores, so few wide ones are more than twice as fast as seven.
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+#[inline]
+fn store_rest(line: &Words, words: [u64; 7]) {
+    use core::arch::x86_64::{__m128i, _mm_set_epi64x};
+    let pair = |i: usize| -> __m128i {
+        // SAFETY: every x86-64 has SSE2.
+        unsafe { _mm_set_epi64x(words[i + 1] as i64, words[i] as i64) }
+    };
+    // SAFETY: 48 bytes within the line, which is aligned; they are atomics, and each half of these stores is what a
+    // relaxed store of that word is.
+    unsafe {
+        core::arch::asm!(
+            "movaps [{line} + 48], {c}",
+            "movaps [{line} + 32], {b}",
+            "movaps [{line} + 16], {a}",
+            line = in(reg) line.w.as_ptr(),
+            a = in(xmm_reg) pair(1),
+            b = in(xmm_reg) pair(3),
+            c = in(xmm_reg) pair(5),
+            options(nostack, preserves_flags)
+        );
+    }
+    line.w[1].store(words[0], Ordering::Relaxed);
+}
+
+/// The receiving side of a lane: one thread's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inlet {
+    at: Place,
+    shown: Place,
+}
+
+impl Inlet {
+    /// The tag of the next record, if it is there.
+    #[inline]
+    pub fn peek(&self, line: &Words) -> Option<u32> {
+        let word = line.w[0].load(Ordering::Acquire);
+        (word as u32 == self.at.line.wrapping_add(1)).then_some((word >> 32) as u32)
+    }
+
+    /// The place of the next record.
+    #[inline]
+    pub fn at(&self) -> Place {
+        self.at
+    }
+
+    /// The next record is done with, and so are its `units` of payload (at most half the ring's).
+    #[inline]
+    pub fn advance(&mut self, shape: Shape, units: u32) {
+        self.at.line = self.at.line.wrapping_add(1);
+        self.at.unit = shape.start(self.at.unit, units).wrapping_add(units);
+    }
+
+    /// Whether so much is free that the sender should learn it: a quarter of the ring.
+    #[inline]
+    pub fn owes_much(&self, shape: Shape) -> bool {
+        self.at.line.wrapping_sub(self.shown.line) >= shape.lines / 4
+            || self.at.unit.wrapping_sub(self.shown.unit) >= shape.units / 4
+    }
+
+    /// Whether anything is free that the sender does not know.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.at != self.shown
+    }
+
+    /// Shows the sender how far this side is. What was read before is free to be overwritten from here on.
+    #[inline]
+    pub fn show(&mut self, shown: &AtomicU64) {
+        self.shown = self.at;
+        shown.store(self.at.pack(), Ordering::Release);
+    }
+}
+
+/// A word that says whether one side waits for the other, and counts what the other does.
+///
+/// Both sides change it by read-modify-write only. So either the change that announces the wait sees all that was done
+/// before the last count, or the count sees the announcement; neither needs a fence.
+pub mod alarm {
+    use super::{AtomicU64, Ordering};
+
+    const ARMED: u64 = 1;
+
+    /// Counts `deeds`, which may be none: it is called after all that the other side may wait for. Returns whether the
+    /// other side asked to be called, and no longer asks.
+    #[inline]
+    pub fn count(word: &AtomicU64, deeds: u64) -> bool {
+        let armed = word.fetch_add(deeds << 1, Ordering::AcqRel) & ARMED != 0;
+        armed && disarm(word)
+    }
+
+    /// Asks to be called at the next deed. What was done before the last one is visible from here on.
+    #[inline]
+    pub fn arm(word: &AtomicU64) {
+        word.fetch_or(ARMED, Ordering::AcqRel);
+    }
+
+    /// Asks no more. Returns whether it had been asked; of several threads, one gets to know.
+    #[cold]
+    pub fn disarm(word: &AtomicU64) -> bool {
+        word.fetch_and(!ARMED, Ordering::AcqRel) & ARMED != 0
+    }
+
+    /// Whether the other side seems to wait. It may come to see a wait late.
+    #[inline]
+    pub fn is_armed(word: &AtomicU64) -> bool {
+        word.load(Ordering::Relaxed) & ARMED != 0
+    }
+
+    /// Deeds so far, modulo 2³².
+    #[inline]
+    pub fn deeds(word: &AtomicU64) -> u32 {
+        (word.load(Ordering::Acquire) >> 1) as u32
+    }
+}

@@ -1,0 +1,457 @@
+//! Sending on a channel.
+
+use super::layout::{Lane, UNIT};
+use super::link::Shared;
+use super::record::{pack_head, pack_inline, Kind, Tag, INLINE};
+use super::ring::{alarm, publish, NoRoom, Place};
+use super::Bell;
+use crate::error::LinkError;
+use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
+use polyduct_copy::{Dest, Source};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The peer has not taken enough of what was sent before; nothing was sent now.
+    #[error("the peer has not taken what was sent before")]
+    Full,
+    /// The channel has a message that is not complete; [`extend`](Sender::extend) or [`abandon`](Sender::abandon) it.
+    #[error("the channel's last message lacks {left} bytes")]
+    Unfinished {
+        /// Bytes missing.
+        left: u64,
+    },
+    /// More than a message can have.
+    #[error("a message of {len} bytes; at most {MAX_PAYLOAD} are possible")]
+    TooLong {
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The peer cannot read this process's memory: send the message instead.
+    #[error("the peer cannot read this process's memory")]
+    NoPull,
+    /// [`Link::close`](super::Link::close) was called.
+    #[error("the link is closed")]
+    Closed,
+    /// The peer broke the protocol.
+    #[error("{0}")]
+    Broken(#[from] LinkError),
+}
+
+/// Names a record until the receiver has taken it. Good for 2³¹ further records of the same link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u32);
+
+/// What can be sent for certain, counted exactly: the peer has made so much room. It may have made more by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Messages of at most 32 bytes that will be taken, if no other channel of this priority sends.
+    pub messages: u32,
+    /// Payload bytes of longer ones.
+    pub payload_bytes: u64,
+}
+
+/// Sends on one channel; its one writer. Other channels' senders may be used by other threads at the same time.
+#[derive(Debug)]
+pub struct Sender {
+    shared: Arc<Shared>,
+    lane: Lane,
+    channel: ChannelId,
+    priority: Priority,
+    /// The message that is not complete.
+    open: Option<Open>,
+    last: u32,
+    can_post: bool,
+    cut: Cut,
+}
+
+/// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its senders; one may
+/// choose otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Messages up to so many bytes go as one piece.
+    pub whole_bytes: u32,
+    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
+    pub first_fragment: u32,
+    /// The longest fragment.
+    pub max_fragment: u32,
+}
+
+impl Cut {
+    /// Nothing is longer than a quarter of the ring.
+    fn within(self, lane: &Lane) -> Cut {
+        let most = lane.shape.units / 4 * UNIT as u32;
+        let max_fragment = self.max_fragment.clamp(1, most);
+        let first_fragment = self.first_fragment.clamp(1, max_fragment);
+        Cut { whole_bytes: self.whole_bytes.min(most), first_fragment, max_fragment }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    head: Head,
+    len: u64,
+    sent: u64,
+    /// How long the next fragment shall be.
+    fragment: u32,
+}
+
+impl Sender {
+    pub(super) fn new(shared: Arc<Shared>, lane: Lane, channel: ChannelId, priority: Priority) -> Sender {
+        let sizes = shared.area.sizes();
+        let (whole_bytes, first_fragment) = (sizes.whole_bytes, sizes.first_fragment);
+        let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&lane);
+        Sender { shared, lane, channel, priority, open: None, last: 0, can_post: false, cut }
+    }
+
+    /// How messages are cut.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// Cuts messages otherwise from now on; what the ring cannot hold is made smaller.
+    pub fn set_cut(&mut self, cut: Cut) {
+        self.cut = cut.within(&self.lane);
+    }
+
+    /// The channel.
+    pub fn channel(&self) -> ChannelId {
+        self.channel
+    }
+
+    /// Its priority.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Bytes that the message begun last still lacks.
+    pub fn left(&self) -> u64 {
+        self.open.map_or(0, |open| open.len - open.sent)
+    }
+
+    /// The record sent last.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.last)
+    }
+
+    /// Whether the receiver is done with a record: it has handled it, or copied its fragment. The receiver tells from time to
+    /// time, and when it has nothing else to do; at once for posted messages.
+    #[inline]
+    pub fn is_taken(&self, ticket: Ticket) -> bool {
+        // SAFETY: `shared` keeps the area mapped.
+        self.outlet().passed(ticket.0, unsafe { &self.lane.receiver()[0] })
+    }
+
+    /// Sends a message without payload.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] and the others: nothing was sent.
+    #[inline]
+    pub fn short(&mut self, head: Head) -> Result<(), SendError> {
+        self.inline(head, &[])
+    }
+
+    /// Sends a message, or as much of it as there is room for. Returns the bytes of payload taken; where these are not all,
+    /// give the rest to [`extend`](Sender::extend).
+    ///
+    /// # Errors
+    /// [`SendError::Full`] and the others: nothing was sent.
+    #[inline]
+    pub fn send(&mut self, head: Head, payload: &[u8]) -> Result<usize, SendError> {
+        if payload.len() <= INLINE {
+            self.inline(head, payload)?;
+        } else if payload.len() <= self.cut.whole_bytes as usize {
+            self.whole_message(head, payload)?;
+        } else {
+            self.begin(head, payload.len() as u64)?;
+            let taken = self.extend(payload);
+            if taken.is_err() {
+                self.open = None; // not one fragment was taken, so the receiver knows nothing of it
+            }
+            return taken;
+        }
+        Ok(payload.len())
+    }
+
+    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet.
+    pub fn begin(&mut self, head: Head, len: u64) -> Result<(), SendError> {
+        self.check_closed_message()?;
+        if len > MAX_PAYLOAD {
+            return Err(SendError::TooLong { len });
+        }
+        if len == 0 {
+            return self.inline(head, &[]);
+        }
+        self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment });
+        Ok(())
+    }
+
+    /// Sends the next bytes of the message begun, as fragments: the receiver copies one while the next is being written.
+    /// Returns how many were taken; at most what the message lacks. Give many at a time: each call ends a fragment.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] and the others: nothing was taken.
+    pub fn extend(&mut self, bytes: &[u8]) -> Result<usize, SendError> {
+        let Some(mut open) = self.open else { return Ok(0) };
+        let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
+        let mut taken = 0;
+        // The receiver ends one fragment after the sender, so the last ones should not be a large part of it.
+        let max = u64::min((open.len / 8).next_multiple_of(UNIT as u64), self.cut.max_fragment.into()) as u32;
+        while taken < want {
+            let n = (want - taken).min(open.fragment as usize);
+            let (kind, words) = match open.sent {
+                0 => (Kind::First, [open.len, 0, 0, 0]),
+                _ => (Kind::Next, [0; 4]),
+            };
+            let ends = open.sent + n as u64 == open.len;
+            match self.record(kind, open.head, &bytes[taken..taken + n], words, ends) {
+                Ok(()) => {}
+                Err(SendError::Full) if taken > 0 => break,
+                Err(e) => return Err(e),
+            }
+            taken += n;
+            open.sent += n as u64;
+            open.fragment = open.fragment.saturating_mul(2).min(max.max(self.cut.first_fragment));
+            self.open = (!ends).then_some(open);
+        }
+        Ok(taken)
+    }
+
+    /// Gives up the message begun. The receiver forgets what it has of it.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] and the others: try again.
+    pub fn abandon(&mut self) -> Result<(), SendError> {
+        match self.open {
+            Some(open) if open.sent > 0 => {
+                let at = self.claim(0)?;
+                self.publish(at, Tag::pack(self.channel.0, Kind::Abandon, 0), [0; 7], 0);
+            }
+            _ => {}
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    /// Sends a message whose payload the receiver fetches from this process's memory, on its own processor and when it comes
+    /// to it. The payload must stay as it is until the ticket [is taken](Sender::is_taken); else the receiver gets what
+    /// lies there then.
+    ///
+    /// # Errors
+    /// [`SendError::NoPull`] where the peer cannot do that (or has not said yet that it can); the others as for `send`.
+    pub fn post(&mut self, head: Head, payload: &[u8]) -> Result<Ticket, SendError> {
+        self.check_closed_message()?;
+        if !self.can_post() {
+            return Err(SendError::NoPull);
+        }
+        let [a, b, c] = pack_head(&head, 0);
+        let at = self.claim(0)?;
+        let words = [a, b, c, payload.len() as u64, payload.as_ptr() as u64, 0, 0];
+        self.publish(at, Tag::pack(self.channel.0, Kind::Posted, 0), words, 1);
+        Ok(self.ticket())
+    }
+
+    /// Whether the peer can fetch from this process's memory.
+    pub fn can_post(&mut self) -> bool {
+        // SAFETY: `shared` keeps the area mapped.
+        self.can_post = self.can_post || unsafe { &self.lane.receiver()[2] }.load(Ordering::Acquire) == 1;
+        self.can_post
+    }
+
+    /// What can be sent for certain.
+    pub fn room(&self) -> Result<Room, SendError> {
+        // SAFETY: `shared` keeps the area mapped.
+        let shown = unsafe { &self.lane.receiver()[0] };
+        let (messages, units) = self.outlet().room(self.lane.shape, shown).map_err(|e| self.no_room(e))?;
+        Ok(Room { messages, payload_bytes: u64::from(units) * UNIT as u64 })
+    }
+
+    /// Asks the peer to call this side's bell when it has taken more. Look once more after this, then sleep.
+    pub fn ask_for_call(&self) {
+        // SAFETY: `shared` keeps the area mapped.
+        alarm::arm(unsafe { &self.lane.receiver()[1] });
+    }
+
+    /// Sends all of a message, waiting for room: for `spin`, then asleep at `bell`, which is this endpoint's own.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] at the deadline (a time of [`polyduct_os::clock::now`]): where [`left`](Sender::left) is not
+    /// zero then, part of it was sent.
+    pub fn send_all(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        bell: &Bell,
+        spin: Duration,
+        deadline: Duration,
+    ) -> Result<(), SendError> {
+        let (mut begun, mut taken) = (false, 0);
+        loop {
+            let step = match begun {
+                false => self.send(head, payload),
+                true => self.extend(&payload[taken..]),
+            };
+            match step {
+                Ok(n) => (begun, taken) = (true, taken + n),
+                Err(SendError::Full) => {
+                    let need = self.next_units(payload.len() - taken);
+                    self.wait_for_room(need, bell, spin, deadline)?;
+                }
+                Err(e) => return Err(e),
+            }
+            if begun && taken == payload.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the receiver is done with a record, as [`send_all`](Sender::send_all) waits for room. Returns whether it is.
+    pub fn wait_taken(&mut self, ticket: Ticket, bell: &Bell, spin: Duration, deadline: Duration) -> bool {
+        let look = |s: &mut &mut Sender| {
+            (s.is_taken(ticket) || s.shared.end().is_some()).then_some(s.is_taken(ticket))
+        };
+        bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(false)
+    }
+
+    fn wait_for_room(
+        &mut self,
+        units: u32,
+        bell: &Bell,
+        spin: Duration,
+        deadline: Duration,
+    ) -> Result<(), SendError> {
+        let look = |s: &mut &mut Sender| match s.room() {
+            Err(e) => Some(Err(e)),
+            Ok(_) if s.shared.end().is_some() => Some(Err(s.no_room(NoRoom::Full))),
+            // The ring's end may be left out, so a payload is certain of its place only when twice it is free.
+            Ok(room) => (room.messages > 0 && room.payload_bytes >= 2 * u64::from(units) * UNIT as u64)
+                .then_some(Ok(())),
+        };
+        bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
+    }
+
+    /// Units of the next record, where `left` bytes are to be sent.
+    fn next_units(&self, left: usize) -> u32 {
+        let most = match self.open {
+            Some(open) => open.fragment as usize,
+            None if left <= INLINE => 0,
+            None => usize::max(self.cut.whole_bytes as usize, self.cut.first_fragment as usize),
+        };
+        left.min(most).div_ceil(UNIT) as u32
+    }
+
+    fn outlet(&self) -> &super::ring::Outlet {
+        &self.shared.outlets[usize::from(self.priority == Priority::Low)]
+    }
+
+    fn check_closed_message(&self) -> Result<(), SendError> {
+        match self.left() {
+            0 => Ok(()),
+            left => Err(SendError::Unfinished { left }),
+        }
+    }
+
+    #[inline]
+    fn inline(&mut self, head: Head, payload: &[u8]) -> Result<(), SendError> {
+        if self.open.is_some() {
+            self.check_closed_message()?;
+        }
+        let at = self.claim(0)?;
+        let ([a, b, c], [p, q, r, s]) = (pack_head(&head, 0), pack_inline(payload));
+        let tag = Tag::pack(self.channel.0, Kind::Inline, payload.len());
+        self.publish(at, tag, [a, b, c, p, q, r, s], 1);
+        Ok(())
+    }
+
+    #[inline]
+    fn whole_message(&mut self, head: Head, payload: &[u8]) -> Result<(), SendError> {
+        if self.open.is_some() {
+            self.check_closed_message()?;
+        }
+        self.record(Kind::Whole, head, payload, [0; 4], true)
+    }
+
+    /// A record with payload in the ring. `ends`: a message ends with it.
+    #[inline]
+    fn record(
+        &mut self,
+        kind: Kind,
+        head: Head,
+        payload: &[u8],
+        [p, q, r, s]: [u64; 4],
+        ends: bool,
+    ) -> Result<(), SendError> {
+        let at = self.claim(payload.len().div_ceil(UNIT) as u32)?;
+        // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
+        // ring; `shared` keeps the area mapped.
+        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len()) };
+        let [a, b, c] = pack_head(&head, payload.len() as u32);
+        let tag = Tag::pack(self.channel.0, kind, 0);
+        self.publish(at, tag, [a, b, c, p, q, r, s], u64::from(ends));
+        Ok(())
+    }
+
+    #[inline]
+    fn claim(&self, units: u32) -> Result<Place, SendError> {
+        // SAFETY: `shared` keeps the area mapped.
+        let shown = unsafe { &self.lane.receiver()[0] };
+        self.outlet().claim(self.lane.shape, units, shown).map_err(|e| self.no_room(e))
+    }
+
+    #[cold]
+    fn no_room(&self, reason: NoRoom) -> SendError {
+        let error = match reason {
+            NoRoom::Full => match self.shared.end() {
+                None => return SendError::Full,
+                Some(None) => return SendError::Closed,
+                Some(Some(broken)) => broken,
+            },
+            NoRoom::Broken(found) => {
+                let expected = "between what was shown before and what was sent";
+                self.shared.broke(LinkError::BadField { what: "the receiver's head", found, expected })
+            }
+        };
+        SendError::Broken(error)
+    }
+
+    /// Shows a record, counts the messages that end with it, and calls the receiver if it asked for it.
+    #[inline]
+    fn publish(&mut self, at: Place, tag: u32, words: [u64; 7], messages: u64) {
+        self.last = at.line;
+        // SAFETY: `shared` keeps the area mapped.
+        let (line, sent) = unsafe { (self.lane.line(at.line), self.lane.sent()) };
+        publish(line, at.line, tag, words);
+        if alarm::count(sent, messages) {
+            self.shared.call();
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // With no room for it the receiver keeps a part that nobody completes, until the link ends.
+        let _ = self.abandon();
+        self.shared.release_sender(self.channel, self.priority);
+    }
+}
+
+/// Copies payload between this process's memory and the ring.
+///
+/// # Safety
+/// `n` bytes at both addresses, which do not overlap; no other thread of this process writes the source or uses the
+/// destination. The peer may write either: it then spoils what is copied, and nothing else.
+#[inline]
+pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    if n <= 512 {
+        // SAFETY: the caller's.
+        unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+        return;
+    }
+    // SAFETY: the caller's.
+    let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
+    let copied = polyduct_copy::memcpy(dst, src);
+    debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
+}

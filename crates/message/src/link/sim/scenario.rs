@@ -1,0 +1,554 @@
+//! A whole run from one seed: who sends what to whom over which network, what goes wrong, and what must hold.
+
+use super::{Buffer, Faults, Happening, LinkSpeed, Net, Pool, Random, Topology, World};
+use crate::engine::{Config, Event, Message, Send};
+use crate::error::MessageError;
+use crate::types::{ChannelId, HandlerId, Head, Order, Priority, Token};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Hash of everything that happened.
+    pub trace: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Timers that fired.
+    pub timers: u64,
+    /// Refusals that senders heard of.
+    pub refusals: u64,
+    /// Virtual time that it took, in microseconds.
+    pub micros: u64,
+}
+
+/// How a message is told apart: session life, sender, receiver, channel, priority, order.
+type Stream = (u32, usize, usize, u16, bool, bool);
+
+struct Sent {
+    len: usize,
+    seed: u32,
+    token: Token,
+    abandoned: bool,
+    taken: bool,
+    confirmed: bool,
+}
+
+struct Injection {
+    at: usize,
+    to: usize,
+    life: u32,
+    token: Token,
+    bytes: Bytes,
+    done: usize,
+    abandon_at: usize,
+}
+
+struct Run {
+    world: World,
+    random: Random,
+    config: Config,
+    nodes: usize,
+    paths: Vec<(u8, usize)>,
+    /// Session life of each pair.
+    lives: HashMap<(usize, usize), u32>,
+    dead: Vec<bool>,
+    sent: BTreeMap<Stream, Vec<Sent>>,
+    tokens: HashMap<(u32, usize, usize, Token), (Stream, usize)>,
+    last: HashMap<Stream, usize>,
+    injections: BTreeMap<u64, Injection>,
+    held: Vec<Option<(usize, Message<Buffer>)>>,
+    todo: Vec<u32>,
+    big: bool,
+    tells: bool,
+    hold: u64,
+    summary: Summary,
+}
+
+/// The bytes of a message by its seed.
+fn payload(seed: u32, len: usize) -> Bytes {
+    let mut random = Random::new(seed.into());
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend(random.next_u64().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes.into()
+}
+
+const SEND: u64 = 1 << 56;
+const EXTEND: u64 = 2 << 56;
+const RELEASE: u64 = 3 << 56;
+const FAULT: u64 = 4 << 56;
+const VALUE: u64 = SEND - 1;
+
+/// What goes wrong, besides what happens to single frames.
+const CALM: u64 = 0;
+const PART: u64 = 1;
+const HEAL: u64 = 2;
+const CRASH: u64 = 3;
+const RESTART: u64 = 4;
+const CUT: u64 = 5;
+const MEND: u64 = 6;
+const PATH_DIES: u64 = 7;
+const PATH_LIVES: u64 = 8;
+
+/// Runs the scenario of a seed with the engine's settings changed by `adjust`.
+///
+/// # Errors
+///
+/// What did not hold, in words.
+pub fn run(seed: u64, adjust: &dyn Fn(&mut Config)) -> Result<Summary, String> {
+    let mut run = Run::new(seed, adjust);
+    run.go()?;
+    run.summary.trace = run.world.trace();
+    run.summary.frames = run.world.frames;
+    run.summary.timers = run.world.timers;
+    run.summary.micros = run.world.now.as_micros() as u64;
+    Ok(run.summary)
+}
+
+impl Run {
+    fn new(seed: u64, adjust: &dyn Fn(&mut Config)) -> Run {
+        let mut random = Random::new(seed);
+        let nodes = random.pick(&[2, 2, 2, 3, 4]);
+        let topology = match random.below(4) {
+            0 => Topology::Switch,
+            1 => Topology::Ring,
+            2 => Topology::Torus { width: 2 },
+            _ => Topology::FatTree { radix: 2 },
+        };
+        let lossless = random.chance(0.2);
+        let speed = LinkSpeed {
+            bandwidth: random.pick(&[1e6, 1e7, 1e8, 1e9]),
+            latency: Duration::from_micros(random.pick(&[5, 50, 500, 5000])),
+            queue: if lossless { u64::MAX } else { random.pick(&[20_000, 200_000, 2_000_000]) },
+        };
+        let mut net = Net::new(topology, nodes, speed);
+        if !lossless {
+            net.faults = Faults {
+                loss: random.pick(&[0.0, 0.01, 0.05, 0.1, 0.3]),
+                duplicate: random.pick(&[0.0, 0.05, 0.2]),
+                reorder: random.pick(&[0.0, 0.05, 0.3]),
+                corrupt: random.pick(&[0.0, 0.0, 0.02, 0.1]),
+            };
+        }
+        let buffers = random.pick(&[1, 1, 2, 4, 1000]) as usize;
+        let pools = (0..nodes).map(|_| Pool::new(buffers)).collect();
+        let mut config = if lossless { Config::stream() } else { Config::datagram() };
+        config.messages_in_flight = random.pick(&[8, 64, 4096]) as u32;
+        config.first_fragment = random.pick(&[100, 1000, 4096]) as usize;
+        config.waiting = random.pick(&[1, 16, 4096]) as usize;
+        let ranges = random.pick(&[2, 1024]) as usize;
+        config.max_ranges = if lossless { config.max_ranges } else { ranges };
+        config.silence = Duration::from_secs(4);
+        config.keepalive = random.chance(0.5);
+        adjust(&mut config);
+        let max_frame = random.pick(&[200, 600, 1400, 1400, 9000, 65_000]) as usize;
+        let mut paths = vec![(0, max_frame)];
+        if random.chance(0.3) {
+            paths.push((1, max_frame.max(300) - 50));
+        }
+        let world = World::new(net, pools, Random::new(random.next_u64()));
+        let big = random.chance(0.04);
+        let tells = random.chance(0.7);
+        let hold = random.pick(&[0, 100, 3000, 20_000]);
+        let todo = vec![0; nodes * nodes];
+        Run {
+            world,
+            random,
+            config,
+            nodes,
+            paths,
+            lives: HashMap::new(),
+            dead: vec![false; nodes],
+            sent: BTreeMap::new(),
+            tokens: HashMap::new(),
+            last: HashMap::new(),
+            injections: BTreeMap::new(),
+            held: Vec::new(),
+            todo,
+            big,
+            tells,
+            hold,
+            summary: Summary::default(),
+        }
+    }
+
+    fn connect(&mut self, a: usize, b: usize) {
+        for pair in [(a, b), (b, a)] {
+            *self.lives.entry(pair).or_default() += 1;
+        }
+        self.world.connect(a, b, &self.config, &self.paths);
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        for a in 0..self.nodes {
+            for b in a + 1..self.nodes {
+                self.connect(a, b);
+            }
+        }
+        for a in 0..self.nodes {
+            for b in 0..self.nodes {
+                if a != b && (self.random.chance(0.6) || a < b) {
+                    self.todo[a * self.nodes + b] = self.random.range(1, 30) as u32;
+                    self.world.alarm(Duration::ZERO, SEND | (a * self.nodes + b) as u64);
+                }
+            }
+        }
+        self.plan_faults();
+        let mut idle_since = None;
+        loop {
+            let now = self.world.now;
+            match self.world.next(now + Duration::from_millis(20)) {
+                Some(Happening::Alarm(tag)) => self.alarm(tag)?,
+                Some(Happening::Event { at, from, event }) => self.event(at, from, event)?,
+                Some(Happening::Bad(error)) => {
+                    // Frames that are changed on the way, or of a former life, are refused; nothing else may be.
+                    let life = matches!(error, crate::error::LinkError::Unknown { what: "session", .. });
+                    if !life && self.config.lossless {
+                        return Err(format!("a good frame was refused: {error}"));
+                    }
+                }
+                Some(Happening::Violation(what)) => return Err(what),
+                None => {}
+            }
+            if self.finished() {
+                let since = *idle_since.get_or_insert(self.world.now);
+                if self.world.now > since + Duration::from_millis(100) {
+                    return self.end();
+                }
+            } else {
+                idle_since = None;
+            }
+            if self.world.now > Duration::from_secs(60) {
+                return Err(self.stuck());
+            }
+        }
+    }
+
+    fn plan_faults(&mut self) {
+        let ms = Duration::from_millis;
+        // All faults end after this.
+        let end = self.random.range(50, 1500);
+        self.world.alarm(ms(end), FAULT | CALM);
+        let spell = |run: &mut Run, chance: f64, start: u64, stop: u64| {
+            if run.random.chance(chance) {
+                let from = run.random.below(end.min(100));
+                let until = from + run.random.range(1, (end - from).min(1200));
+                run.world.alarm(ms(from), FAULT | start);
+                run.world.alarm(ms(until), FAULT | stop);
+            }
+        };
+        if self.config.lossless {
+            spell(self, 0.3, CUT, MEND);
+        } else {
+            spell(self, 0.2, PART, HEAL);
+            if self.paths.len() > 1 {
+                spell(self, 0.3, PATH_DIES, PATH_LIVES);
+            }
+        }
+        spell(self, 0.15, CRASH, RESTART);
+    }
+
+    fn alarm(&mut self, tag: u64) -> Result<(), String> {
+        let value = tag & VALUE;
+        match tag & !VALUE {
+            SEND => self.send(value as usize),
+            EXTEND => self.extend(value),
+            RELEASE => {
+                self.release(value as usize);
+                Ok(())
+            }
+            _ => {
+                self.fault(value);
+                Ok(())
+            }
+        }
+    }
+
+    fn fault(&mut self, what: u64) {
+        let crashed = self.nodes - 1;
+        match what {
+            CALM => self.world.net.faults = Faults::default(),
+            PART => self.world.net.partition = 1,
+            HEAL => self.world.net.partition = 0,
+            PATH_DIES => self.world.net.dead_paths = 1,
+            PATH_LIVES => self.world.net.dead_paths = 0,
+            CUT => self.world.cut(0, 1, 0),
+            MEND => self.world.mend(0, 1, 0, self.paths[0].1),
+            CRASH => {
+                self.world.crash(crashed);
+                self.dead[crashed] = true;
+            }
+            _ => {
+                self.dead[crashed] = false;
+                for other in 0..crashed {
+                    self.connect(other, crashed);
+                }
+                for held in &mut self.held {
+                    held.take_if(|(at, _)| *at == crashed);
+                }
+                // They have something to say in their new life as well.
+                for (a, b) in [(0, crashed), (crashed, 0)] {
+                    if self.todo[a * self.nodes + b] == 0 {
+                        self.world.alarm(Duration::ZERO, SEND | (a * self.nodes + b) as u64);
+                    }
+                    self.todo[a * self.nodes + b] += 3;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, pair: usize) -> Result<(), String> {
+        let (at, to) = (pair / self.nodes, pair % self.nodes);
+        let again = |run: &mut Run| {
+            let pause = run.random.pick(&[0, 0, 0, 20, 500, 5000]);
+            run.world.alarm(Duration::from_micros(pause), SEND | pair as u64);
+        };
+        if self.dead[at] || self.dead[to] {
+            self.world.alarm(Duration::from_millis(5), SEND | pair as u64);
+            return Ok(());
+        }
+        let high = self.random.chance(0.25);
+        let any = self.random.chance(0.25);
+        let channel = self.random.pick(&[0u16, 0, 1, 2, 7]);
+        let len = match self.random.below(12) {
+            0..=3 => 0,
+            4..=7 => self.random.below(200),
+            8..=9 => self.random.below(5_000),
+            10 => self.random.below(30_000),
+            _ if self.big => self.random.below(1 << 20),
+            _ => self.random.below(60_000),
+        } as usize;
+        let life = self.lives[&(at, to)];
+        let stream = (life, at, to, channel, high, any);
+        let number = self.sent.get(&stream).map_or(0, Vec::len);
+        let seed = self.random.next_u64() as u32;
+        let head = Head { handler: HandlerId(3), args: [life, number as u32, seed, len as u32] };
+        let bytes = payload(seed, len);
+        let priority = if high { Priority::High } else { Priority::Low };
+        let order = if any { Order::Any } else { Order::Ordered };
+        let slowly = self.random.chance(0.2);
+        let known = self.random.chance(0.5);
+        let first = if slowly { self.random.below(len as u64 / 2 + 1) as usize } else { len };
+        let message = Send { priority, order, head, payload: bytes.slice(..first) };
+        let total = known.then_some(len as u64);
+        let result = self.world.with(at, to, |session, now| {
+            let channel = ChannelId(channel);
+            if slowly {
+                session.begin(now, channel, message, total)
+            } else {
+                session.send(now, channel, message)
+            }
+        });
+        let token = match result {
+            Some(Ok(token)) => token,
+            Some(Err(MessageError::Full { .. })) => {
+                self.world.alarm(Duration::from_millis(1), SEND | pair as u64);
+                return Ok(());
+            }
+            // A partition may outlast the silence; then there is nothing more to say in this life.
+            Some(Err(MessageError::PeerLost { .. })) | None => return Ok(()),
+            Some(Err(error)) => return Err(format!("send: {error}")),
+        };
+        self.tokens.insert((life, at, to, token), (stream, number));
+        let sent = Sent { len, seed, token, abandoned: false, taken: false, confirmed: false };
+        self.sent.entry(stream).or_default().push(sent);
+        if slowly {
+            let abandon_at = if self.random.chance(0.2) { first + (len - first) / 2 } else { usize::MAX };
+            let id = self.tokens.len() as u64;
+            let injection = Injection { at, to, life, token, bytes, done: first, abandon_at };
+            self.injections.insert(id, injection);
+            self.world.alarm(Duration::from_micros(200), EXTEND | id);
+        }
+        self.todo[pair] -= 1;
+        if self.todo[pair] > 0 {
+            again(self);
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, id: u64) -> Result<(), String> {
+        let Some(mut injection) = self.injections.remove(&id) else { return Ok(()) };
+        let (at, to, token) = (injection.at, injection.to, injection.token);
+        if self.dead[at] || self.lives[&(at, to)] != injection.life {
+            return Ok(());
+        }
+        let left = injection.bytes.len() - injection.done;
+        let more = self.random.range(1, (left as u64 / 2).max(1)).min(left as u64) as usize;
+        let piece = injection.bytes.slice(injection.done..injection.done + more);
+        injection.done += more;
+        let over = injection.done == injection.bytes.len();
+        let abandon = injection.done >= injection.abandon_at;
+        let result = self.world.with(at, to, |session, now| {
+            session.extend(token, piece)?;
+            match (abandon, over) {
+                (true, _) => session.abandon(now, token),
+                (_, true) => session.finish(token),
+                _ => Ok(()),
+            }
+        });
+        match result {
+            None | Some(Err(MessageError::NoMessage { .. })) => return Ok(()),
+            Some(Err(error)) => return Err(format!("extend: {error}")),
+            Some(Ok(())) => {}
+        }
+        if abandon {
+            let (stream, number) = self.tokens[&(injection.life, at, to, token)];
+            if let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) {
+                sent.abandoned = true;
+            }
+        } else if !over {
+            self.injections.insert(id, injection);
+            let pause = self.random.pick(&[10, 300, 2000]);
+            self.world.alarm(Duration::from_micros(pause), EXTEND | id);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, which: usize) {
+        let Some((at, message)) = self.held[which].take() else { return };
+        drop(message);
+        if self.tells {
+            for other in 0..self.nodes {
+                self.world.with(at, other, |session, now| session.retry_refused(now));
+            }
+        }
+    }
+
+    fn event(&mut self, at: usize, from: usize, event: Event<Buffer>) -> Result<(), String> {
+        match event {
+            Event::Message(message) => {
+                self.came(at, from, &message)?;
+                self.summary.delivered += 1;
+                if message.payload.is_some() {
+                    self.held.push(Some((at, message)));
+                    let hold = self.random.below(self.hold + 1);
+                    self.world.alarm(Duration::from_micros(hold), RELEASE | (self.held.len() as u64 - 1));
+                }
+                Ok(())
+            }
+            Event::Delivered(token) => {
+                let life = self.lives[&(at, from)];
+                let Some(&(stream, number)) = self.tokens.get(&(life, at, from, token)) else {
+                    return Err(format!("{token:?} was never given"));
+                };
+                let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) else {
+                    return Err("a delivery of nothing".into());
+                };
+                if !sent.taken || sent.confirmed {
+                    return Err(format!(
+                        "message {number} of {stream:?} said to be delivered: {}",
+                        sent.taken
+                    ));
+                }
+                sent.confirmed = true;
+                Ok(())
+            }
+            Event::Refused(_) => {
+                self.summary.refusals += 1;
+                Ok(())
+            }
+            Event::Broken(why) => {
+                if self.dead.contains(&true) {
+                    return Ok(());
+                }
+                Err(format!("{at} lost {from}, which lives: {why:?}"))
+            }
+            other => Err(format!("unexpected {other:?}")),
+        }
+    }
+
+    fn came(&mut self, at: usize, from: usize, message: &Message<Buffer>) -> Result<(), String> {
+        let [life, number, seed, len] = message.head.args;
+        if life != self.lives[&(from, at)] {
+            return Err(format!("a message of life {life} came in life {}", self.lives[&(from, at)]));
+        }
+        let high = message.priority == Priority::High;
+        let any = message.order == Order::Any;
+        let stream = (life, from, at, message.channel.0, high, any);
+        let number = number as usize;
+        let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) else {
+            return Err(format!("message {number} of {stream:?} was never sent"));
+        };
+        if sent.taken {
+            return Err(format!("message {number} of {stream:?} came twice"));
+        }
+        sent.taken = true;
+        if (sent.seed, sent.len) != (seed, len as usize) || message.len != u64::from(len) {
+            return Err(format!("message {number} of {stream:?} came with another head or length"));
+        }
+        let bytes = message.payload.as_ref().map_or(&[][..], |b| &b.bytes()[..sent.len]);
+        if bytes != payload(seed, sent.len) {
+            return Err(format!("message {number} of {stream:?} came with other bytes"));
+        }
+        if !any {
+            let last = self.last.entry(stream).or_default();
+            if number < *last {
+                return Err(format!("message {number} of {stream:?} came after {last}"));
+            }
+            // Only messages given up may be missing between.
+            let missing = &self.sent[&stream][*last..number];
+            if let Some(gap) = missing.iter().position(|s| !s.abandoned) {
+                return Err(format!("message {} of {stream:?} was passed over", *last + gap));
+            }
+            *last = number + 1;
+        }
+        Ok(())
+    }
+
+    fn current(&self, stream: &Stream) -> bool {
+        self.lives[&(stream.1, stream.2)] == stream.0
+            && self.world.session(stream.1, stream.2).is_some_and(|s| s.is_open())
+    }
+
+    fn finished(&self) -> bool {
+        let over = |pair: usize| {
+            self.todo[pair] == 0
+                || self.world.session(pair / self.nodes, pair % self.nodes).is_some_and(|s| !s.is_open())
+        };
+        self.world.now > Duration::from_millis(1)
+            && self.injections.is_empty()
+            && self.held.iter().all(Option::is_none)
+            && (0..self.nodes * self.nodes).all(over)
+            && !self.dead.contains(&true)
+            && self
+                .sent
+                .iter()
+                .filter(|(stream, _)| self.current(stream))
+                .all(|(_, sent)| sent.iter().all(|s| s.abandoned || s.confirmed))
+            && (0..self.nodes).all(|a| {
+                (0..self.nodes).all(|b| self.world.session(a, b).is_none_or(|s| s.is_idle() || !s.is_open()))
+            })
+    }
+
+    /// What holds when all is done.
+    fn end(&self) -> Result<(), String> {
+        for (stream, sent) in self.sent.iter().filter(|(stream, _)| self.current(stream)) {
+            if let Some(number) = sent.iter().position(|s| !s.abandoned && !s.taken) {
+                return Err(format!("message {number} of {stream:?} never came"));
+            }
+        }
+        for (node, pool) in self.world.pools.iter().enumerate() {
+            if pool.out() != 0 {
+                return Err(format!("{} buffers of node {node} are still out", pool.out()));
+            }
+        }
+        Ok(())
+    }
+
+    fn stuck(&self) -> String {
+        let mut text = String::from("not finished after a minute:");
+        for (stream, sent) in self.sent.iter().filter(|(stream, _)| self.current(stream)) {
+            for (number, s) in sent.iter().enumerate().filter(|(_, s)| !s.abandoned && !s.confirmed) {
+                let Sent { len, taken, token, .. } = s;
+                text += &format!(" [message {number} of {stream:?}, {len} bytes, {token:?}, taken {taken}]");
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,284 @@
+//! Domains of several units, in threads: what they say to each other.
+
+use polyduct_message::domain::calls::CallError;
+use polyduct_message::domain::directory::HandlerError;
+use polyduct_message::domain::{Domain, Gone, Options};
+use polyduct_message::{Address, MessageError, Priority};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A name that nobody else has.
+fn unique(what: &str) -> String {
+    static N: AtomicU32 = AtomicU32::new(0);
+    format!("test-{what}-{}-{}", std::process::id(), N.fetch_add(1, Ordering::Relaxed))
+}
+
+fn options(name: &str, unit: Address, units: u32) -> Options {
+    Options {
+        open_timeout: Duration::from_secs(20),
+        timeout: Some(Duration::from_secs(20)),
+        ..Options::new(name, unit, units)
+    }
+}
+
+/// Runs all units of a domain, each in a thread.
+fn together<T: Send>(units: u32, run: impl Fn(Domain) -> T + Sync) -> Vec<T> {
+    let name = unique("domain");
+    std::thread::scope(|s| {
+        let unit = |unit| {
+            let (name, run) = (&name, &run);
+            s.spawn(move || run(Domain::join(options(name, unit, units)).unwrap()))
+        };
+        let threads: Vec<_> = (0..units).map(unit).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn mails_of_any_length_between_all() {
+    const LENGTHS: [usize; 9] = [0, 1, 31, 32, 33, 8192, 8193, 700_000, 3 << 20];
+    together(4, |d| {
+        let me = d.unit();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for (tag, len) in (0..).zip(LENGTHS) {
+                    for to in 0..d.units() {
+                        let payload: Vec<u8> = (0..len).map(|i| (i as u32 * 7 + me * 3 + to) as u8).collect();
+                        d.send(to, tag, [me, len as u32], &payload).unwrap();
+                    }
+                }
+            });
+            for from in (0..d.units()).rev() {
+                for (tag, len) in (0..).zip(LENGTHS) {
+                    let mail = d.recv(Some(from), Some(tag)).unwrap();
+                    assert_eq!((mail.words, mail.payload.len()), ([from, len as u32], len));
+                    let good = |(i, &b): (usize, &u8)| b == (i as u32 * 7 + from * 3 + me) as u8;
+                    assert!(mail.payload.iter().enumerate().all(good));
+                    d.give_back(mail.payload);
+                }
+            }
+        });
+        d.barrier().unwrap();
+        assert_eq!(d.status().mails, 0);
+    });
+}
+
+#[test]
+fn handlers_by_name_with_channels_of_both_priorities() {
+    together(3, |d| {
+        let sum = Arc::new(AtomicU64::new(0));
+        let bytes = Arc::new(AtomicU64::new(0));
+        let (s, b) = (sum.clone(), bytes.clone());
+        d.handler("add", 1, move |_, m| {
+            s.fetch_add(u64::from(m.args[0]), Ordering::Relaxed);
+            b.fetch_add(m.payload.len() as u64, Ordering::Relaxed);
+        })
+        .unwrap();
+        assert!(matches!(d.lookup("add", 0), Err(MessageError::Handler(HandlerError::Unknown { .. }))));
+        d.synchronise().unwrap();
+        for to in (0..3).filter(|&to| to != d.unit()) {
+            let add = d.lookup("add", to).unwrap();
+            for priority in [Priority::High, Priority::Low] {
+                let mut channel = d.channel(to, priority).unwrap();
+                assert!(channel.sends_guaranteed().unwrap() > 0);
+                for n in 0..3000 {
+                    while let Err(e) = channel.short(add, [n, 0, 0, 0]) {
+                        assert_eq!(e, MessageError::Full { to });
+                        d.poll();
+                    }
+                }
+                channel.bulk(add, [1, 0, 0, 0], &[5; 100_000]).unwrap();
+                let seen = channel.bulk_while(add, [1, 0, 0, 0], &[5; 2_000_000], || 42).unwrap();
+                assert_eq!(seen, 42);
+            }
+        }
+        let done = || sum.load(Ordering::Relaxed) == 4 * (2999 * 3000 / 2 + 2);
+        d.serve_until(None, done).unwrap();
+        assert_eq!(bytes.load(Ordering::Relaxed), 4 * 2_100_000);
+        d.barrier().unwrap();
+    });
+}
+
+#[test]
+fn names_that_disagree_are_told_to_all() {
+    let told = together(3, |d| {
+        d.handler("f", if d.unit() == 2 { 7 } else { 1 }, |_, _| ()).unwrap();
+        let twice = d.handler("f", 1, |_, _| ());
+        assert_eq!(twice, Err(MessageError::Handler(HandlerError::Duplicate { name: "f".into() })));
+        d.synchronise()
+    });
+    for error in told {
+        let want =
+            HandlerError::Versions { name: "f".into(), first: 1, first_unit: 0, second: 7, second_unit: 2 };
+        assert_eq!(error, Err(MessageError::Handler(want)));
+    }
+}
+
+#[test]
+fn calls_from_many_threads() {
+    together(3, |d| {
+        d.function("square", 1, |_, x| {
+            let x = u64::from_le_bytes(x.try_into().map_err(|_| "not a number")?);
+            Ok((x * x).to_le_bytes().to_vec())
+        })
+        .unwrap();
+        d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
+        if d.unit() == 0 {
+            d.handler("only here", 1, |_, _| ()).unwrap();
+        }
+        d.synchronise().unwrap();
+        std::thread::scope(|s| {
+            for thread in 0..4u64 {
+                let d = &d;
+                s.spawn(move || {
+                    for n in 0..200u64 {
+                        let to = ((thread + n) % 3) as u32;
+                        let x = thread * 1000 + n;
+                        let call = d.call(to, "square", &x.to_le_bytes(), None).unwrap();
+                        assert_eq!(call.wait().unwrap(), (x * x).to_le_bytes());
+                    }
+                });
+            }
+        });
+        let long: Vec<u8> = (0..1_500_000).map(|i| (i * 31) as u8).collect();
+        let calls: Vec<_> = (0..3).map(|to| d.call(to, "echo", &long, None).unwrap()).collect();
+        for call in calls {
+            assert_eq!(call.wait().unwrap(), long);
+        }
+        let failed = d.call(1, "square", b"x", None).unwrap().wait();
+        let error = CallError::Failed { unit: 1, name: "square".into(), error: "not a number".into() };
+        assert_eq!(failed, Err(MessageError::Call(error)));
+        let unknown = d.call(0, "cube", b"", None).map(drop);
+        assert!(matches!(unknown, Err(MessageError::Handler(HandlerError::Unknown { .. }))));
+        let there = d.call(2, "only here", b"", None).map(drop);
+        assert!(matches!(there, Err(MessageError::Handler(HandlerError::NotThere { unit: 2, .. }))));
+        d.barrier().unwrap();
+        assert_eq!(d.status().calls, 0);
+    });
+}
+
+#[test]
+fn calls_end_by_deadline_and_cancellation() {
+    together(2, |d| {
+        d.function("later", 1, |_, _| Ok(Vec::new())).unwrap();
+        let told = d.region(0, 1).unwrap();
+        d.synchronise().unwrap();
+        if d.unit() == 0 {
+            // The other unit does not look before it is told, so nothing is answered.
+            let late = d.call(1, "later", b"", Some(Duration::from_millis(30))).unwrap();
+            assert!(matches!(late.wait(), Err(MessageError::Call(CallError::Deadline { unit: 1, .. }))));
+            let given_up = d.call(1, "later", b"", None).unwrap();
+            given_up.cancel();
+            assert!(matches!(given_up.wait(), Err(MessageError::Call(CallError::Cancelled { unit: 1, .. }))));
+            drop(d.call(1, "later", b"", None).unwrap());
+            d.put(1, 0, 0, &[1]).unwrap();
+        } else {
+            let mut byte = [0];
+            while byte == [0] {
+                told.read(0, &mut byte).unwrap();
+                std::thread::yield_now();
+            }
+        }
+        d.barrier().unwrap();
+        assert_eq!(d.status().calls, 0);
+    });
+}
+
+#[test]
+fn regions_are_written_and_read_without_their_owner() {
+    together(3, |d| {
+        let mine = d.region(7, 100_000).unwrap();
+        mine.write(0, &[d.unit() as u8 + 1; 100_000]).unwrap();
+        assert!(matches!(d.region(7, 1), Err(MessageError::Region { id: 7, .. })));
+        d.barrier().unwrap();
+        let (next, me) = ((d.unit() + 1) % 3, d.unit());
+        let mut bytes = vec![0; 100_000];
+        d.get(next, 7, 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&b| u32::from(b) == next + 1));
+        d.barrier().unwrap();
+        d.put(next, 7, 50_000 + me as usize, &[9; 1000]).unwrap();
+        for (offset, len) in [(100_000, 1), (99_999, 2), (usize::MAX, 2), (0, 100_001)] {
+            assert!(matches!(d.put(next, 7, offset, &vec![0; len]), Err(MessageError::Region { id: 7, .. })));
+        }
+        assert!(matches!(d.get(next, 8, 0, &mut [0]), Err(MessageError::Region { id: 8, .. })));
+        d.barrier().unwrap();
+        let before = ((me + 2) % 3) as usize;
+        mine.read(0, &mut bytes).unwrap();
+        for (i, &b) in bytes.iter().enumerate() {
+            let written = (50_000 + before..51_000 + before).contains(&i);
+            assert_eq!(u32::from(b), if written { 9 } else { me + 1 }, "byte {i}");
+        }
+        d.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_handler_answers_but_does_not_wait() {
+    together(2, |d| {
+        let answers = Arc::new(Mutex::new(HashMap::new()));
+        let waited = Arc::new(Mutex::new(None));
+        let (seen, refused) = (answers.clone(), waited.clone());
+        // A handler that kept the domain would keep it for ever.
+        let domain = d.downgrade();
+        d.handler("answer", 1, move |_, m| {
+            seen.lock().unwrap().insert(m.args[0], m.payload.to_vec());
+        })
+        .unwrap();
+        d.handler("ask", 1, move |context, m| {
+            let domain = domain.upgrade().unwrap();
+            *refused.lock().unwrap() = Some(domain.recv(None, None).unwrap_err());
+            let answer = domain.lookup("answer", m.from).unwrap();
+            context.send(m.from, answer, [m.args[0], 0, 0, 0], &vec![7; m.args[0] as usize]).unwrap();
+        })
+        .unwrap();
+        d.synchronise().unwrap();
+        let other = 1 - d.unit();
+        let ask = d.lookup("ask", other).unwrap();
+        let mut channel = d.channel(other, Priority::Low).unwrap();
+        for n in [0, 10, 100_000, 2_000_000] {
+            channel.bulk(ask, [n, 0, 0, 0], b"").unwrap();
+        }
+        d.serve_until(None, || answers.lock().unwrap().len() == 4).unwrap();
+        assert!(answers.lock().unwrap().iter().all(|(n, p)| p.len() == *n as usize));
+        d.barrier().unwrap();
+        assert_eq!(*waited.lock().unwrap(), Some(MessageError::InHandler));
+    });
+}
+
+#[test]
+fn who_leaves_is_not_waited_for_and_its_last_words_are_heard() {
+    together(3, |d| {
+        if d.unit() == 2 {
+            d.send(0, 1, [0; 2], &[1; 200_000]).unwrap();
+            d.send(1, 1, [0; 2], b"bye").unwrap();
+            return;
+        }
+        assert!(!d.recv(Some(2), None).unwrap().payload.is_empty());
+        assert_eq!(d.recv(Some(2), None), Err(MessageError::PeerLeft { unit: 2 }));
+        assert_eq!(d.barrier(), Err(MessageError::PeerLeft { unit: 2 }));
+        assert!(matches!(d.send(2, 1, [0; 2], b"x"), Err(MessageError::PeerLeft { unit: 2 })));
+        let other = 1 - d.unit();
+        d.send(other, 2, [0; 2], b"still here").unwrap();
+        assert_eq!(d.recv(None, None).unwrap().payload, b"still here");
+    });
+}
+
+#[test]
+fn joining_fails_by_name() {
+    let name = unique("alone");
+    let short =
+        |unit, units| Options { open_timeout: Duration::from_millis(60), ..options(&name, unit, units) };
+    let alone = Domain::join(short(0, 3)).map(drop).unwrap_err().to_string();
+    assert!(alone.contains("unit 1, unit 2 did not come within"), "{alone}");
+    assert!(matches!(Domain::join(short(1, 2)).map(drop), Err(MessageError::Timeout { .. })));
+    assert!(matches!(Domain::join(short(2, 2)).map(drop), Err(MessageError::NoUnit { to: 2, units: 2 })));
+    assert!(matches!(Domain::join(short(0, 5000)).map(drop), Err(MessageError::Limit { .. })));
+    let bad = Options { name: "a/b".into(), ..short(0, 1) };
+    assert!(matches!(Domain::join(bad).map(drop), Err(MessageError::BadName { .. })));
+    let one = Domain::join(short(0, 1)).unwrap();
+    assert!(matches!(Domain::join(short(0, 1)).map(drop), Err(MessageError::NameTaken { unit: 0, .. })));
+    assert_eq!(one.gone(0), Ok(None::<Gone>));
+    assert!(matches!(one.channel(0, Priority::Low).map(drop), Err(MessageError::ToSelf { unit: 0 })));
+}

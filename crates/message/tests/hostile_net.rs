@@ -1,0 +1,725 @@
+//! Connections by hand against a gate, on loopback: each stranger gets exactly its error, the others go on, and nothing much
+//! is allocated before the key is proved. The time is an argument, so that no test waits for it.
+
+use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, REFUSAL, VERSION};
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::dial::Dial;
+use polyduct_message::link::net::gate::{Arrival, Gate, Limits, Visit, STRANGERS};
+use polyduct_message::link::net::knock::{Knock, Reply, PLACES};
+use polyduct_message::link::net::socket::{listen, local_addr, Patience};
+use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
+use polyduct_message::link::net::Fault;
+use polyduct_message::link::noise::{Initiator, Terms};
+use polyduct_message::link::seal::TAG;
+use polyduct_message::LinkError;
+use polyduct_os::poll::{poll, PollItem};
+use polyduct_os::OsError;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Counts what each thread holds, and the most that it held.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    // At the end of a thread its counters are gone.
+    let _ = HELD.try_with(|held| {
+        held.set(held.get() + change);
+        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+    });
+}
+
+// SAFETY: everything is the system allocator's; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const START: Duration = Duration::from_secs(1000);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn terms(unit: u32, trusted: bool) -> Terms {
+    let me = Identity { domain: 5, unit, incarnation: 9, features: 0, frame_limit: 1 << 20, index: 0 };
+    Terms { key: JobKey::from_bytes([7; 32]).unwrap(), me, trusted, carrier: Carrier::Stream }
+}
+
+/// A gate of unit 1 with what came of its visitors.
+struct Door {
+    gate: Gate,
+    addr: SocketAddr,
+    now: Duration,
+    turned_away: Vec<(SocketAddr, Fault)>,
+    arrived: Vec<Arrival>,
+}
+
+impl Door {
+    fn new(trusted: bool) -> Door {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = local_addr(&listener).unwrap();
+        let gate = Gate::new(listener, terms(1, trusted), Patience::default(), Limits::default()).unwrap();
+        Door { gate, addr, now: START, turned_away: Vec::new(), arrived: Vec::new() }
+    }
+
+    fn serve(&mut self) {
+        let (arrived, turned_away) = (&mut self.arrived, &mut self.turned_away);
+        self.gate
+            .serve(self.now, |visit| match visit {
+                Visit::Arrival(arrival) => arrived.push(*arrival),
+                Visit::TurnedAway(addr, fault) => turned_away.push((addr, fault)),
+            })
+            .unwrap();
+    }
+
+    /// Serves whoever comes until `done`; a watchdog of real time ends it.
+    fn until(&mut self, mut done: impl FnMut(&mut Door) -> bool) {
+        let end = std::time::Instant::now() + 20 * SECOND;
+        loop {
+            self.serve();
+            if done(self) {
+                return;
+            }
+            assert!(std::time::Instant::now() < end, "watchdog; turned away: {:?}", self.turned_away);
+            poll(&mut [PollItem::readable(&self.gate)], Some(Duration::from_millis(5))).unwrap();
+        }
+    }
+
+    /// The error that this one gets.
+    fn verdict(&mut self, of: &TcpStream) -> Fault {
+        let addr = of.local_addr().unwrap();
+        let mut found = None;
+        self.until(|door| {
+            found = door.turned_away.iter().find(|(a, _)| *a == addr).map(|(_, fault)| fault.clone());
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_read_timeout(Some(10 * SECOND)).unwrap();
+        stream
+    }
+
+    /// Somebody of the job comes in, whatever the others do.
+    fn good_peer(&mut self, trusted: bool) -> (StreamWriter, TcpStream, Arrival) {
+        let (mut established, stream) = self.dial(terms(0, trusted)).expect("comes in");
+        let before = self.arrived.len();
+        self.until(|door| door.arrived.len() > before);
+        let arrival = self.arrived.pop().unwrap();
+        assert_eq!(
+            (arrival.established.peer, established.peer),
+            (terms(0, trusted).me, terms(1, trusted).me)
+        );
+        established.peer.index = 0;
+        (StreamWriter::new(established.sealer), stream, arrival)
+    }
+
+    fn dial(
+        &mut self,
+        terms: Terms,
+    ) -> Result<(polyduct_message::link::noise::Established, TcpStream), Fault> {
+        let (now, patience) = (self.now, Patience::default());
+        let mut dial = Dial::new(&terms, 1, self.addr, patience, now, 5 * SECOND)?;
+        let mut outcome = None;
+        self.until(|door| {
+            outcome = dial.serve(door.now).transpose();
+            outcome.is_some()
+        });
+        outcome.unwrap().map(|established| (established, dial.into_stream()))
+    }
+}
+
+fn first(terms: &Terms) -> Vec<u8> {
+    Initiator::new(terms, 1).unwrap().message().bytes().to_vec()
+}
+
+fn all(mut stream: TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    // A reset ends it as well as an orderly end.
+    let _ = stream.read_to_end(&mut got);
+    got
+}
+
+fn refusal(got: &[u8]) -> Refusal {
+    assert_eq!(Header::decode(got).unwrap().kind, Kind::Refusal);
+    assert_eq!(got.len(), REFUSAL);
+    Refusal::decode(&got[HEADER..]).unwrap()
+}
+
+/// Sends some bytes, wants one error and one answer, and a good peer still comes in.
+fn hostile(bytes: &[u8], error: LinkError, answer: Option<Refusal>) {
+    let mut door = Door::new(false);
+    let mut stream = door.connect();
+    stream.write_all(bytes).unwrap();
+    assert_eq!(door.verdict(&stream), Fault::Peer(error));
+    let got = all(stream);
+    match answer {
+        Some(answer) => assert_eq!(refusal(&got), answer),
+        None => assert_eq!(got, []),
+    }
+    door.good_peer(false);
+    assert!(door.arrived.is_empty());
+}
+
+fn field(what: &'static str, found: u64, expected: &'static str) -> LinkError {
+    LinkError::BadField { what, found, expected }
+}
+
+fn magic(found: &[u8; 4]) -> LinkError {
+    field("magic number", u32::from_le_bytes(*found).into(), "\"PDNT\"")
+}
+
+#[test]
+fn a_port_scan_is_a_connection_that_ends() {
+    let mut door = Door::new(false);
+    for _ in 0..3 * STRANGERS {
+        let stream = door.connect();
+        let addr = stream.local_addr().unwrap();
+        drop(stream);
+        door.until(|d| d.turned_away.iter().any(|(a, f)| *a == addr && *f == LinkError::Closed.into()));
+    }
+    door.good_peer(false);
+}
+
+#[test]
+fn other_protocols_are_known_by_their_first_bytes_and_get_no_answer() {
+    hostile(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", magic(b"GET "), None);
+    hostile(b"SSH-2.0-OpenSSH_9.2\r\n", magic(b"SSH-"), None);
+    hostile(b"\x16\x03\x01\x02\x00", magic(b"\x16\x03\x01\x02"), None);
+    hostile(b"PDUC\x01\x00\x00\x00", magic(b"PDUC"), None);
+    hostile(b"X", magic(b"X\0\0\0"), None);
+    hostile(&[0; 4096], magic(&[0; 4]), None);
+    hostile(&[0xff; 100_000], magic(&[0xff; 4]), None);
+}
+
+#[test]
+fn another_version_is_told_both_names() {
+    for found in [0, 2, 255, 65_535_u16] {
+        let mut bytes = b"PDNT".to_vec();
+        bytes.extend(found.to_le_bytes());
+        let (mine, yours) = (VERSION.into(), found.into());
+        let error = LinkError::Version { protocol: "polyduct's network link", expected: mine, found: yours };
+        hostile(&bytes, error, Some(Refusal::Version { mine, yours }));
+    }
+}
+
+#[test]
+fn every_field_of_the_header_is_checked_before_its_body_is_awaited() {
+    let good = first(&terms(0, false));
+    let change = |at: usize, bytes: &[u8]| {
+        let mut message = good[..HEADER].to_vec();
+        message[at..at + bytes.len()].copy_from_slice(bytes);
+        message
+    };
+    hostile(&change(6, &[0]), field("kind of message", 0, "1 to 4"), None);
+    hostile(&change(6, &[9]), field("kind of message", 9, "1 to 4"), None);
+    hostile(&change(7, &[4]), field("flags", 4, "bits 0 and 1"), None);
+    hostile(&change(7, &[0xff]), field("flags", 0xff, "bits 0 and 1"), None);
+    let length = |found| field("length of a handshake message", found, "at most 128");
+    hostile(&change(16, &[129, 0]), length(129), None);
+    hostile(&change(16, &[0xff, 0xff]), length(65_535), None);
+    hostile(&change(18, &[1, 0]), field("reserved bytes", 1, "0"), None);
+    hostile(&change(18, &[0xff, 0xff]), field("reserved bytes", 65_535, "0"), None);
+}
+
+#[test]
+fn what_is_whole_but_wrong_is_named() {
+    let good = first(&terms(0, false));
+    let kind = |kind: Kind| {
+        let mut message = good.clone();
+        message[6] = kind as u8;
+        message
+    };
+    let turn = |what| LinkError::OutOfTurn { what };
+    for k in [Kind::Answer, Kind::Confirm, Kind::Refusal] {
+        hostile(&kind(k), turn("a message that is not the first"), None);
+    }
+    let mut datagrams = good.clone();
+    datagrams[7] = 2;
+    hostile(&datagrams, field("carrier", 1, "the one it came over"), None);
+    hostile(&first(&terms(0, true)), LinkError::Trust { mine: false }, Some(Refusal::Trust { mine: false }));
+    let mut trusted = good.clone();
+    trusted[7] = 1;
+    hostile(&trusted, LinkError::Trust { mine: false }, Some(Refusal::Trust { mine: false }));
+    let other = Terms { key: JobKey::from_hex("17".repeat(32)).unwrap(), ..terms(0, false) };
+    hostile(&first(&other), LinkError::Unauthentic, Some(Refusal::Key));
+    let mut bytes = [7; 32];
+    bytes[31] ^= 0x80;
+    let bit = Terms { key: JobKey::from_bytes(bytes).unwrap(), ..terms(0, false) };
+    hostile(&first(&bit), LinkError::Unauthentic, Some(Refusal::Key));
+    for at in [HEADER, HEADER + 31, HEADER + 32, good.len() - 1] {
+        let mut changed = good.clone();
+        changed[at] ^= 1;
+        hostile(&changed, LinkError::Unauthentic, Some(Refusal::Key));
+    }
+    let mut shorter = good[..HEADER + 40].to_vec();
+    shorter[16] = 40;
+    hostile(&shorter, LinkError::Unauthentic, Some(Refusal::Key));
+    let mut empty = good[..HEADER].to_vec();
+    empty[16] = 0;
+    hostile(&empty, LinkError::Unauthentic, Some(Refusal::Key));
+    let mut domain = terms(0, false);
+    domain.me.domain = 6;
+    hostile(&first(&domain), LinkError::WrongDomain, Some(Refusal::Domain));
+    let asked = Initiator::new(&terms(0, false), 8).unwrap().message().bytes().to_vec();
+    let wrong = LinkError::WrongUnit { asked: 8, found: 1 };
+    hostile(&asked, wrong, Some(Refusal::Unit { mine: 1, asked: 8 }));
+}
+
+#[test]
+fn lengths_of_two_to_the_64_say_nothing() {
+    let mut bytes = b"PDNT\x01\x00\x01\x00".to_vec();
+    bytes.extend([0xff; 4096]);
+    hostile(&bytes, field("length of a handshake message", 65_535, "at most 128"), None);
+}
+
+#[test]
+fn one_that_stops_at_any_byte_is_closed_when_it_ends_and_dropped_when_its_time_is_over() {
+    let good = first(&terms(0, false));
+    let mut door = Door::new(false);
+    for len in 0..good.len() {
+        let mut stream = door.connect();
+        stream.write_all(&good[..len]).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(door.verdict(&stream), LinkError::Closed.into(), "{len}");
+    }
+    for len in (0..good.len()).step_by(9) {
+        let mut stream = door.connect();
+        stream.write_all(&good[..len]).unwrap();
+        door.until(|d| d.gate.strangers() == 1);
+        assert_eq!(door.gate.next_deadline(), Some(door.now + 5 * SECOND));
+        door.now += 5 * SECOND;
+        let late = LinkError::Deadline { what: "the proof of the key", limit_ms: 5000 };
+        assert_eq!(door.verdict(&stream), late.into(), "{len}");
+    }
+    door.good_peer(false);
+}
+
+#[test]
+fn a_slow_drip_ends_at_the_deadline_and_holds_nobody_up() {
+    let good = first(&terms(0, false));
+    let mut door = Door::new(false);
+    let mut slow = door.connect();
+    let addr = slow.local_addr().unwrap();
+    door.until(|d| d.gate.strangers() == 1);
+    let mut sent = 0;
+    while !door.turned_away.iter().any(|(a, _)| *a == addr) {
+        assert!(sent < 50, "5 s at 10 bytes a second");
+        slow.write_all(&good[sent..sent + 1]).unwrap();
+        sent += 1;
+        door.now += SECOND / 10;
+        door.serve();
+        if sent % 10 == 0 {
+            door.good_peer(false);
+        }
+    }
+    assert_eq!(
+        door.verdict(&slow),
+        LinkError::Deadline { what: "the proof of the key", limit_ms: 5000 }.into()
+    );
+    assert_eq!(all(slow), []);
+}
+
+#[test]
+fn a_recorded_handshake_played_again_gets_an_answer_and_no_further() {
+    let mut door = Door::new(false);
+    // What a listener on the wire saw of a good peer.
+    let zero = terms(0, false);
+    let mut initiator = Initiator::new(&zero, 1).unwrap();
+    let recorded_first = initiator.message().bytes().to_vec();
+    let mut good = door.connect();
+    good.write_all(&recorded_first).unwrap();
+    door.until(|d| d.gate.strangers() == 1);
+    let mut answer = vec![0; recorded_first.len()];
+    good.read_exact(&mut answer).unwrap();
+    let (_, confirm) = initiator.answer(&answer).unwrap();
+    good.write_all(confirm.bytes()).unwrap();
+    door.until(|d| d.arrived.len() == 1);
+
+    let mut replay = door.connect();
+    replay.write_all(&recorded_first).unwrap();
+    replay.write_all(confirm.bytes()).unwrap();
+    assert_eq!(door.verdict(&replay), LinkError::Unauthentic.into());
+    let got = all(replay);
+    assert_ne!(got[..answer.len()], answer[..], "a fresh answer");
+    assert_eq!(refusal(&got[answer.len()..]), Refusal::Key);
+    assert_eq!(door.arrived.len(), 1);
+    door.arrived.clear();
+    door.good_peer(false);
+}
+
+#[test]
+fn own_bytes_thrown_back_are_noticed_by_both_sides() {
+    // The side that connects meets a mirror.
+    let mirror = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    mirror.set_nonblocking(false).unwrap();
+    let addr = local_addr(&mirror).unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = mirror.accept().unwrap();
+        let mut bytes = [0; 100];
+        stream.read_exact(&mut bytes).unwrap();
+        stream.write_all(&bytes).unwrap();
+        all(stream)
+    });
+    let mut dial = Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).unwrap();
+    let fault = loop {
+        let (stream, writable) = dial.waits_for();
+        let item = if writable { PollItem::writable(stream) } else { PollItem::readable(stream) };
+        poll(&mut [item], Some(10 * SECOND)).unwrap();
+        match dial.serve(START) {
+            Ok(None) => continue,
+            Ok(Some(_)) => panic!("a mirror is no peer"),
+            Err(fault) => break fault,
+        }
+    };
+    let what = "a message that only the side that connects sends";
+    assert_eq!(fault, LinkError::OutOfTurn { what }.into());
+    drop(dial);
+    assert_eq!(echo.join().unwrap(), []);
+}
+
+#[test]
+fn who_is_refused_learns_why() {
+    let told = |change: &dyn Fn(&mut Terms)| {
+        let mut peer = terms(0, false);
+        change(&mut peer);
+        Door::new(false).dial(peer).expect_err("refused")
+    };
+    assert_eq!(told(&|t| t.trusted = true), LinkError::Trust { mine: true }.into());
+    assert_eq!(told(&|t| t.key = JobKey::from_bytes([8; 32]).unwrap()), LinkError::Unauthentic.into());
+    assert_eq!(told(&|t| t.me.domain = 1), LinkError::WrongDomain.into());
+}
+
+#[test]
+fn who_does_not_answer_is_given_up_in_time() {
+    let silent = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = local_addr(&silent).unwrap();
+    let mut dial = Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).unwrap();
+    poll(&mut [PollItem::writable(dial.waits_for().0)], Some(10 * SECOND)).unwrap();
+    assert!(dial.serve(START).unwrap().is_none());
+    assert_eq!(dial.deadline(), START + 5 * SECOND);
+    let late = LinkError::Deadline { what: "an answer", limit_ms: 5000 };
+    assert_eq!(dial.serve(dial.deadline()).err(), Some(late.into()));
+    drop(silent);
+    let nobody =
+        Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).and_then(|mut dial| {
+            poll(&mut [PollItem::writable(dial.waits_for().0)], Some(10 * SECOND)).unwrap();
+            dial.serve(START).map(|_| ())
+        });
+    assert_eq!(nobody, Err(OsError::NotListening { name: addr.to_string() }.into()));
+}
+
+#[test]
+fn a_flood_of_silent_connections_does_not_keep_a_good_peer_out() {
+    let mut door = Door::new(false);
+    let flood: Vec<_> = (0..10 * STRANGERS).map(|_| door.connect()).collect();
+    door.until(|d| d.gate.strangers() == STRANGERS && d.gate.is_full());
+    // The good one waits behind all of them; each round of grace lets one crowd go.
+    let mut dial = Dial::new(&terms(0, false), 1, door.addr, Patience::default(), START, 5 * SECOND).unwrap();
+    let (mut rounds, mut in_the_end) = (0, None);
+    door.until(|d| {
+        in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
+        assert!(d.gate.strangers() <= STRANGERS);
+        if d.arrived.is_empty() && d.gate.is_full() {
+            assert_eq!(d.gate.next_deadline(), Some(d.now + SECOND / 10));
+            d.now += SECOND / 10;
+            rounds += 1;
+        }
+        !d.arrived.is_empty()
+    });
+    assert!(rounds <= 10 + 1, "{rounds} rounds of 0.1 s");
+    let busy = LinkError::Deadline { what: "the first message", limit_ms: 100 };
+    assert!(door.turned_away.iter().all(|(_, fault)| *fault == busy.clone().into()));
+    drop(flood);
+}
+
+#[test]
+fn strangers_together_hold_less_than_64_kib() {
+    let mut door = Door::new(false);
+    door.good_peer(false); // What the libraries make once is not the strangers'.
+    let good = first(&terms(0, false));
+    let before = HELD.get();
+    MOST.set(before);
+    // The dearest that strangers can be: each has shown a first message that somebody with the key once made.
+    let mut streams = Vec::with_capacity(2 * STRANGERS);
+    for _ in 0..2 * STRANGERS {
+        let mut stream = TcpStream::connect(door.addr).unwrap();
+        stream.write_all(&good).unwrap();
+        streams.push(stream);
+        door.serve();
+    }
+    door.until(|d| d.gate.strangers() == STRANGERS);
+    let most = MOST.get() - before;
+    println!("{STRANGERS} strangers hold at most {most} bytes, {} now", HELD.get() - before);
+    assert!(most < 64 << 10, "{most} bytes");
+    // One stranger alone, silent or with the worst length it can claim.
+    drop(streams);
+    door.until(|d| d.gate.strangers() == 0);
+    door.turned_away.clear();
+    let before = HELD.get();
+    MOST.set(before);
+    let mut stream = TcpStream::connect(door.addr).unwrap();
+    stream.write_all(b"PDNT\x01\x00\x01\x00\0\0\0\0\x01\0\0\0\x80\0\0\0").unwrap();
+    door.until(|d| d.gate.strangers() == 1);
+    assert!(MOST.get() - before < 4096);
+}
+
+/// Collects frames.
+#[derive(Default)]
+struct Frames(Vec<Vec<u8>>);
+
+impl FrameSink for Frames {
+    fn frame(&mut self, frame: &[u8]) -> Result<(), LinkError> {
+        self.0.push(frame.to_vec());
+        Ok(())
+    }
+    fn begin(&mut self, _: &[u8], _: usize) -> Result<bool, LinkError> {
+        Ok(false)
+    }
+    fn body(&mut self) -> &mut [u8] {
+        &mut []
+    }
+    fn filled(&mut self, _: usize) -> Result<(), LinkError> {
+        Ok(())
+    }
+}
+
+fn read_until(
+    stream: &TcpStream,
+    reader: &mut StreamReader,
+    sink: &mut Frames,
+    frames: usize,
+) -> Result<(), Fault> {
+    while sink.0.len() < frames {
+        assert_eq!(poll(&mut [PollItem::readable(stream)], Some(10 * SECOND)).unwrap(), 1, "watchdog");
+        while reader.read(stream, sink)? == Left::Perhaps {}
+    }
+    Ok(())
+}
+
+/// One good frame comes, then `attack` on the bytes that the writer made; what the reader says, and that only this
+/// connection is over.
+fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Fault {
+    let mut door = Door::new(trusted);
+    let (established, mut wire) = door.dial(terms(0, trusted)).unwrap();
+    door.until(|d| !d.arrived.is_empty());
+    let Arrival { stream, established: mine, .. } = door.arrived.pop().unwrap();
+    let (mut reader, mut sink) = (StreamReader::new(mine.opener, 1 << 20), Frames::default());
+    let mut sealer = established.sealer;
+    let mut records: Vec<Vec<u8>> = (0..4_u8)
+        .map(|i| {
+            let mut frame = 100_u32.to_le_bytes().to_vec();
+            frame.extend([i; 100]);
+            if trusted {
+                return frame;
+            }
+            let mut record = vec![0; 2 + 104 + TAG];
+            record[..2].copy_from_slice(&(104 + TAG as u16).to_le_bytes());
+            sealer.seal(&frame, &mut record[2..]).unwrap();
+            record
+        })
+        .collect();
+    wire.write_all(&records.remove(0)).unwrap();
+    read_until(&stream, &mut reader, &mut sink, 1).unwrap();
+    attack(&mut records);
+    wire.write_all(&records.concat()).unwrap();
+    let _ = wire.shutdown(std::net::Shutdown::Write);
+    let fault = read_until(&stream, &mut reader, &mut sink, usize::MAX).unwrap_err();
+    assert!(
+        sink.0.iter().enumerate().all(|(i, frame)| frame[..] == [i as u8; 100]),
+        "nothing false came through"
+    );
+    door.good_peer(trusted);
+    fault
+}
+
+#[test]
+fn records_that_are_not_as_they_were_sent_end_their_connection_only() {
+    let closed = Fault::System(OsError::PeerClosed);
+    let unauthentic = Fault::Peer(LinkError::Unauthentic);
+    assert_eq!(attack_records(false, |_| {}), closed);
+    assert_eq!(attack_records(false, |r| r[0][50] ^= 1), unauthentic, "changed");
+    assert_eq!(attack_records(false, |r| *r[0].last_mut().unwrap() ^= 0x80), unauthentic, "tag");
+    assert_eq!(attack_records(false, |r| r.insert(1, r[0].clone())), unauthentic, "replayed");
+    assert_eq!(attack_records(false, |r| r.swap(0, 1)), unauthentic, "reordered");
+    assert_eq!(attack_records(false, |r| drop(r.remove(0))), unauthentic, "left out");
+    assert_eq!(attack_records(false, |r| r[0].truncate(60)), unauthentic, "the next one's bytes fill it up");
+    assert_eq!(attack_records(false, |r| r.truncate(0)), closed);
+    assert_eq!(attack_records(false, |r| r[2].truncate(60)), closed, "cut off at the end");
+    let length = |found| Fault::Peer(field("length of a record", found, "17 to 65535"));
+    assert_eq!(attack_records(false, |r| r[0][..2].copy_from_slice(&[0, 0])), length(0));
+    assert_eq!(attack_records(false, |r| r[0][..2].copy_from_slice(&[16, 0])), length(16));
+    assert_eq!(attack_records(false, |r| r[0] = vec![0xff; 70_000]), unauthentic, "a giant of noise");
+}
+
+#[test]
+fn lengths_beyond_the_limit_end_their_connection_only() {
+    let limit = "1 up to the limit that the handshake named";
+    for found in [0, (1 << 20) + 1, 1 << 31, u32::MAX] {
+        let fault = attack_records(true, |r| r[0][..4].copy_from_slice(&found.to_le_bytes()));
+        assert_eq!(fault, Fault::Peer(field("length of a frame", found.into(), limit)));
+    }
+    let fault = attack_records(true, |r| r[0] = vec![0xff; 64]);
+    assert_eq!(fault, Fault::Peer(field("length of a frame", u32::MAX.into(), limit)), "2^64 - 1");
+}
+
+#[test]
+fn a_life_that_was_lost_does_not_come_back_but_a_replacement_may() {
+    let mut door = Door::new(false);
+    let lost = terms(0, false);
+    door.gate.bury(0, lost.me.incarnation);
+    assert_eq!(door.dial(lost.clone()).err(), Some(LinkError::Dead { unit: 0 }.into()));
+    let mut replacement = lost;
+    replacement.me.incarnation += 1;
+    assert!(door.dial(replacement).is_ok());
+    door.until(|d| d.arrived.len() == 1);
+}
+
+// -- by datagrams --
+
+fn call(unit: u32) -> Terms {
+    Terms { carrier: Carrier::Datagrams, ..terms(unit, false) }
+}
+
+fn from(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn answer(reply: Reply) -> Vec<u8> {
+    match reply {
+        Reply::Answer(bytes) => bytes,
+        _ => panic!("an answer was expected"),
+    }
+}
+
+fn refused(reply: Reply) -> (Refusal, LinkError) {
+    match reply {
+        Reply::Refuse(bytes, error) => (refusal(&bytes), error),
+        _ => panic!("a refusal was expected"),
+    }
+}
+
+#[test]
+fn strangers_by_datagrams_leave_nothing_before_the_key_and_little_after() {
+    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let good = first(&call(0));
+    let silence = |reply| assert!(matches!(reply, Reply::Nothing));
+    for noise in [&b""[..], b"P", b"GET / HTTP/1.1", &[0xff; 1400], &good[..HEADER], &good[..good.len() - 1]]
+    {
+        silence(knock.handle(from(1), noise, START, 9));
+    }
+    let mut version = good.clone();
+    version[4] = 9;
+    let (told, error) = refused(knock.handle(from(1), &version, START, 9));
+    assert_eq!(told, Refusal::Version { mine: 1, yours: 9 });
+    assert!(matches!(error, LinkError::Version { expected: 1, found: 9, .. }));
+    // A refusal is never longer than what it answers.
+    silence(knock.handle(from(1), &version[..8], START, 9));
+    let other = Terms { key: JobKey::from_bytes([8; 32]).unwrap(), ..call(0) };
+    assert_eq!(
+        refused(knock.handle(from(1), &first(&other), START, 9)),
+        (Refusal::Key, LinkError::Unauthentic)
+    );
+    for kind in [Kind::Answer, Kind::Confirm, Kind::Refusal] {
+        let mut message = good.clone();
+        message[6] = kind as u8;
+        silence(knock.handle(from(1), &message, START, 9));
+    }
+    assert_eq!(knock.places(), 0);
+    // One recorded first message from a thousand addresses.
+    knock.handle(from(1), &good, START, 9);
+    let before = HELD.get();
+    MOST.set(before);
+    for port in 1..1000 {
+        answer(knock.handle(from(port), &good, START, 9));
+        assert!(knock.places() <= PLACES);
+    }
+    let most = MOST.get() - before;
+    println!("{PLACES} handshakes by datagrams hold at most {most} bytes");
+    assert!(most < 64 << 10, "{most} bytes");
+    silence(knock.handle(from(1), b"", START + 5 * SECOND, 9));
+    assert_eq!(knock.places(), 0, "their time is over");
+}
+
+#[test]
+fn over_datagrams_each_message_may_come_twice_and_only_the_right_confirmation_counts() {
+    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let mut a = Initiator::new(&call(0), 1).unwrap();
+    let once = answer(knock.handle(from(1), a.message().bytes(), START, 9));
+    let twice = answer(knock.handle(from(1), a.message().bytes(), START + SECOND, 10));
+    assert_eq!((once == twice, knock.places()), (true, 1));
+    let (established, confirm) = a.answer(&twice).unwrap();
+    assert_eq!(established.peer.index, 9);
+    let nothing = |reply| assert!(matches!(reply, Reply::Nothing));
+    nothing(knock.handle(from(2), confirm.bytes(), START + SECOND, 9)); // From elsewhere.
+    let mut changed = confirm.bytes().to_vec();
+    *changed.last_mut().unwrap() ^= 1;
+    nothing(knock.handle(from(1), &changed, START + SECOND, 9));
+    match knock.handle(from(1), confirm.bytes(), START + SECOND, 9) {
+        Reply::Arrival { established, index } => assert_eq!((established.peer, index), (call(0).me, 9)),
+        _ => panic!("the right one counts"),
+    }
+    nothing(knock.handle(from(1), confirm.bytes(), START + SECOND, 9));
+    knock.bury(0, 9);
+    let again = knock.handle(from(1), &first(&call(0)), START + SECOND, 9);
+    assert_eq!(refused(again), (Refusal::Dead, LinkError::Dead { unit: 0 }));
+}
+
+#[test]
+fn out_of_descriptors_the_newcomer_is_refused_and_the_others_go_on() {
+    const CHILD: &str = "POLYDUCT_TEST_FEW_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is of the whole process.
+        let me = std::env::current_exe().unwrap();
+        let name = "out_of_descriptors_the_newcomer_is_refused_and_the_others_go_on";
+        let args = [name, "--exact", "--nocapture"];
+        let output = std::process::Command::new(me).args(args).env(CHILD, "1").output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("refused in the child"), "{text}");
+        return;
+    }
+    let mut door = Door::new(true);
+    let (mut writer, wire, arrival) = door.good_peer(true);
+    let mut newcomer = door.connect();
+    let mut second = door.connect();
+    // Nothing is left: each further descriptor fails.
+    let mut hoard = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        hoard.push(file);
+        assert!(hoard.len() < 1 << 20, "a limit of descriptors");
+    }
+    let addr = newcomer.local_addr().unwrap();
+    door.until(|d| d.turned_away.iter().any(|(a, f)| *a == addr && *f == LinkError::Busy.into()));
+    let mut got = vec![0; REFUSAL];
+    newcomer.read_exact(&mut got).unwrap();
+    assert_eq!(refusal(&got), Refusal::Busy);
+    second.read_exact(&mut got).unwrap();
+    // The other one goes on.
+    writer.push(5, [Piece::Copy(b"hello")].into_iter()).unwrap();
+    assert!(writer.write(&wire).unwrap());
+    let (mut reader, mut sink) = (StreamReader::new(arrival.established.opener, 1 << 20), Frames::default());
+    read_until(&arrival.stream, &mut reader, &mut sink, 1).unwrap();
+    assert_eq!(sink.0, [b"hello"]);
+    drop(hoard);
+    door.good_peer(true);
+    println!("refused in the child");
+}

@@ -1,0 +1,224 @@
+//! Two hosts: network namespaces with a cable (a veth pair) between them, made by this test and gone with its processes.
+//!
+//! The test starts itself three times: as the one that looks on; as host A, in a user and network namespace of its own, for
+//! which nobody has to be root; and from there as host B, in another network namespace. Nothing has a name outside, so
+//! nothing can be left behind. Where the system does not allow it, the test says so and runs between two processes of this
+//! host, with B killed in place of the cut.
+
+use bytes::Bytes;
+use polyduct_message::engine::Send;
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
+use polyduct_message::link::net::endpoint::NetEndpoint;
+use polyduct_message::link::net::pool::{Buffer, Pool};
+use polyduct_message::{ChannelId, HandlerId, Head, MessageError, Order, Priority};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "POLYDUCT_TEST_HOST";
+const NAME: &str = "two_hosts_and_a_cable";
+const STEP: usize = 64 << 20;
+const WATCHDOG: Duration = Duration::from_secs(30);
+/// Every way that a link can have.
+const LINKS: [(Transport, bool); 4] =
+    [(Transport::Tcp, true), (Transport::Tcp, false), (Transport::Udp, true), (Transport::Udp, false)];
+
+#[test]
+fn two_hosts_and_a_cable() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("A") => return host_a(true),
+        Ok("B") => return host_b(),
+        _ => {}
+    }
+    let allowed = Command::new("unshare")
+        .args(["-rn", "ip", "link", "add", "cable", "type", "veth", "peer", "name", "other"])
+        .output();
+    match allowed {
+        Ok(tried) if tried.status.success() => {
+            let me = std::env::current_exe().unwrap();
+            let mut host = Command::new("unshare");
+            host.arg("-rn").arg(me).args([NAME, "--exact", "--nocapture"]).env(ROLE, "A");
+            let output = host.output().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            text.lines().filter(|l| l.contains(" over ")).for_each(|l| println!("{l}"));
+            assert!(output.status.success(), "{text}");
+        }
+        other => {
+            let why =
+                other.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
+            eprintln!("NO NETWORK NAMESPACES HERE ({}): two processes of this host instead", why.trim());
+            host_a(false);
+        }
+    }
+}
+
+/// A process that ends with this one's interest in it.
+struct Host(Child);
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ip(args: &str) {
+    let done = Command::new("ip").args(args.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {args}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn endpoint(me: u32, at: &str, (transport, trusted): (Transport, bool)) -> NetEndpoint<Buffer> {
+    let key = JobKey::from_bytes([7; 32]).unwrap();
+    let config = NetConfig::new(me, 2, 5, key, format!("{at}:0").parse().unwrap(), transport);
+    let pool = Pool::new(4 * STEP);
+    let give =
+        move |_, i: &polyduct_message::engine::Incoming| pool.take(i.len.unwrap_or(i.at_least) as usize);
+    NetEndpoint::start(NetConfig { trusted, ..config }, give).unwrap()
+}
+
+fn event(at: &NetEndpoint<Buffer>) -> NetEvent<Buffer> {
+    at.next_event(Some(WATCHDOG)).unwrap().expect("something happens within the watchdog's time")
+}
+
+fn message(args: [u32; 4], payload: Bytes) -> Send {
+    let head = Head { handler: HandlerId(1), args };
+    Send { priority: Priority::Low, order: Order::Ordered, head, payload }
+}
+
+fn host_a(cable: bool) {
+    let me = std::env::current_exe().unwrap();
+    let mut command = if cable { Command::new("unshare") } else { Command::new(&me) };
+    if cable {
+        command.arg("-n").arg(&me);
+    }
+    command
+        .args([NAME, "--exact", "--nocapture"])
+        .env(ROLE, "B")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut other = Host(command.spawn().unwrap());
+    let mut lines = BufReader::new(other.0.stdout.take().unwrap()).lines().map(|l| l.unwrap());
+    // It speaks from within its own namespace.
+    lines.by_ref().find(|l| l == "@here").expect("host B starts");
+    let (mine, theirs) = if cable { ("10.77.0.1", "10.77.0.2") } else { ("127.0.0.1", "127.0.0.1") };
+    if cable {
+        ip(&format!("link add cable type veth peer name cable netns {}", other.0.id()));
+        ip(&format!("addr add {mine}/24 dev cable"));
+        ip("link set cable up");
+    }
+    writeln!(other.0.stdin.as_mut().unwrap(), "{theirs} {cable}").unwrap();
+    let addrs: Vec<SocketAddr> = lines
+        .by_ref()
+        .find_map(|l| l.strip_prefix("@at ").map(|l| l.split(' ').map(|a| a.parse().unwrap()).collect()))
+        .expect("host B listens");
+
+    let bare = bare(addrs[0]);
+    let mut hosts = Vec::new();
+    for (link, addr) in LINKS.into_iter().zip(&addrs[1..]) {
+        let a = endpoint(0, mine, link);
+        a.introduce(1, *addr);
+        a.connect(1).unwrap();
+        while !matches!(event(&a), NetEvent::Connected { unit: 1, .. }) {}
+        steps(&a); // Buffers that are new cost more than the way.
+        let rate = steps(&a);
+        let (transport, trusted) = link;
+        println!(
+            "64 MiB steps over {transport:?}, trusted {trusted}: {rate:.2} GB/s, {:.2} of a bare connection",
+            rate / bare
+        );
+        hosts.push(a);
+    }
+    // The other host goes away without a word.
+    let cut = Instant::now();
+    match cable {
+        true => ip("link set cable down"),
+        false => drop(other),
+    }
+    for (a, (transport, trusted)) in hosts.iter().zip(LINKS) {
+        let error = loop {
+            if let NetEvent::Lost { unit: 1, error } = event(a) {
+                break error;
+            }
+        };
+        let took = cut.elapsed();
+        println!(
+            "the end of a host is known over {transport:?}, trusted {trusted}, after {took:.1?}: {error}"
+        );
+        assert!(matches!(error, MessageError::PeerLost { unit: 1, .. }), "{error}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+}
+
+/// Sends steps and waits for the last one's answer.
+fn steps(a: &NetEndpoint<Buffer>) -> f64 {
+    let payload: Bytes = (0..STEP).map(|i| (i * 7) as u8).collect::<Vec<_>>().into();
+    let (count, begun) = (4, Instant::now());
+    for n in 0..count {
+        a.send(1, ChannelId(0), message([n, count, 0, 0], payload.clone())).unwrap();
+    }
+    loop {
+        match event(a) {
+            NetEvent::Message { .. } => break,
+            NetEvent::Lost { error, .. } => panic!("{error}"),
+            _ => {}
+        }
+    }
+    count as f64 * STEP as f64 / begun.elapsed().as_secs_f64() / 1e9
+}
+
+fn bare(addr: SocketAddr) -> f64 {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    let (block, begun) = (vec![1; 128 << 10], Instant::now());
+    (0..4 * STEP / block.len()).for_each(|_| stream.write_all(&block).unwrap());
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    4.0 * STEP as f64 / begun.elapsed().as_secs_f64() / 1e9
+}
+
+fn host_b() {
+    println!("\n@here");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let (at, cable) = line.trim().split_once(' ').unwrap();
+    if cable == "true" {
+        ip(&format!("addr add {at}/24 dev cable"));
+        ip("link set cable up");
+    }
+    let sink = TcpListener::bind((at, 0)).unwrap();
+    let hosts: Vec<_> = LINKS.into_iter().map(|link| endpoint(1, at, link)).collect();
+    let addrs: Vec<_> = hosts.iter().map(|h| h.local_addr().to_string()).collect();
+    println!("@at {} {}", sink.local_addr().unwrap(), addrs.join(" "));
+    std::thread::spawn(move || {
+        let (mut stream, _) = sink.accept().unwrap();
+        let mut block = vec![0; 128 << 10];
+        while stream.read(&mut block).unwrap() > 0 {}
+        stream.write_all(&[1]).unwrap();
+    });
+    std::thread::scope(|scope| {
+        for host in &hosts {
+            scope.spawn(|| serve(host));
+        }
+    });
+}
+
+/// Checks the steps, answers the last, and goes on until the other host is lost.
+fn serve(host: &NetEndpoint<Buffer>) {
+    loop {
+        match host.next_event(None).unwrap() {
+            Some(NetEvent::Message { message: m, .. }) => {
+                let [n, count, ..] = m.head.args;
+                let payload = m.payload.unwrap();
+                assert!(m.len as usize == STEP && payload[STEP - 1] == ((STEP - 1) * 7) as u8);
+                if n + 1 == count {
+                    assert!(payload.iter().enumerate().all(|(i, b)| *b == (i * 7) as u8));
+                    host.send(0, ChannelId(0), message([n; 4], Bytes::new())).unwrap();
+                }
+            }
+            Some(NetEvent::Lost { .. }) => return,
+            _ => {}
+        }
+    }
+}
