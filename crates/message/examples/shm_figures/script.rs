@@ -217,7 +217,9 @@ impl Player {
 
     fn until(&mut self, mut done: impl FnMut(&Seen) -> bool) {
         while !done(&self.seen) {
-            self.poll();
+            if self.poll() == 0 {
+                core::hint::spin_loop();
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! | offset | content |
 //! |---|---|
 //! | 0 | header: magic and version, sizes, where each side has mapped it |
-//! | 128 · (1 + 2 d + p) | lane of direction d (0: from the creator) and priority p (0: high): the sender's control line, then the receiver's |
+//! | 128 + 256 · (2 d + p) | lane of direction d (0: from the creator) and priority p (0: high): the sender's control line; 128 bytes on, the receiver's (processors fetch lines in pairs) |
 //! | then | lines of the four lanes, in the same order |
 //! | then | payload of the four lanes, in the same order |
 //!
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x01");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
-const FIRST_LINE: usize = CONTROL + 8;
+const FIRST_LINE: usize = CONTROL + 16;
 
 /// Bytes of a unit of payload.
 pub const UNIT: usize = 64;
@@ -246,14 +246,14 @@ impl Area {
         let lines = FIRST_LINE * 64 + direction * (ring(0) + ring(1)) + p * ring(0);
         let payload =
             FIRST_LINE * 64 + 2 * (ring(0) + ring(1)) + direction * (data(0) + data(1)) + p * data(0);
-        let control = CONTROL + 2 * (2 * direction + p);
+        let control = CONTROL + 4 * (2 * direction + p);
         let base = self.segment.address() as *mut u8;
         Lane {
             shape: sizes.shape(priority),
             lines: base.wrapping_add(lines).cast(),
             payload: base.wrapping_add(payload),
             sender: base.wrapping_add(control * 64).cast(),
-            receiver: base.wrapping_add(control * 64 + 64).cast(),
+            receiver: base.wrapping_add(control * 64 + 128).cast(),
         }
     }
 
