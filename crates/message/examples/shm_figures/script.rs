@@ -5,6 +5,7 @@ use polyduct_message::link::shm::{Cut, Incoming, Payload, Receiver, SendError, S
 use polyduct_message::{ChannelId, HandlerId, Head, Priority};
 use polyduct_os::clock::now;
 use polyduct_os::sync::{Ordering, Words};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ const fn scene(
 
 /// All figures.
 pub const SCRIPT: &[Scene] = &[
+    scene("raw64", "", "ns", (1.5, false), |p| raw(p, 64)),
+    scene("raw1024", "", "ns", (1.5, false), |p| raw(p, 1024)),
     scene("short", "short message one way / a cache line handed over", "ns", (1.5, false), short),
     scene("rate", "short messages in a second / 20 million", "M/s", (1.0, true), rate),
     scene("overhead", "a 64-byte message into the ring / 60 ns", "ns", (1.0, false), overhead),
@@ -108,7 +111,7 @@ pub struct Player {
     high: Sender,
     receiver: Receiver<Vec<u8>>,
     /// Buffers that go round, and their size.
-    spare: VecDeque<Vec<u8>>,
+    spare: RefCell<VecDeque<Vec<u8>>>,
     source: Vec<u8>,
     copy: Vec<u8>,
     seen: Seen,
@@ -146,7 +149,7 @@ impl Player {
             high,
             receiver,
             source,
-            spare: VecDeque::new(),
+            spare: RefCell::default(),
             copy,
             seen: Seen::default(),
             met: 0,
@@ -178,8 +181,7 @@ impl Player {
 
     fn poll(&mut self) -> usize {
         let Player { receiver, spare, seen, source, .. } = self;
-        let give = &mut |_: &Incoming| spare.pop_front();
-        let mut back = VecDeque::new();
+        let give = &mut |_: &Incoming| spare.borrow_mut().pop_front();
         let deliver = &mut |m: &Incoming, payload: Payload<'_, Vec<u8>>| match payload {
             Payload::Bytes(_) if m.priority == Priority::High => seen.high += 1,
             Payload::Bytes(_) => match m.head.args[0] {
@@ -199,19 +201,16 @@ impl Player {
                     (0..n).step_by(8192).chain([n - 1]).all(|i| buffer[i] == source[from + i])
                 };
                 seen.bad += u64::from(!good);
-                back.push_back(buffer);
+                spare.borrow_mut().push_back(buffer);
             }
         };
-        let n = receiver.poll(give, deliver).unwrap();
-        self.spare.extend(back);
-
-        n
+        receiver.poll(give, deliver).unwrap()
     }
 
     /// Buffers of `len` bytes, as many as the sources are.
     fn buffers(&mut self, len: usize) {
-        if self.spare.front().is_none_or(|b| b.len() != len) {
-            self.spare = (0..64 * MIB / len).map(|_| vec![1; len]).collect();
+        if self.spare.get_mut().front().is_none_or(|b| b.len() != len) {
+            *self.spare.get_mut() = (0..64 * MIB / len).map(|_| vec![1; len]).collect();
         }
     }
 
@@ -490,4 +489,31 @@ fn overlap(p: &mut Player, len: usize) -> (f64, f64) {
     let alone = once(Duration::ZERO);
     let with = once(alone);
     (with.as_secs_f64() * 1e6, alone.as_secs_f64() * 1e6)
+}
+
+fn raw(p: &mut Player, n: usize) -> (f64, f64) {
+    let limit = p.limit(5000);
+    p.meet();
+    let lines = p.end.beside.lines(64 * 64..64 * (64 + 4096)).unwrap();
+    // SAFETY: both are 64 bytes of atomics.
+    let lines: &[Words] = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len()) };
+    let (mut me, mut other) = (&lines[..n], &lines[2048..2048 + n]);
+    if !p.first {
+        (me, other) = (other, me);
+    }
+    let base = p.met << 32;
+    let start = now();
+    for i in 0..5000_u64 {
+        let k = i as usize & (n - 1);
+        if p.first {
+            me[k].w[0].store(base + i, Ordering::Release);
+        }
+        while other[k].w[0].load(Ordering::Acquire) != base + i {
+            core::hint::spin_loop();
+        }
+        if !p.first {
+            me[k].w[0].store(base + i, Ordering::Release);
+        }
+    }
+    ((now() - start).as_secs_f64() * 1e9 / 10000.0, limit)
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
-const AT_ONCE: usize = 1;
+const AT_ONCE: usize = 64;
 /// Bytes that are pulled before high priority is looked at again.
 const PIECE: usize = 128 << 10;
 
