@@ -40,7 +40,7 @@ test-rust:
 
 # The step protocol under every interleaving that loom finds.
 test-loom:
-	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe --test loom
+	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
 
 # The fuzz targets compile, and each survives a short run from fixed seeds.
 test-fuzz:

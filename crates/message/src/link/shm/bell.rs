@@ -79,7 +79,8 @@ impl<'a> Sleeper<'a> {
         Sleeper(line)
     }
 
-    /// Looks once more. `Err`: it may sleep as long as the bell shows this.
+    /// Asks for calls (in `ready`, and not before this) and looks once more. `Err`: it may sleep as long as the bell shows
+    /// this. A call that comes after the asking is one that the bell has not shown yet.
     pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
         let seen = self.0.bell.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -173,8 +174,11 @@ mod shared {
             let line = self.calls().line;
             let sleeper = Sleeper::at(line);
             loop {
-                arm(state);
-                let seen = match sleeper.look(|| ready(state)) {
+                let ask = || {
+                    arm(state);
+                    ready(state)
+                };
+                let seen = match sleeper.look(ask) {
                     Ok(found) => return Some(found),
                     Err(seen) => seen,
                 };

@@ -1,0 +1,360 @@
+//! The ring, the alarms and the bell under every interleaving, and every order in which weak memory may show the stores,
+//! that loom finds within a bound on preemptions.
+//!
+//! `RUSTFLAGS='--cfg loom' cargo test --release --target-dir target/loom -p polyduct-message --test loom`
+//!
+//! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::Arc;
+use loom::thread;
+use polyduct_message::link::shm::bell::{Calls, Sleeper};
+use polyduct_message::link::shm::ring::{alarm, publish, Inlet, NoRoom, Outlet, Shape};
+use polyduct_os::sync::{Line, Words};
+
+/// A rule that a model breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Plant {
+    Nothing,
+    /// A writer shows its record before it has written the payload.
+    PublishBeforeWriting,
+    /// The receiver shows its head before it has read the payload.
+    ShowBeforeReading,
+    /// Two writers take the tail without compare-exchange: each believes that a ring of its own lies there.
+    ClaimWithoutExchange,
+    /// The receiver takes the lap before for this one: it does not look at the position.
+    IgnoreTheLap,
+    /// A sender announces its record without looking for a sleeper that may have come since.
+    LookBeforeCounting,
+    /// A sleeper does not look again after it has asked for a call.
+    NoSecondLook,
+    /// A sleeper asks for a call before it has noted what the bell shows: one call may come in between, and be the last.
+    AskBeforeTheBell,
+    /// A ring at the bell without a fence.
+    RingWithoutFence,
+}
+
+fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 50_000;
+    builder.check(f);
+}
+
+/// One unit of payload. Loom reports any access that is not ordered with a write.
+struct Cell(UnsafeCell<u64>);
+
+// SAFETY: that the accesses are ordered is what loom checks.
+unsafe impl Sync for Cell {}
+
+/// A lane of one unit for each line.
+struct Lane {
+    shape: Shape,
+    outlets: [Outlet; 2],
+    lines: Vec<Words>,
+    payload: Vec<Cell>,
+    head: AtomicU64,
+    plant: Plant,
+}
+
+impl Lane {
+    fn new(lines: u32, plant: Plant) -> Arc<Lane> {
+        Arc::new(Lane {
+            shape: Shape { lines, units: lines },
+            outlets: Default::default(),
+            lines: (0..lines).map(|_| Words::new()).collect(),
+            payload: (0..lines).map(|_| Cell(UnsafeCell::new(0))).collect(),
+            head: AtomicU64::new(0),
+            plant,
+        })
+    }
+
+    /// Sends `value` with one unit of payload, waiting for room by yielding.
+    fn send(&self, writer: usize, value: u64) {
+        let outlet = &self.outlets[if self.plant == Plant::ClaimWithoutExchange { writer } else { 0 }];
+        let at = loop {
+            match outlet.claim(self.shape, 1, &self.head) {
+                Ok(at) => break at,
+                Err(NoRoom::Full) => thread::yield_now(),
+                Err(NoRoom::Broken(head)) => panic!("an honest head is refused: {head:#x}"),
+            }
+        };
+        let write = || {
+            // SAFETY: loom checks that nobody else uses the unit.
+            self.payload[self.shape.unit(at.unit)].0.with_mut(|p| unsafe { *p = value });
+        };
+        let show = || publish(&self.lines[self.shape.line(at.line)], at.line, 1, [value; 7]);
+        if self.plant == Plant::PublishBeforeWriting {
+            show();
+            write();
+        } else {
+            write();
+            show();
+        }
+    }
+
+    /// Takes the next record, if it is there.
+    fn take(&self, inlet: &mut Inlet) -> Option<u64> {
+        let at = inlet.at();
+        let line = &self.lines[self.shape.line(at.line)];
+        let there = match self.plant {
+            Plant::IgnoreTheLap => line.w[0].load(Ordering::Acquire) != 0,
+            _ => inlet.peek(line).is_some(),
+        };
+        if !there {
+            return None;
+        }
+        let unit = self.shape.unit(self.shape.start(at.unit, 1));
+        let early = self.plant == Plant::ShowBeforeReading;
+        if early {
+            inlet.advance(self.shape, 1);
+            inlet.show(&self.head);
+        }
+        // SAFETY: loom checks that nobody writes the unit.
+        let value = self.payload[unit].0.with(|p| unsafe { *p });
+        assert_eq!(line.w[7].load(Ordering::Relaxed), value, "a line and its payload differ");
+        if !early {
+            inlet.advance(self.shape, 1);
+            inlet.show(&self.head);
+        }
+        Some(value)
+    }
+}
+
+/// Two writers, `each` records of each through a ring of two: every one comes once, and in its writer's order.
+fn two_writers(each: u64, preemptions: usize, plant: Plant) {
+    model(preemptions, move || {
+        let lane = Lane::new(2, plant);
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let lane = lane.clone();
+                thread::spawn(move || (1..=each).for_each(|n| lane.send(writer, writer as u64 * 100 + n)))
+            })
+            .collect();
+        let (mut inlet, mut next) = (Inlet::default(), [1, 1]);
+        while next.iter().sum::<u64>() < 2 * each + 2 {
+            match lane.take(&mut inlet) {
+                Some(value) => {
+                    let next = &mut next[(value / 100) as usize];
+                    assert_eq!(value % 100, *next, "a record is lost, doubled or out of order");
+                    *next += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+        writers.into_iter().for_each(|w| w.join().unwrap());
+    });
+}
+
+/// One writer, three records through a ring of two: it goes round.
+fn round_the_ring(plant: Plant) {
+    model(3, move || {
+        let lane = Lane::new(2, plant);
+        let writer = {
+            let lane = lane.clone();
+            thread::spawn(move || (1..=3).for_each(|n| lane.send(0, n)))
+        };
+        let mut inlet = Inlet::default();
+        for n in 1..=3 {
+            let value = loop {
+                match lane.take(&mut inlet) {
+                    Some(value) => break value,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(value, n, "a record is lost, doubled or out of order");
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn two_writers_share_a_lane() {
+    two_writers(1, 3, Plant::Nothing);
+    two_writers(2, 1, Plant::Nothing);
+}
+
+#[test]
+fn a_lane_goes_round() {
+    round_the_ring(Plant::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn planted_publish_before_writing() {
+    round_the_ring(Plant::PublishBeforeWriting);
+}
+
+#[test]
+#[should_panic]
+fn planted_show_before_reading() {
+    round_the_ring(Plant::ShowBeforeReading);
+}
+
+#[test]
+#[should_panic]
+fn planted_lap_ignored() {
+    round_the_ring(Plant::IgnoreTheLap);
+}
+
+#[test]
+#[should_panic]
+fn planted_claim_without_exchange() {
+    two_writers(1, 2, Plant::ClaimWithoutExchange);
+}
+
+/// An endpoint with its bell, and one thing that it waits for.
+struct Endpoint {
+    line: Line,
+    bits: [Words; 1],
+    alarm: AtomicU64,
+    done: AtomicU32,
+}
+
+impl Endpoint {
+    fn new() -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            line: Line::new(),
+            bits: [Words::new()],
+            alarm: AtomicU64::new(0),
+            done: AtomicU32::new(0),
+        })
+    }
+
+    fn calls(&self) -> Calls<'_> {
+        Calls { line: &self.line, bits: &self.bits }
+    }
+
+    /// What a peer does that has sent, or made room.
+    fn deed(&self, plant: Plant) {
+        let early = plant == Plant::LookBeforeCounting;
+        let seen = early && alarm::is_armed(&self.alarm);
+        self.done.fetch_add(1, Ordering::Release);
+        let call = match early {
+            true => seen,
+            false => alarm::count(&self.alarm, 1),
+        };
+        if call {
+            match plant {
+                Plant::RingWithoutFence => {
+                    self.bits[0].w[0].fetch_or(1 << 3, Ordering::Release);
+                    self.line.w[0].fetch_or(1, Ordering::Release);
+                    if self.line.sleepers.load(Ordering::Relaxed) > 0 {
+                        self.line.bell.fetch_add(1, Ordering::Release);
+                    }
+                }
+                _ => self.calls().call(3),
+            }
+        }
+    }
+}
+
+/// One sleeper (a receiver, or a sender that waits for room), and peers that do what it waits for: it sees all that was
+/// done, or the bell wakes it.
+fn sleeper(peers: u32, plant: Plant) {
+    model(3, move || {
+        let endpoint = Endpoint::new();
+        let peers: Vec<_> = (0..peers)
+            .map(|_| {
+                let endpoint = endpoint.clone();
+                thread::spawn(move || endpoint.deed(plant))
+            })
+            .collect();
+        let sleeper = Sleeper::at(&endpoint.line);
+        let wanted = peers.len() as u32;
+        if plant == Plant::AskBeforeTheBell {
+            alarm::arm(&endpoint.alarm);
+        }
+        let slept = sleeper.look(|| {
+            if plant != Plant::AskBeforeTheBell {
+                alarm::arm(&endpoint.alarm);
+            }
+            let found = plant != Plant::NoSecondLook && endpoint.done.load(Ordering::Relaxed) == wanted;
+            found.then_some(())
+        });
+        peers.into_iter().for_each(|p| p.join().unwrap());
+        if let Err(seen) = slept {
+            let woken = endpoint.line.bell.load(Ordering::Relaxed) != seen;
+            assert!(woken, "a sleeper is not woken");
+            let mut links = Vec::new();
+            endpoint.calls().take(|link| links.push(link));
+            assert_eq!(links, [3]);
+        }
+    });
+}
+
+/// The owner of links that are not looked at until they call.
+#[test]
+fn a_link_that_is_called_for_shows_its_records() {
+    model(3, || {
+        let endpoint = Endpoint::new();
+        alarm::arm(&endpoint.alarm);
+        let peer = {
+            let endpoint = endpoint.clone();
+            thread::spawn(move || endpoint.deed(Plant::Nothing))
+        };
+        let mut called = false;
+        endpoint.calls().take(|_| called = true);
+        if called {
+            assert_eq!(endpoint.done.load(Ordering::Relaxed), 1, "called for nothing");
+        }
+        peer.join().unwrap();
+        endpoint.calls().take(|_| called = true);
+        assert!(called, "a call is lost");
+    });
+}
+
+/// A sleeper whose links were all asked to call long ago: it looks at its calls only.
+fn sleeper_of_cold_links(plant: Plant) {
+    model(3, move || {
+        let endpoint = Endpoint::new();
+        alarm::arm(&endpoint.alarm);
+        let peer = {
+            let endpoint = endpoint.clone();
+            thread::spawn(move || endpoint.deed(plant))
+        };
+        let sleeper = Sleeper::at(&endpoint.line);
+        let slept = sleeper.look(|| endpoint.calls().any().then_some(()));
+        peer.join().unwrap();
+        if let Err(seen) = slept {
+            assert_ne!(endpoint.line.bell.load(Ordering::Relaxed), seen, "a sleeper is not woken");
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_hears_of_cold_links() {
+    sleeper_of_cold_links(Plant::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a sleeper is not woken")]
+fn planted_ring_without_fence() {
+    sleeper_of_cold_links(Plant::RingWithoutFence);
+}
+
+#[test]
+fn no_sleeper_is_forgotten() {
+    sleeper(1, Plant::Nothing);
+    sleeper(2, Plant::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a sleeper is not woken")]
+fn planted_look_before_counting() {
+    sleeper(1, Plant::LookBeforeCounting);
+}
+
+#[test]
+#[should_panic(expected = "a sleeper is not woken")]
+fn planted_no_second_look() {
+    sleeper(1, Plant::NoSecondLook);
+}
+
+#[test]
+#[should_panic(expected = "a sleeper is not woken")]
+fn planted_ask_before_the_bell() {
+    sleeper(2, Plant::AskBeforeTheBell);
+}
