@@ -1,4 +1,4 @@
-//! Reading another process's memory.
+//! Reading and writing another process's memory.
 //!
 //! The kernel copies, so that a wrong address is an error and never a fault. It needs the same user and, where Yama is set
 //! to `ptrace_scope = 1`, that the owner has [`permit_readers`] or is a descendant.
@@ -13,7 +13,7 @@ use crate::process::PidFd;
 /// The kernel's limit on pieces in one call.
 const IOV_MAX: usize = 1024;
 
-/// Reads the memory of one process.
+/// Reads the memory of one process, and writes it.
 #[derive(Debug)]
 pub struct RemoteReader {
     process: PidFd,
@@ -39,6 +39,43 @@ impl RemoteReader {
     pub fn read(&self, dst: &mut [u8], addr: u64) -> Result<()> {
         let len = dst.len();
         self.read_runs(dst, [(0, addr, len)]).map(|_| ())
+    }
+
+    /// Stores `src` at one place of the process's memory, where that can be written.
+    ///
+    /// # Errors
+    /// [`OsError::RemoteDenied`], [`OsError::PeerGone`], [`OsError::BadAddress`]; the first part of `src` may have been
+    /// stored then.
+    pub fn write(&self, src: &[u8], addr: u64) -> Result<()> {
+        let pid = self.process.pid();
+        let start = usize::try_from(addr).ok().filter(|a| a.checked_add(src.len()).is_some());
+        let start = start.ok_or(OsError::BadAddress { pid, addr })?;
+        let mut done = 0;
+        while done < src.len() {
+            let piece = |base: usize| libc::iovec {
+                iov_base: (base + done) as *mut libc::c_void,
+                iov_len: src.len() - done,
+            };
+            let (local, remote) = (piece(src.as_ptr() as usize), piece(start));
+            // SAFETY: the local piece lies in `src`, which the kernel only reads; the remote address is its to check.
+            let n = unsafe { libc::process_vm_writev(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+            let addr = addr + done as u64;
+            match usize::try_from(n) {
+                Ok(0) => return Err(OsError::BadAddress { pid, addr }),
+                Ok(n) => done += n,
+                Err(_) => match last_errno() {
+                    Errno::INTR => {}
+                    Errno::PERM | Errno::ACCESS => return Err(OsError::RemoteDenied { pid }),
+                    Errno::SRCH => return Err(OsError::PeerGone { pid }),
+                    Errno::FAULT => return Err(OsError::BadAddress { pid, addr }),
+                    e => return Err(OsError::sys("process_vm_writev", format!("process {pid}"), e)),
+                },
+            }
+        }
+        match self.process.exited_within(Duration::ZERO)? {
+            false => Ok(()),
+            true => Err(OsError::PeerGone { pid }),
+        }
     }
 
     /// Copies runs `(offset in dst, address there, bytes)` in order; returns the bytes copied, which are all of them. Runs

@@ -35,6 +35,8 @@ mod link;
 mod receiver;
 #[cfg(not(loom))]
 pub mod record;
+#[cfg(not(loom))]
+mod region;
 pub mod ring;
 #[cfg(not(loom))]
 mod sender;
@@ -47,5 +49,7 @@ pub use layout::{AttachError, Sizes};
 pub use link::Link;
 #[cfg(not(loom))]
 pub use receiver::{Incoming, Payload, Receiver};
+#[cfg(not(loom))]
+pub use region::{Region, RemoteMemory};
 #[cfg(not(loom))]
 pub use sender::{Cut, Room, SendError, Sender, Ticket};

@@ -1,0 +1,156 @@
+//! Memory that peers put into and get from, without the owner's processor.
+//!
+//! A [`Region`] is a segment: whoever has mapped it copies to and from it directly, at the speed of memory. Memory that was
+//! not made for sharing is reached through the kernel ([`RemoteMemory`]).
+//!
+//! A put or a get is done when the call returns. Two at once on the same bytes, or one at the same time as the owner's own
+//! use, give a mixture of bytes; a message that says "done" ([`Sender::short`](super::Sender::short), after the put) is the
+//! order that programs need: what was put before a message was sent is there when it is handled.
+
+use polyduct_copy::{Dest, Source};
+use polyduct_os::remote::RemoteReader;
+use polyduct_os::segment::{Access, Segment};
+use polyduct_os::{OsError, Result};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Shared memory, its owner's or as a peer has mapped it.
+#[derive(Debug)]
+pub struct Region {
+    segment: Segment,
+    base: *mut u8,
+}
+
+// SAFETY: the memory is only reached by copies between it and memory that the caller borrows; it belongs to no thread.
+unsafe impl Send for Region {}
+// SAFETY: as above. Copies by several threads may mix bytes, as those of several processes may; no reference is ever made.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A region of `len` bytes, zero and in place.
+    ///
+    /// # Errors
+    /// [`OsError::NoMemory`], or no descriptor.
+    pub fn create(len: usize) -> Result<Region> {
+        Region::of(Segment::create("polyduct region", len)?)
+    }
+
+    /// A peer's region, by the descriptor that it handed over, if it has at most `max_bytes`. It is mapped here, once.
+    ///
+    /// # Errors
+    /// [`OsError::BadSegment`]; the system refuses.
+    pub fn attach(fd: OwnedFd, max_bytes: usize) -> Result<Region> {
+        Region::of(Segment::from_fd(fd, 1, max_bytes, Access::ReadWrite)?)
+    }
+
+    fn of(segment: Segment) -> Result<Region> {
+        segment.prefault(0..segment.len())?;
+        let base = segment.address() as *mut u8;
+        Ok(Region { segment, base })
+    }
+
+    /// The descriptor, to hand to peers.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.segment.fd()
+    }
+
+    /// Its length in bytes; never zero.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.segment.len()
+    }
+
+    /// Its first byte in this process, for those who use it in place. As long as the region lives, [`len`](Region::len)
+    /// bytes from there are readable and writable, and every process that has the region may change them at any time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Copies `src` to `offset`. Done when it returns.
+    ///
+    /// # Errors
+    /// [`OsError::OutOfRange`]: nothing was copied.
+    #[inline]
+    pub fn put(&self, offset: usize, src: &[u8]) -> Result<()> {
+        self.check(offset, src.len())?;
+        // SAFETY: the range lies in the mapping, which lives as long as `self` and is writable; `src` is the caller's own
+        // memory, of which no part can be borrowed from here.
+        unsafe { copy(src.as_ptr(), self.base.add(offset), src.len()) };
+        Ok(())
+    }
+
+    /// Copies from `offset` into `dst`. Done when it returns.
+    ///
+    /// # Errors
+    /// [`OsError::OutOfRange`]: nothing was copied.
+    #[inline]
+    pub fn get(&self, offset: usize, dst: &mut [u8]) -> Result<()> {
+        self.check(offset, dst.len())?;
+        // SAFETY: as in `put`.
+        unsafe { copy(self.base.add(offset), dst.as_mut_ptr(), dst.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, start: usize, bytes: usize) -> Result<()> {
+        match start.checked_add(bytes).filter(|&end| end <= self.len()) {
+            Some(_) => Ok(()),
+            None => Err(out_of_range(start, bytes, self.len())),
+        }
+    }
+}
+
+/// Ordinary memory of a peer, that it has told the address of.
+#[derive(Debug)]
+pub struct RemoteMemory {
+    process: RemoteReader,
+    address: u64,
+    len: usize,
+}
+
+impl RemoteMemory {
+    /// `len` bytes at `address` of a process. They are the peer's word: nothing else of it is ever touched.
+    pub fn new(process: RemoteReader, address: u64, len: usize) -> RemoteMemory {
+        RemoteMemory { process, address, len }
+    }
+
+    /// Copies `src` to `offset`. Done when it returns.
+    ///
+    /// # Errors
+    /// [`OsError::OutOfRange`]; those of [`RemoteReader::write`].
+    pub fn put(&self, offset: usize, src: &[u8]) -> Result<()> {
+        self.process.write(src, self.at(offset, src.len())?)
+    }
+
+    /// Copies from `offset` into `dst`. Done when it returns.
+    ///
+    /// # Errors
+    /// [`OsError::OutOfRange`]; those of [`RemoteReader::read`].
+    pub fn get(&self, offset: usize, dst: &mut [u8]) -> Result<()> {
+        self.process.read(dst, self.at(offset, dst.len())?)
+    }
+
+    fn at(&self, offset: usize, bytes: usize) -> Result<u64> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.len => Ok(self.address.wrapping_add(offset as u64)),
+            _ => Err(out_of_range(offset, bytes, self.len)),
+        }
+    }
+}
+
+#[cold]
+fn out_of_range(start: usize, bytes: usize, len: usize) -> OsError {
+    OsError::OutOfRange { what: "a region".into(), start, end: start.saturating_add(bytes), len }
+}
+
+/// Copies `n` bytes, past the caches where they are many.
+///
+/// # Safety
+/// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones only spoils
+/// bytes.
+#[inline]
+unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: the caller's.
+    let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
+    let copied = polyduct_copy::memcpy(dst, src);
+    debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
+}
