@@ -24,7 +24,7 @@ fn main() {
         args.iter().map(String::as_str).filter(|a| SCRIPT.iter().any(|s| s.name == *a)).collect();
     let mut script = vec![rounds];
     script.extend(if names.is_empty() { SCRIPT.iter().map(|s| s.name).collect() } else { names });
-    let end = rig::spawn("play", &script, &Default::default());
+    let end = rig::spawn_with("play", &script, &Default::default(), 64 << 20);
     let script: Vec<String> = script.into_iter().map(String::from).collect();
     let figures = Player::new(end, true).play(&script);
     if json {

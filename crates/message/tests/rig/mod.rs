@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use polyduct_message::link::shm::{Bell, Link, Sizes};
+use polyduct_message::link::shm::{Bell, Link, Region, Sizes};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::PidFd;
 use polyduct_os::segment::{Access, Segment};
@@ -22,6 +22,8 @@ pub struct End {
     pub bell: Arc<Bell>,
     /// A segment of one megabyte beside the link.
     pub beside: Segment,
+    /// A region that the first process has made.
+    pub region: Region,
     pub peer: PidFd,
     pub conn: Conn,
     pub child: Option<Child>,
@@ -33,6 +35,12 @@ pub fn soon() -> Duration {
 
 /// Starts a copy of this program in a role.
 pub fn spawn(role: &str, args: &[&str], sizes: &Sizes) -> End {
+    spawn_with(role, args, sizes, 4096)
+}
+
+/// The same, with a region of so many bytes.
+pub fn spawn_with(role: &str, args: &[&str], sizes: &Sizes, region_bytes: usize) -> End {
+    let region = Region::create(region_bytes).unwrap();
     let (mine, theirs) = Conn::pair().unwrap();
     let theirs = theirs.as_fd().try_clone_to_owned().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -43,14 +51,14 @@ pub fn spawn(role: &str, args: &[&str], sizes: &Sizes) -> End {
     let bell = Arc::new(Bell::create(64).unwrap());
     let beside = Segment::create("beside", 1 << 20).unwrap();
     let me = std::process::id().to_le_bytes();
-    assert_eq!(mine.send(&me, &[link.fd(), bell.fd(), beside.fd()]).unwrap(), Sent::Done);
+    assert_eq!(mine.send(&me, &[link.fd(), bell.fd(), beside.fd(), region.fd()]).unwrap(), Sent::Done);
     let (answer, mut fds) = receive(&mine);
     assert_eq!(answer, [1]);
     let peer = PidFd::open(child.id()).unwrap();
     link.ring_at(Arc::new(Bell::attach(fds.remove(0)).unwrap()), 0);
     link.pull_from(PidFd::open(child.id()).unwrap()).unwrap();
     assert_eq!(mine.send(&[2], &[]).unwrap(), Sent::Done);
-    End { link, bell, beside, peer, conn: mine, child: Some(child) }
+    End { link, bell, beside, region, peer, conn: mine, child: Some(child) }
 }
 
 /// In the copy: its role and its end. `None` in the first process.
@@ -64,10 +72,11 @@ pub fn role() -> Option<(String, End)> {
     link.ring_at(Arc::new(Bell::attach(fds.remove(0)).unwrap()), 0);
     link.pull_from(PidFd::open(pid).unwrap()).unwrap();
     let beside = Segment::from_fd(fds.remove(0), 1 << 20, 1 << 20, Access::ReadWrite).unwrap();
+    let region = Region::attach(fds.remove(0), 1 << 30).unwrap();
     let bell = Arc::new(Bell::create(64).unwrap());
     assert_eq!(conn.send(&[1], &[bell.fd()]).unwrap(), Sent::Done);
     assert_eq!(receive(&conn).0, [2]);
-    Some((role, End { link, bell, beside, peer: PidFd::open(pid).unwrap(), conn, child: None }))
+    Some((role, End { link, bell, beside, region, peer: PidFd::open(pid).unwrap(), conn, child: None }))
 }
 
 /// The next message of a socket.

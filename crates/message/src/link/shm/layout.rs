@@ -41,7 +41,7 @@ pub struct Sizes {
     pub low_bytes: u32,
     /// Messages up to so many bytes go as one piece, which the receiver's handler sees in the ring.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long.
+    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
     pub first_fragment: u32,
     /// The longest fragment. At most a quarter of the ring whatever is set here.
     pub max_fragment: u32,

@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
 const AT_ONCE: usize = 64;
-/// Bytes that are pulled before high priority is looked at again.
-const PIECE: usize = 128 << 10;
+/// Bytes of a fragment that are copied before high priority is looked at again.
+const PIECE: usize = 4 << 10;
+/// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system calls.
+const PULL_PIECE: usize = 128 << 10;
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         Receiver { lanes, shared }
     }
 
-    /// Handles what has come, high priority first and between any two records of low priority. Returns the number of
+    /// Handles what has come, high priority first: between any two records of low priority, and every 4 KiB of a
+    /// fragment. Returns the number of
     /// records handled; zero says that nothing waits, or that what waits was refused.
     ///
     /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer that is too
@@ -104,8 +107,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         let [high, low] = &mut self.lanes;
         let mut records = 0;
         while records < AT_ONCE {
-            if high.step(&self.shared, give, deliver)? == Step::Took
-                || low.step(&self.shared, give, deliver)? == Step::Took
+            if high.step(None, &self.shared, give, deliver)? == Step::Took
+                || low.step(Some(high), &self.shared, give, deliver)? == Step::Took
             {
                 records += 1;
             } else {
@@ -141,10 +144,11 @@ impl<B: AsMut<[u8]>> Receiver<B> {
 }
 
 impl<B: AsMut<[u8]>> Inward<B> {
-    /// Handles the next record, if it is there.
+    /// Handles the next record, if it is there. While it copies, it sees to what comes in lane `before`.
     #[inline]
     fn step(
         &mut self,
+        before: Option<&mut Inward<B>>,
         shared: &Shared,
         give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
@@ -195,9 +199,9 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 self.open_part(shared, &incoming)?;
                 let Some(buffer) = offer(give, &incoming) else { return Ok(Step::Nothing) };
                 self.parts[usize::from(tag.channel)] = Some(Part { incoming, buffer, filled: 0 });
-                self.fill(shared, channel, from, bytes, deliver)?;
+                self.fill(before, shared, channel, (from, bytes), give, deliver)?;
             }
-            k if k == Kind::Next as u8 => self.fill(shared, channel, from, bytes, deliver)?,
+            k if k == Kind::Next as u8 => self.fill(before, shared, channel, (from, bytes), give, deliver)?,
             k if k == Kind::Abandon as u8 => {
                 if let Some(part) = self.parts.get_mut(usize::from(tag.channel)) {
                     *part = None;
@@ -219,6 +223,22 @@ impl<B: AsMut<[u8]>> Inward<B> {
         Ok(Step::Took)
     }
 
+    /// Handles what is there, if it is not without end.
+    #[inline]
+    fn drain(
+        &mut self,
+        shared: &Shared,
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+    ) -> Result<(), LinkError> {
+        for _ in 0..AT_ONCE {
+            if self.step(None, shared, give, deliver)? == Step::Nothing {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a place for a channel's unfinished message.
     #[inline]
     fn open_part(&mut self, shared: &Shared, incoming: &Incoming) -> Result<(), LinkError> {
@@ -237,10 +257,11 @@ impl<B: AsMut<[u8]>> Inward<B> {
     /// A fragment of a channel's message. The last one delivers it.
     fn fill(
         &mut self,
+        mut before: Option<&mut Inward<B>>,
         shared: &Shared,
         channel: ChannelId,
-        from: *const u8,
-        bytes: usize,
+        (from, bytes): (*const u8, usize),
+        give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
     ) -> Result<(), LinkError> {
         let slot = self.parts.get_mut(usize::from(channel.0));
@@ -259,8 +280,14 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 shared.broke(LinkError::OutOfTurn { what: "a fragment for a buffer that has shrunk" })
             );
         };
-        // SAFETY: `bytes` from `from` on lie in the ring (checked by the caller), and the room is as long and elsewhere.
-        unsafe { copy(from, room.as_mut_ptr(), bytes) };
+        for (i, room) in room.chunks_mut(PIECE).enumerate() {
+            if let (Some(before), true) = (before.as_deref_mut(), i > 0) {
+                before.drain(shared, give, deliver)?;
+            }
+            // SAFETY: `bytes` from `from` on lie in the ring (checked by the caller), and the room, which has as many in all, lies
+            // elsewhere.
+            unsafe { copy(from.add(i * PIECE), room.as_mut_ptr(), room.len()) };
+        }
         part.filled = end;
         if end == part.incoming.len {
             if let Some(part) = slot.and_then(Option::take) {
@@ -290,7 +317,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
             self.pulling = offer(give, incoming).map(|buffer| (buffer, 0));
         }
         let Some((buffer, done)) = &mut self.pulling else { return Ok(false) };
-        let end = incoming.len.min(*done + PIECE as u64);
+        let end = incoming.len.min(*done + PULL_PIECE as u64);
         let room = buffer.as_mut().get_mut(*done as usize..end as usize);
         // The line is read anew for each piece, so a faulty peer may change the length in between.
         let read = room.map(|room| reader.read(room, address.wrapping_add(*done)));

@@ -142,7 +142,10 @@ fn out_of_range(start: usize, bytes: usize, len: usize) -> OsError {
     OsError::OutOfRange { what: "a region".into(), start, end: start.saturating_add(bytes), len }
 }
 
-/// Copies `n` bytes, past the caches where they are many.
+/// From so many bytes on a copy goes past the caches. Less stays in them: somebody will soon look at it.
+const STREAM_FROM: usize = 4 << 20;
+
+/// Copies `n` bytes.
 ///
 /// # Safety
 /// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones only spoils
@@ -151,6 +154,6 @@ fn out_of_range(start: usize, bytes: usize, len: usize) -> OsError {
 unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: the caller's.
     let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
-    let copied = polyduct_copy::memcpy(dst, src);
+    let copied = polyduct_copy::Kernels::detect().stream_from(STREAM_FROM).memcpy(dst, src);
     debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
 }

@@ -74,7 +74,7 @@ pub struct Sender {
 pub struct Cut {
     /// Messages up to so many bytes go as one piece.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long.
+    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
     pub first_fragment: u32,
     /// The longest fragment.
     pub max_fragment: u32,
@@ -197,7 +197,9 @@ impl Sender {
     pub fn extend(&mut self, bytes: &[u8]) -> Result<usize, SendError> {
         let Some(mut open) = self.open else { return Ok(0) };
         let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
-        let (mut taken, max) = (0, self.cut.max_fragment);
+        let mut taken = 0;
+        // The receiver ends one fragment after the sender, so the last ones should not be a large part of it.
+        let max = u64::min((open.len / 8).next_multiple_of(UNIT as u64), self.cut.max_fragment.into()) as u32;
         while taken < want {
             let n = (want - taken).min(open.fragment as usize);
             let (kind, words) = match open.sent {
@@ -212,7 +214,7 @@ impl Sender {
             }
             taken += n;
             open.sent += n as u64;
-            open.fragment = open.fragment.saturating_mul(2).min(max);
+            open.fragment = open.fragment.saturating_mul(2).min(max.max(self.cut.first_fragment));
             self.open = (!ends).then_some(open);
         }
         Ok(taken)
