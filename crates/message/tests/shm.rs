@@ -230,6 +230,22 @@ fn a_message_that_is_given_up_is_forgotten() {
 }
 
 #[test]
+fn a_channel_left_within_a_message_is_not_used_again_unless_the_peer_knows() {
+    let Pair { a, mut receiver, .. } = pair(&Sizes::default());
+    let mut got = Vec::new();
+    for fill in [false, true] {
+        let mut sender = a.sender(ChannelId(3), Priority::Low).unwrap();
+        let mut other = a.sender(ChannelId(4), Priority::Low).unwrap();
+        sender.begin(head(1), 100_000).unwrap();
+        sender.extend(&bytes(0, 100)).unwrap();
+        while fill && other.short(head(2)).is_ok() {}
+        drop(sender);
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        assert_eq!(a.sender(ChannelId(3), Priority::Low).is_none(), fill);
+    }
+}
+
+#[test]
 fn sizes_and_segments_that_cannot_be_are_refused() {
     for sizes in [
         Sizes { low_lines: 0, ..Sizes::default() },

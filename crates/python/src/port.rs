@@ -60,7 +60,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        BUSY.with_borrow_mut(|busy| drop(busy.pop()));
+        BUSY.with_borrow_mut(|busy| busy.truncate(busy.len().saturating_sub(1)));
     }
 }
 

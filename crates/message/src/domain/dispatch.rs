@@ -9,6 +9,8 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+/// A function that gets messages.
+type Receiver = dyn Fn(&Context<'_>, Message<'_>) + Send + Sync;
 /// A function that others can call.
 type Function = dyn Fn(&Context<'_>, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
@@ -16,7 +18,7 @@ type Function = dyn Fn(&Context<'_>, &[u8]) -> Result<Vec<u8>, String> + Send + 
 #[derive(Clone)]
 pub(super) enum Handler {
     /// Gets messages.
-    Message(Arc<dyn Fn(&Context<'_>, Message<'_>) + Send + Sync>),
+    Message(Arc<Receiver>),
     /// Gets calls.
     Call(Arc<Function>),
 }

@@ -533,7 +533,7 @@ impl<E: Events> Server<E> {
                 }
             }
             Incoming::Message(Ask::Region { unit, id }, _) => {
-                if !self.members.get(unit as usize).is_some_and(|m| m.0 == pid) {
+                if self.members.get(unit as usize).is_none_or(|m| m.0 != pid) {
                     return refuse(Refusal::NotAMember { unit, pid });
                 }
                 match self.events.region(id) {

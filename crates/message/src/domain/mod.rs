@@ -491,7 +491,7 @@ pub struct Status {
 
 fn sizes(config: &Config) -> Sizes {
     let bytes = |name| u32::try_from(config.bytes(name)).unwrap_or(u32::MAX);
-    let power = |n: u32| 1 << (31 - n.max(1024).min(1 << 30).leading_zeros());
+    let power = |n: u32| 1 << (31 - n.clamp(1024, 1 << 30).leading_zeros());
     let lines = |bytes: u32| (bytes / 512).next_power_of_two().clamp(8, 1 << 20);
     let (high_bytes, low_bytes) = (power(bytes("express_ring")), power(bytes("ring")));
     Sizes {

@@ -11,7 +11,7 @@
 //! |---|---|---|---|---|
 //! | send ≤ 32 bytes | 1 | 2 (claim; count and see a sleeper) | 1 | 0 |
 //! | send ≤ `whole_bytes` | 1 + payload | 2 | 1 | 0 |
-//! | longer | 1 for each fragment + payload | 2 for each fragment | 2, on two processors at once | 0 |
+//! | longer | 1 for each fragment + payload | 2 for each fragment | 2, by two processors at once | 0 |
 //! | posted | 1 | 2 | 1, by the receiver | 2 for each piece |
 //! | receive | the same | 0; 1 for each quarter of the ring | 0 (seen in place), 1 for fragments | 0 |
 //! | wake a sleeper | + 2 of its bell | + 3 | | 1, and 1 of the sleeper |
@@ -19,6 +19,16 @@
 //! The sender's own words (the place of the next record, the last known head) are in its own memory; the receiver's head
 //! is read once for each quarter of the ring. Nothing allocates but the receiver's list of unfinished messages, once for
 //! each channel.
+//!
+//! # Many links, and sleep
+//!
+//! A link of which [`Receiver::ask_for_call`] was called need not be looked at: its peer calls at the endpoint's [`Bell`]
+//! when it sends next, and the request ends with that. So an endpoint looks at its few busy links and at one word of its
+//! bell; a link that has long been quiet is asked to call, one that calls is busy again. Before it sleeps an endpoint asks
+//! its busy links too ([`Bell::wait`]). Senders that wait for room use the same bell ([`Sender::ask_for_call`]).
+//!
+//! The count of messages and the look for a request are one locked addition. A plain store and a barrier forced on the
+//! sender by the sleeper (`membarrier`) would spare it, at the price of counts that are not exact.
 //!
 //! # Trust
 //!

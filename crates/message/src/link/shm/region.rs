@@ -152,8 +152,12 @@ const STREAM_FROM: usize = 4 << 20;
 /// bytes.
 #[inline]
 unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    if n < STREAM_FROM {
+        // SAFETY: the caller's.
+        return unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+    }
     // SAFETY: the caller's.
     let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
-    let copied = polyduct_copy::Kernels::detect().stream_from(STREAM_FROM).memcpy(dst, src);
+    let copied = polyduct_copy::Kernels::detect().stream_from(0).memcpy(dst, src);
     debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
 }

@@ -176,7 +176,7 @@ impl Sender {
         Ok(payload.len())
     }
 
-    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet.
+    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet, unless it has none.
     pub fn begin(&mut self, head: Head, len: u64) -> Result<(), SendError> {
         self.check_closed_message()?;
         if len > MAX_PAYLOAD {
@@ -432,9 +432,11 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // With no room for it the receiver keeps a part that nobody completes, until the link ends.
-        let _ = self.abandon();
-        self.shared.release_sender(self.channel, self.priority);
+        // Where there is no room to say so, the receiver keeps a part that nobody completes: nobody may use the channel
+        // again.
+        if self.abandon().is_ok() {
+            self.shared.release_sender(self.channel, self.priority);
+        }
     }
 }
 
