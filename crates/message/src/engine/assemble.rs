@@ -69,7 +69,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             Slot::Open(_) => {
                 if f.head.is_some() && f.attempt > 0 && self.config.lossless {
                     // The answer to its first coming may have been lost with the path.
-                    self.go_ahead(lane, number, f.attempt);
+                    self.say_accepted(lane, number);
                 }
                 return self.add(path, at, f, give);
             }
@@ -90,13 +90,19 @@ impl<B: AsMut<[u8]>> Session<B> {
         };
         match self.place(lane, at, &ask, give) {
             Some(place) => {
-                let r = Reassembly { head, total, place, have: Ranges::default(), attempt: f.attempt };
+                let r = Reassembly {
+                    head,
+                    total,
+                    place,
+                    have: Ranges::default(),
+                    attempt: f.attempt,
+                    accept_queued: false,
+                };
                 self.inn[lane.index()].set(at, Slot::Open(r));
                 let kept = self.add(path, at, f, give);
-                let known = self.inn[lane.index()].slot_mut(number).is_some();
-                if f.attempt > 0 && known {
+                if f.attempt > 0 {
                     // It was refused before: the sender waits for this.
-                    self.go_ahead(lane, number, f.attempt);
+                    self.say_accepted(lane, number);
                 }
                 kept
             }
@@ -107,9 +113,16 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    fn go_ahead(&mut self, lane: Lane, number: u64, attempt: u8) {
-        if self.inn[lane.index()].go.replace((number, attempt)).is_none() {
-            self.urgent.push_back(Control::Go(lane));
+    /// Tells the sender that a message refused before has its place.
+    fn say_accepted(&mut self, lane: Lane, number: u64) {
+        let queued = match self.inn[lane.index()].slot_mut(number) {
+            Some(Slot::Open(r)) => std::mem::replace(&mut r.accept_queued, true),
+            // Complete at once. Buffers may come and go while nobody takes our answers: then it is left unsaid.
+            Some(Slot::Ready(..)) => self.urgent.len() > 2 * self.config.messages_in_flight as usize,
+            _ => return,
+        };
+        if !queued {
+            self.urgent.push_back(Control::Accepted(lane, number));
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Reassembly<B> {
     pub place: Option<B>,
     pub have: Ranges,
     pub attempt: u8,
+    /// That it was accepted, after refusals, stands in the queue to be said.
+    pub accept_queued: bool,
 }
 
 impl<B> Reassembly<B> {
@@ -90,13 +92,13 @@ pub(crate) struct InLane<B> {
     pub refused: usize,
     /// A receipt for `base` is to be sent and stands in the queue.
     pub taken_queued: bool,
-    /// What to say in a go-ahead that stands in the queue.
-    pub go: Option<(u64, u8)>,
+    /// That there are buffers again stands in the queue to be said.
+    pub go_queued: bool,
 }
 
 impl<B> Default for InLane<B> {
     fn default() -> Self {
-        InLane { base: 0, slots: VecDeque::new(), refused: 0, taken_queued: false, go: None }
+        InLane { base: 0, slots: VecDeque::new(), refused: 0, taken_queued: false, go_queued: false }
     }
 }
 

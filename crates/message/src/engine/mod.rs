@@ -446,11 +446,9 @@ impl<B: AsMut<[u8]>> Session<B> {
             if lane.refused == 0 {
                 continue;
             }
-            if let Some(go) = lane.first_refused() {
-                if lane.go.is_none() {
-                    lane.go = Some(go);
-                    self.urgent.push_back(Control::Go(Lane::from_index(at)));
-                }
+            if !lane.go_queued {
+                lane.go_queued = true;
+                self.urgent.push_back(Control::Go(Lane::from_index(at)));
             }
         }
         self.refused_waiting = false;

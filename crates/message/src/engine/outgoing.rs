@@ -395,7 +395,6 @@ impl OutLane {
             if m.over || m.cancelled || number >= self.begun {
                 continue;
             }
-            m.accepted = false;
             m.head_path = None;
             let sent = m.sent;
             m.lost.insert(0, sent);

@@ -46,7 +46,10 @@ pub(crate) enum Control {
     Taken(Lane),
     Done(Lane, u64),
     Refused(Lane, u64, u8),
+    /// There are buffers again.
     Go(Lane),
+    /// This message, refused before, has its place now.
+    Accepted(Lane, u64),
     Cancel(Lane, u64),
     Close,
 }

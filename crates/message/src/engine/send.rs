@@ -229,10 +229,23 @@ impl<B: AsMut<[u8]>> Session<B> {
                     }
                     Piece::Refusal { name: name(*lane, *number), attempt: *known }
                 }
-                Control::Go(lane) => match self.inn[lane.index()].go.take() {
-                    Some((number, attempt)) => Piece::GoAhead { name: name(*lane, number), attempt },
-                    None => continue,
-                },
+                Control::Go(lane) => {
+                    let inn = &mut self.inn[lane.index()];
+                    inn.go_queued = false;
+                    let Some((number, attempt)) = inn.first_refused() else { continue };
+                    Piece::GoAhead { name: name(*lane, number), attempt }
+                }
+                Control::Accepted(lane, number) => {
+                    let attempt = match self.inn[lane.index()].slot_mut(*number) {
+                        Some(Slot::Open(r)) => {
+                            r.accept_queued = false;
+                            r.attempt
+                        }
+                        Some(Slot::Ready(_, attempt)) => *attempt,
+                        _ => continue,
+                    };
+                    Piece::GoAhead { name: name(*lane, *number), attempt }
+                }
                 Control::Cancel(lane, number) => Piece::Cancel(name(*lane, *number)),
                 Control::Close => Piece::Close,
             };

@@ -141,8 +141,8 @@ impl<B: AsMut<[u8]>> Session<B> {
                     }
                 }
             }
-            // The peer opens by itself; a lost go-ahead costs only time, and its reason may be gone.
-            Control::Go(_) => {}
+            // The peer opens by itself; a lost go-ahead costs only time: the acknowledgement of the head says the same.
+            Control::Go(_) | Control::Accepted(..) => {}
             Control::Cancel(lane, number) => {
                 if self.out.get(lane.index()).is_some_and(|l| l.get(number).is_some()) {
                     self.urgent.push_back(control);

@@ -147,52 +147,56 @@ impl Net {
         route.first().map_or(Duration::ZERO, |&link| self.busy[link])
     }
 
-    /// Sends a frame; `arrive` gets each time at which it, or what was made of it, comes to the other side.
-    pub fn send(
-        &mut self,
+    /// The links that a frame takes, in order.
+    pub fn links(&self, from: usize, to: usize, path: u8, random: &mut Random) -> Vec<usize> {
+        let mut route = Vec::new();
+        self.route(from, to, path, random, &mut route);
+        route
+    }
+
+    /// A frame comes to a link: when it comes out at the other end, unless the queue is full.
+    pub fn cross(&mut self, now: Duration, link: usize, len: usize) -> Option<Duration> {
+        let waits = self.busy[link].saturating_sub(now);
+        if waits.as_secs_f64() * self.speed.bandwidth > self.speed.queue as f64 {
+            self.overflows += 1;
+            return None;
+        }
+        let takes = Duration::from_secs_f64(len as f64 / self.speed.bandwidth);
+        self.busy[link] = self.busy[link].max(now) + takes;
+        Some(self.busy[link] + self.speed.latency)
+    }
+
+    /// What becomes of a frame behind its last link: each time at which it, or what was made of it, comes to the receiver.
+    pub fn harm(
+        &self,
         now: Duration,
         (from, to): (usize, usize),
         path: u8,
-        frame: Vec<u8>,
+        mut frame: Vec<u8>,
         random: &mut Random,
-        arrive: &mut Vec<(Duration, Vec<u8>)>,
-    ) {
-        let mut route = Vec::new();
-        self.route(from, to, path, random, &mut route);
-        let mut at = now;
-        for link in route {
-            let waits = self.busy[link].saturating_sub(at);
-            if waits.as_secs_f64() * self.speed.bandwidth > self.speed.queue as f64 {
-                self.overflows += 1;
-                return;
-            }
-            let takes = Duration::from_secs_f64(frame.len() as f64 / self.speed.bandwidth);
-            self.busy[link] = self.busy[link].max(at) + takes;
-            at = self.busy[link] + self.speed.latency;
-        }
+    ) -> [Option<(Duration, Vec<u8>)>; 2] {
         // Paths differ a little, so that they reorder among each other.
-        at += self.speed.latency * u32::from(path) / 2;
+        let mut at = now + self.speed.latency * u32::from(path) / 2;
         let f = self.faults;
         let (lost, twice) = (random.chance(f.loss), random.chance(f.duplicate));
         let (late, broken) = (random.chance(f.reorder), random.chance(f.corrupt));
         let apart = (self.partition >> from ^ self.partition >> to) & 1 == 1;
         if apart || self.dead_paths >> path & 1 == 1 || lost {
-            return;
+            return [None, None];
         }
-        if twice {
+        let second = twice.then(|| {
             let after = self.speed.latency.mul_f64(random.below(400) as f64 / 100.0);
-            arrive.push((at + after, frame.clone()));
-        }
+            (at + after, frame.clone())
+        });
         if late {
             at += self.speed.latency.mul_f64(random.below(300) as f64 / 100.0);
         }
-        let mut frame = frame;
         if broken && !frame.is_empty() {
             for _ in 0..random.range(1, 4) {
                 let place = random.below(frame.len() as u64) as usize;
                 frame[place] ^= random.range(1, 255) as u8;
             }
         }
-        arrive.push((at, frame));
+        [Some((at, frame)), second]
     }
 }

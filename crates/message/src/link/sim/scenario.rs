@@ -321,7 +321,8 @@ impl Run {
             4..=7 => self.random.below(200),
             8..=9 => self.random.below(5_000),
             10 => self.random.below(30_000),
-            _ if self.big => self.random.below(1 << 20),
+            // Some hundreds of frames are as good as thousands.
+            _ if self.big => self.random.below((self.paths[0].1 as u64 * 300).min(1 << 21)),
             _ => self.random.below(60_000),
         } as usize;
         let life = self.lives[&(at, to)];

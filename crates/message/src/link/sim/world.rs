@@ -100,9 +100,29 @@ pub enum Happening {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
-    Frame { from: usize, to: usize, path: u8, generation: u32, bytes: Vec<u8> },
-    Timer { at: usize, from: usize },
+    /// A frame comes to the next of its links; with none left it has come through.
+    Link {
+        links: Vec<usize>,
+        hop: usize,
+        carried: Carried,
+    },
+    /// A frame comes to its receiver.
+    Frame(Carried),
+    Timer {
+        at: usize,
+        from: usize,
+    },
     Alarm(u64),
+}
+
+/// A frame under way.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Carried {
+    from: usize,
+    to: usize,
+    path: u8,
+    generation: u32,
+    bytes: Vec<u8>,
 }
 
 struct End {
@@ -284,14 +304,29 @@ impl World {
                         }
                     }
                 }
-                Item::Frame { from, to, path, generation, bytes } => {
-                    self.arrive(from, to, path, generation, &bytes);
-                }
+                Item::Link { links, hop, carried } => self.cross(links, hop, carried),
+                Item::Frame(carried) => self.arrive(&carried),
             }
         }
     }
 
-    fn arrive(&mut self, from: usize, to: usize, path: u8, generation: u32, bytes: &[u8]) {
+    fn cross(&mut self, links: Vec<usize>, hop: usize, carried: Carried) {
+        if let Some(&link) = links.get(hop) {
+            if let Some(out) = self.net.cross(self.now, link, carried.bytes.len()) {
+                self.push(out, Item::Link { links, hop: hop + 1, carried });
+            }
+            return;
+        }
+        let Carried { from, to, path, generation, bytes } = carried;
+        for (at, bytes) in
+            self.net.harm(self.now, (from, to), path, bytes, &mut self.random).into_iter().flatten()
+        {
+            self.push(at, Item::Frame(Carried { from, to, path, generation, bytes }));
+        }
+    }
+
+    fn arrive(&mut self, carried: &Carried) {
+        let &Carried { from, to, path, generation, ref bytes } = carried;
         self.note(self.now.as_nanos() as u64);
         self.note((to << 32 | bytes.len()) as u64);
         self.note(crc32c::crc32c(bytes).into());
@@ -313,7 +348,6 @@ impl World {
         let index = at * self.nodes + from;
         let Some(mut end) = self.ends[index].take() else { return };
         let mut transmit = std::mem::take(&mut self.transmit);
-        let mut arrive = Vec::new();
         let mut busy = None;
         for path in 0..end.session.config().paths.min(4) as u8 {
             loop {
@@ -333,11 +367,9 @@ impl World {
                 }
                 self.check_priority(&mut end.session, path, &frame);
                 self.frames += 1;
-                self.net.send(self.now, (at, from), path, frame, &mut self.random, &mut arrive);
-                for (time, bytes) in arrive.drain(..) {
-                    let generation = self.generations[index];
-                    self.push(time, Item::Frame { from: at, to: from, path, generation, bytes });
-                }
+                let links = self.net.links(at, from, path, &mut self.random);
+                let generation = self.generations[index];
+                self.cross(links, 0, Carried { from: at, to: from, path, generation, bytes: frame });
             }
         }
         self.transmit = transmit;
