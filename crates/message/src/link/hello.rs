@@ -1,7 +1,7 @@
 //! The messages before a network link is open: their header in clear, refusals, and who a side says it is.
 //!
 //! The first eight bytes of the header stay as they are in every version, so that any two versions can refuse each other
-//! with both names. All numbers are little-endian; `docs/wire-handshake.md` has the tables.
+//! with both names. All numbers are little-endian; `docs/wire.md` has the tables.
 
 use crate::error::LinkError;
 use crate::types::Address;
