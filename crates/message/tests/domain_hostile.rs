@@ -1,0 +1,236 @@
+//! What strangers and faulty members say to a unit of a domain: each gets its refusal, and the others go on.
+
+use polyduct_message::domain::gather::{Join, Refusal};
+use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
+use polyduct_message::domain::{Domain, Options};
+use polyduct_message::handshake::{Incoming, Protocol};
+use polyduct_message::link::shm::{Bell, Link, Sizes};
+use polyduct_message::MessageError;
+use polyduct_os::segment::Segment;
+use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+fn options(name: &str, unit: u32, units: u32) -> Options {
+    Options {
+        open_timeout: Duration::from_secs(20),
+        timeout: Some(Duration::from_secs(20)),
+        ..Options::new(name, unit, units)
+    }
+}
+
+fn unique(what: &str) -> String {
+    format!("hostile-{what}-{}", std::process::id())
+}
+
+/// Connects to a unit that is starting or has started.
+fn connect(name: &str, unit: u32) -> Conn {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match Conn::connect(&socket_name(name, unit)) {
+            Ok(conn) => return conn,
+            Err(e) => assert!(Instant::now() < end, "{e}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// What comes next; a hangup is `None`. It comes within the time of a test, or the unit hangs.
+fn answer(conn: &Conn) -> Option<Answer> {
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match PROTOCOL.receive(conn, &mut buffer) {
+            Incoming::Message(message, _) => return Some(message),
+            Incoming::Closed => return None,
+            Incoming::Bad(bad) => panic!("{bad:?}"),
+            Incoming::Nothing => assert!(Instant::now() < end, "no answer"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The one refusal that must come, with nothing after it.
+fn refusal(conn: &Conn) -> Refusal {
+    match answer(conn) {
+        Some(Answer::Refused(why)) => {
+            assert_eq!(answer(conn), None, "something follows a refusal");
+            why
+        }
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+fn say(conn: &Conn, ask: &Ask, fds: &[BorrowedFd<'_>]) {
+    assert_eq!(PROTOCOL.encode(ask).unwrap().send(conn, fds), Ok(Sent::Done));
+}
+
+fn join(unit: u32, units: u32) -> Ask {
+    Ask::Join(Join { unit, units, start_time: 1 })
+}
+
+/// Both units of a domain, and `attack` while they are there; afterwards they still understand each other.
+fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
+    let name = unique(what);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| {
+            let d = Domain::join(options(&name, 1, 2)).unwrap();
+            let mail = d.recv(Some(0), None).unwrap();
+            d.send(0, mail.tag, mail.words, &mail.payload).unwrap();
+            d.barrier().unwrap();
+        });
+        let d = Domain::join(options(&name, 0, 2)).unwrap();
+        attack(&name);
+        let long = vec![5; 100_000];
+        d.send(1, 3, [4, 5], &long).unwrap();
+        let mail = d.recv(Some(1), Some(3)).unwrap();
+        assert_eq!((mail.words, mail.payload), ([4, 5], long));
+        d.barrier().unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn garbage_is_refused() {
+    in_spite_of("garbage", |name| {
+        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x01\0\x07\0", b"PDDM"] {
+            let conn = connect(name, 0);
+            assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
+            assert_eq!(refusal(&conn), Refusal::Malformed, "{bytes:?}");
+        }
+        let conn = connect(name, 1);
+        assert_eq!(conn.send(&[0xff; MESSAGE_LIMIT], &[]), Ok(Sent::Done));
+        assert_eq!(refusal(&conn), Refusal::Malformed);
+        for cut in 8..11 {
+            let conn = connect(name, 0);
+            assert_eq!(conn.send(&b"PDDM\x01\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            let why = refusal(&conn);
+            // Whole, it asks for a link of a unit that there is not.
+            assert!(matches!(why, Refusal::Malformed | Refusal::NotAMember { .. }), "{cut}: {why}");
+        }
+    });
+}
+
+#[test]
+fn another_version_is_refused_by_name() {
+    in_spite_of("version", |name| {
+        let conn = connect(name, 0);
+        let other = Protocol { version: 77, ..PROTOCOL };
+        assert_eq!(other.encode(&join(1, 2)).unwrap().send(&conn, &[]), Ok(Sent::Done));
+        let why = refusal(&conn);
+        assert_eq!(why, Refusal::Version { expected: 1, found: 77 });
+        assert!(why.to_string().contains("77") && why.to_string().contains("version 1"), "{why}");
+    });
+}
+
+#[test]
+fn who_is_no_member_gets_no_link() {
+    in_spite_of("member", |name| {
+        let bell = Bell::create(2).unwrap();
+        let link = Link::create(&Sizes::default()).unwrap();
+        let pid = std::process::id();
+        for (ask, fds) in [
+            // No such unit, the unit itself, without a bell, with a segment where none belongs, without one where it does.
+            (Ask::Link { unit: 9 }, vec![bell.fd()]),
+            (Ask::Link { unit: u32::MAX }, vec![bell.fd()]),
+            (Ask::Link { unit: 0 }, vec![bell.fd()]),
+            (Ask::Link { unit: 1 }, vec![]),
+            (Ask::Link { unit: 1 }, vec![bell.fd(), link.fd()]),
+            (Ask::Link { unit: 1 }, vec![bell.fd(), link.fd(), bell.fd()]),
+        ] {
+            let conn = connect(name, 0);
+            say(&conn, &ask, &fds);
+            let Ask::Link { unit } = ask else { unreachable!() };
+            assert_eq!(refusal(&conn), Refusal::NotAMember { unit, pid }, "{ask:?} with {} fds", fds.len());
+        }
+        let conn = connect(name, 1);
+        say(&conn, &Ask::Link { unit: 0 }, &[bell.fd()]);
+        assert_eq!(refusal(&conn), Refusal::NotAMember { unit: 0, pid });
+        let conn = connect(name, 0);
+        say(&conn, &join(1, 2), &[]);
+        assert_eq!(refusal(&conn), Refusal::Duplicate { unit: 1, pid });
+    });
+}
+
+#[test]
+fn segments_that_are_none_are_refused() {
+    in_spite_of("segments", |name| {
+        let bell = Bell::create(2).unwrap();
+        let small = Segment::create("small", 64).unwrap();
+        let zeros = Segment::create("zeros", Sizes::default().segment_bytes()).unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = std::os::fd::AsFd::as_fd(&file);
+        for fds in [[bell.fd(), small.fd()], [bell.fd(), zeros.fd()], [bell.fd(), file], [file, zeros.fd()]] {
+            let conn = connect(name, 1);
+            say(&conn, &Ask::Link { unit: 0 }, &fds);
+            let why = refusal(&conn);
+            assert!(matches!(why, Refusal::System { unit: 1, .. }), "{why}");
+        }
+        for id in [0, u32::MAX] {
+            let conn = connect(name, 0);
+            say(&conn, &Ask::Region { unit: 1, id }, &[]);
+            assert!(matches!(refusal(&conn), Refusal::System { unit: 0, .. }));
+        }
+        let conn = connect(name, 0);
+        say(&conn, &Ask::Region { unit: 5, id: 0 }, &[]);
+        assert!(matches!(refusal(&conn), Refusal::NotAMember { unit: 5, .. }));
+    });
+}
+
+#[test]
+fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    in_spite_of("crowd", |name| {
+        let crowd: Vec<Conn> = (0..600).map(|_| connect(name, 1)).collect();
+        // The first are dropped for the last.
+        let end = Instant::now() + Duration::from_secs(20);
+        while !matches!(crowd[0].recv(&mut [0; 8]), Ok(polyduct_os::socket::Received::Closed)) {
+            assert!(Instant::now() < end, "the crowd stays");
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn strangers_do_not_hinder_a_gathering() {
+    let name = unique("gathering");
+    std::thread::scope(|s| {
+        let root = s.spawn(|| Domain::join(options(&name, 0, 3)).unwrap());
+        let silent: Vec<Conn> = (0..300).map(|_| connect(&name, 0)).collect();
+        for (ask, want) in [
+            (join(1, 4), Refusal::Disagree { unit: 1, expected: 3, found: 4 }),
+            (join(3, 3), Refusal::UnitRange { unit: 3, units: 3 }),
+            (join(0, 3), Refusal::Duplicate { unit: 0, pid: std::process::id() }),
+            (Ask::Link { unit: 1 }, Refusal::Malformed),
+            (Ask::Region { unit: 1, id: 1 }, Refusal::Malformed),
+        ] {
+            let conn = connect(&name, 0);
+            say(&conn, &ask, &[]);
+            assert_eq!(refusal(&conn), want);
+        }
+        // One that joins and hangs up frees its place.
+        let fickle = connect(&name, 0);
+        say(&fickle, &join(1, 3), &[]);
+        drop(fickle);
+        let others: Vec<_> = [1, 2]
+            .map(|unit| {
+                let name = &name;
+                s.spawn(move || loop {
+                    match Domain::join(options(name, unit, 3)) {
+                        // Its place is free as soon as the hangup has been seen.
+                        Err(MessageError::Refused { reason: Refusal::Duplicate { .. }, .. }) => {}
+                        joined => break joined.unwrap(),
+                    }
+                })
+            })
+            .into_iter()
+            .collect();
+        let (root, others): (_, Vec<_>) =
+            (root.join().unwrap(), others.into_iter().map(|t| t.join().unwrap()).collect());
+        drop(silent);
+        std::thread::scope(|s| {
+            for d in others.iter().chain([&root]) {
+                s.spawn(move || d.barrier().unwrap());
+            }
+        });
+    });
+}
