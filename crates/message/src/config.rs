@@ -66,6 +66,7 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
         4 << 10,
         1 << 48,
     ),
+    ("message", "longest message", 16 << 30, 1 << 20, 1 << 48),
     ("inbox", "messages received and not yet taken, in all", 256 << 20, 64 << 10, 1 << 40),
 ];
 
@@ -259,7 +260,7 @@ mod tests {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, inbox"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, message, inbox"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),

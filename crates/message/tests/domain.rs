@@ -1,5 +1,6 @@
 //! Domains of several units, in threads: what they say to each other.
 
+use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
 use polyduct_message::domain::directory::HandlerError;
 use polyduct_message::domain::{Domain, Gone, Options};
@@ -262,6 +263,33 @@ fn who_leaves_is_not_waited_for_and_its_last_words_are_heard() {
         let other = 1 - d.unit();
         d.send(other, 2, [0; 2], b"still here").unwrap();
         assert_eq!(d.recv(None, None).unwrap().payload, b"still here");
+    });
+}
+
+#[test]
+fn a_message_has_a_limit() {
+    let name = unique("limit");
+    std::thread::scope(|s| {
+        let unit = |unit| {
+            let config =
+                Config::from_sources(None, |v| (v == "POLYDUCT_MESSAGE_MESSAGE").then(|| "1MiB".into()));
+            let options = Options { config: config.unwrap(), ..options(&name, unit, 2) };
+            s.spawn(move || {
+                let d = Domain::join(options).unwrap();
+                d.function("f", 1, |_, _| Ok(Vec::new())).unwrap();
+                d.synchronise().unwrap();
+                let (limit, found) = (1 << 20, (1 << 20) + 1);
+                let long = vec![0; found as usize];
+                let limited = MessageError::Limit { what: "bytes of a message", limit, found };
+                assert_eq!(d.send(1 - unit, 0, [0; 2], &long), Err(limited.clone()));
+                assert_eq!(d.call(1 - unit, "f", &long, None).map(drop), Err(limited));
+                d.send(1 - unit, 0, [0; 2], &long[1..]).unwrap();
+                assert_eq!(d.recv(None, None).unwrap().payload.len() as u64, limit);
+                d.barrier().unwrap();
+            })
+        };
+        let units: Vec<_> = (0..2).map(unit).collect();
+        units.into_iter().for_each(|u| u.join().unwrap());
     });
 }
 

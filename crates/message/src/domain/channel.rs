@@ -38,6 +38,7 @@ impl RawChannel {
     /// Sends, waiting for room and receiving meanwhile.
     pub(super) fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         self.check(inner)?;
+        inner.check_len(payload.len())?;
         if payload.len() as u64 >= self.pull_from && self.sender.can_post() {
             let ticket = self.sending(inner, |s| s.post(head, payload))?;
             return self.taken(inner, ticket);
@@ -176,6 +177,7 @@ impl Channel {
         work: impl FnOnce() -> T,
     ) -> Result<T, MessageError> {
         self.raw.check(&self.inner)?;
+        self.inner.check_len(payload.len())?;
         let head = Head { handler, args };
         if !self.raw.sender.can_post() {
             self.raw.send(&self.inner, head, payload)?;

@@ -4,7 +4,7 @@ use super::mail::Mail;
 use super::{peer::lock, system, Inner, Table};
 use crate::link::shm::{Incoming, Payload};
 use crate::types::{Address, HandlerId, Head, Priority};
-use crate::MessageError;
+use crate::{LinkError, MessageError};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -116,7 +116,20 @@ impl Inner {
     }
 
     /// A buffer for a message that comes in pieces; `None` refuses it for now.
-    pub(super) fn buffer_for(&self, m: &Incoming) -> Option<Vec<u8>> {
+    pub(super) fn buffer_for(&self, from: Address, m: &Incoming) -> Option<Vec<u8>> {
+        let limit = self.options.config.bytes("message");
+        if m.len > limit {
+            // Its sender would have been told.
+            self.broke(
+                from,
+                LinkError::BadField {
+                    what: "a message's length",
+                    found: m.len,
+                    expected: "within the limit",
+                },
+            );
+            return None;
+        }
         if m.head.handler == system::MAIL && !lock(&self.mailbox).has_room(m.len) {
             return None;
         }
@@ -153,7 +166,7 @@ impl Inner {
             // A sender that looked the number up knows better: it is faulty.
             _ => {
                 let what = "a handler";
-                self.broke(from, crate::LinkError::Unknown { what, found: m.head.handler.0.into() });
+                self.broke(from, LinkError::Unknown { what, found: m.head.handler.0.into() });
             }
         }
     }
@@ -208,7 +221,7 @@ impl Inner {
                 let mut tells = Vec::new();
                 let good = lock(&self.barrier).handle(from, args[0], args[1], &mut |t| tells.push(t));
                 if !good {
-                    self.broke(from, crate::LinkError::OutOfTurn { what: "a barrier's word" });
+                    self.broke(from, LinkError::OutOfTurn { what: "a barrier's word" });
                 } else if let Err(error) = self.tell(tells) {
                     tracing::warn!(from, %error, "a barrier's word was not sent");
                 }
@@ -219,7 +232,7 @@ impl Inner {
                     agreement.offers.resize(self.options.units as usize, None);
                     agreement.offers[from as usize] = Some(offer);
                 }
-                Err(_) => self.broke(from, crate::LinkError::OutOfTurn { what: "an unreadable offer" }),
+                Err(_) => self.broke(from, LinkError::OutOfTurn { what: "an unreadable offer" }),
             },
             system::AGREED if from == 0 => {
                 let outcome = match args[0] {
@@ -228,14 +241,12 @@ impl Inner {
                 };
                 match outcome {
                     Ok(outcome) => lock(&self.agreement).outcome = Some(outcome),
-                    Err(_) => {
-                        self.broke(from, crate::LinkError::OutOfTurn { what: "an unreadable directory" })
-                    }
+                    Err(_) => self.broke(from, LinkError::OutOfTurn { what: "an unreadable directory" }),
                 }
             }
             other => {
                 let found = other.0.into();
-                self.broke(from, crate::LinkError::Unknown { what: "a message of the library", found });
+                self.broke(from, LinkError::Unknown { what: "a message of the library", found });
             }
         }
         self.recycle(payload);

@@ -630,8 +630,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether a message may be as long as that. All units of a domain should have the same limit.
+    fn check_len(&self, len: usize) -> Result<(), MessageError> {
+        match self.options.config.bytes("message") {
+            limit if len as u64 > limit => {
+                Err(MessageError::Limit { what: "bytes of a message", limit, found: len as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends on the library's channel; does not wait, but for the first connection.
     fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+        self.check_len(payload.len())?;
         self.link(to)?;
         self.peers[to as usize].push(head, payload)?;
         if self.peers[to as usize].flush() {

@@ -118,7 +118,7 @@ impl Inward {
             return 0;
         }
         let from = self.from;
-        let mut give = |m: &Incoming| inner.buffer_for(m);
+        let mut give = |m: &Incoming| inner.buffer_for(from, m);
         let mut deliver =
             |m: &Incoming, payload: Payload<'_, Vec<u8>>| inner.deliver(from, m, payload, handlers);
         match self.receiver.poll(&mut give, &mut deliver) {
