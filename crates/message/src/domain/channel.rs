@@ -1,6 +1,6 @@
 //! Channels: one writer each, so that sending takes no lock.
 
-use super::{Inner, SPIN};
+use super::{wait::SPIN, Inner};
 use crate::link::shm::{SendError, Sender, Ticket};
 use crate::types::{Address, ChannelId, HandlerId, Head, Priority};
 use crate::MessageError;
@@ -15,7 +15,7 @@ pub struct Channel {
 }
 
 /// A channel, as the domain itself holds it.
-pub(super) struct RawChannel {
+pub struct RawChannel {
     to: Address,
     sender: Sender,
     /// From so many bytes on, the receiver fetches a payload itself.

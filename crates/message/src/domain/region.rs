@@ -1,16 +1,16 @@
 //! Regions: memory that other units put to and get from directly, by their own processors.
 //!
 //! A region is a sealed segment. A partner asks for it when it first uses it, and maps it; from then on a put or a get is a
-//! copy with the kernels of crate `copy`, and nothing else.
+//! copy, and nothing else (see [`shm::Region`]).
 
 use super::peer::lock;
 use super::{host, Inner};
+use crate::link::shm;
 use crate::types::Address;
 use crate::MessageError;
-use polyduct_copy::{memcpy, Dest, Source};
-use polyduct_os::segment::{Access, Segment};
+use polyduct_os::OsError;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 /// Regions of a unit, at most.
@@ -20,7 +20,7 @@ pub const MAX_REGIONS: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Region {
     id: u32,
-    segment: Arc<Segment>,
+    memory: Arc<shm::Region>,
 }
 
 impl Region {
@@ -31,7 +31,7 @@ impl Region {
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.segment.len()
+        self.memory.len()
     }
 
     /// Whether it has no bytes. There are none such.
@@ -41,7 +41,7 @@ impl Region {
 
     /// Where it is mapped in this process, for as long as a handle lives. Other units may write to it at any time.
     pub fn address(&self) -> u64 {
-        self.segment.address()
+        self.memory.as_ptr() as u64
     }
 
     /// Writes bytes into it.
@@ -49,9 +49,7 @@ impl Region {
     /// # Errors
     /// [`MessageError::Region`]: they lie beyond its end.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MessageError> {
-        let place = self.place(offset, bytes.len())?;
-        let copied = memcpy(Dest::from(place), Source::from(bytes));
-        copied.map_err(|e| self.error(e.to_string()))
+        self.memory.put(offset, bytes).map_err(|e| self.error(e))
     }
 
     /// Reads bytes from it.
@@ -59,20 +57,17 @@ impl Region {
     /// # Errors
     /// As [`write`](Region::write).
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), MessageError> {
-        let place = self.place(offset, bytes.len())?;
-        let copied = memcpy(Dest::from(bytes), Source::from(place));
-        copied.map_err(|e| self.error(e.to_string()))
+        self.memory.get(offset, bytes).map_err(|e| self.error(e))
     }
 
-    fn place(&self, offset: usize, len: usize) -> Result<&[polyduct_os::sync::AtomicU8], MessageError> {
-        let end = offset.checked_add(len).filter(|&end| end <= self.len());
-        let end =
-            end.ok_or_else(|| self.error(format!("{len} bytes at {offset} lie beyond its {}", self.len())))?;
-        Ok(self.segment.bytes(offset..end)?)
-    }
-
-    fn error(&self, reason: String) -> MessageError {
-        MessageError::Region { id: self.id, reason }
+    fn error(&self, e: OsError) -> MessageError {
+        match e {
+            OsError::OutOfRange { start, end, len, .. } => MessageError::Region {
+                id: self.id,
+                reason: format!("bytes {start} to {end} are not all in its {len}"),
+            },
+            e => e.into(),
+        }
     }
 }
 
@@ -93,9 +88,7 @@ impl Regions {
             let limit = MAX_REGIONS as u64;
             return Err(MessageError::Limit { what: "regions of a unit", limit, found: limit + 1 });
         }
-        let segment = Segment::create("polyduct-region", len.max(1))?;
-        segment.prefault(0..segment.len())?;
-        let region = Region { id, segment: Arc::new(segment) };
+        let region = Region { id, memory: Arc::new(shm::Region::create(len.max(1))?) };
         mine.insert(id, region.clone());
         Ok(region)
     }
@@ -104,7 +97,7 @@ impl Regions {
     pub fn fd(&self, id: u32) -> Result<OwnedFd, String> {
         let mine = lock(&self.mine);
         let region = mine.get(&id).ok_or_else(|| format!("it has no region {id}"))?;
-        region.segment.fd().as_fd().try_clone_to_owned().map_err(|e| e.to_string())
+        region.memory.fd().try_clone_to_owned().map_err(|e| e.to_string())
     }
 }
 
@@ -125,9 +118,7 @@ impl Inner {
         let gone = || self.gone_error(unit).is_some();
         let asked = host::ask_for_region(&self.options.who(), unit, id, &gone);
         let fd = asked.map_err(|e| self.why(unit, e))?;
-        let segment = Segment::from_fd(fd, 1, isize::MAX as usize, Access::ReadWrite)?;
-        segment.prefault(0..segment.len())?;
-        let region = Region { id, segment: Arc::new(segment) };
+        let region = Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) };
         Ok(lock(&self.regions.theirs).entry((unit, id)).or_insert(region).clone())
     }
 }

@@ -1,0 +1,140 @@
+//! Links between partners, made when first used, and what the library sends on them.
+
+use super::host::{ask_for_link, Events, Handed};
+use super::peer::{lock, Gone};
+use super::Inner;
+use crate::link::shm::{Bell, Link};
+use crate::types::{Address, Head};
+use crate::MessageError;
+use polyduct_os::process::{PidFd, ProcessId};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+impl Inner {
+    /// The link to a unit, made now if it is the first time.
+    pub(super) fn link(&self, to: Address) -> Result<&Link, MessageError> {
+        let peer = self.peer(to)?;
+        if let Some(link) = peer.link.get() {
+            return match self.gone_error(to) {
+                None => Ok(link),
+                Some(e) => Err(e),
+            };
+        }
+        if to == self.options.unit {
+            return Err(MessageError::ToSelf { unit: to });
+        }
+        if let Some(e) = self.gone_error(to) {
+            return Err(e);
+        }
+        let mine = self.hand(to).map_err(|error| MessageError::PeerLost { unit: to, reason: error })?;
+        let gone = || self.gone_error(to).is_some();
+        let theirs = ask_for_link(&self.options.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
+        self.take_link(to, theirs).map_err(|reason| MessageError::PeerLost { unit: to, reason })?;
+        peer.link.get().ok_or(MessageError::PeerLeft { unit: to })
+    }
+
+    /// What this unit hands to a partner. The unit with the lower address makes the segment, once.
+    pub(super) fn hand(&self, to: Address) -> Result<Handed, String> {
+        let owned = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| e.to_string());
+        let bell = owned(self.bell.fd())?;
+        if self.options.unit > to {
+            return Ok(Handed { bell, segment: None });
+        }
+        let peer = &self.peers[to as usize];
+        // Under the lock: the other thread may just have made it stand.
+        let mut making = lock(&peer.connecting);
+        if let Some(link) = peer.link.get() {
+            return Ok(Handed { bell, segment: Some(owned(link.fd())?) });
+        }
+        let link = match &*making {
+            Some(link) => link,
+            None => making.insert(Link::create(&self.sizes).map_err(|e| e.to_string())?),
+        };
+        Ok(Handed { bell, segment: Some(owned(link.fd())?) })
+    }
+
+    /// Takes what a partner handed over. The second time, when both asked at once, does nothing.
+    pub(super) fn take_link(&self, unit: Address, theirs: Handed) -> Result<(), String> {
+        let peer = &self.peers[unit as usize];
+        let mut making = lock(&peer.connecting);
+        if peer.link.get().is_some() {
+            return Ok(());
+        }
+        let link = match (theirs.segment, making.take()) {
+            (Some(fd), _) => Link::attach(fd, 1 << 30, &self.sizes).map_err(|e| e.to_string())?,
+            (None, Some(link)) => link,
+            (None, None) => Link::create(&self.sizes).map_err(|e| e.to_string())?,
+        };
+        let bell = Bell::attach(theirs.bell).map_err(|e| e.to_string())?;
+        // The number of a link at a bell is the unit that rings.
+        link.ring_at(Arc::new(bell), self.options.unit);
+        let (pid, start_time) = self.members[unit as usize];
+        if let Ok(process) = PidFd::of(ProcessId { pid, start_time }) {
+            // Where this process may not read the partner's memory, all goes through the rings.
+            let _ = link.pull_from(process);
+        }
+        let receiver = link.receiver().ok_or("the link has a receiver already")?;
+        lock(&self.fresh).push((unit, receiver));
+        if peer.link.set(link).is_err() {
+            return Err("the link was made twice".into());
+        }
+        self.epoch.fetch_add(1, Ordering::Release);
+        self.bell.calls().ring();
+        Ok(())
+    }
+
+    /// Whether a message may be as long as that. All units of a domain should have the same limit.
+    pub(super) fn check_len(&self, len: usize) -> Result<(), MessageError> {
+        match self.options.config.bytes("message") {
+            limit if len as u64 > limit => {
+                Err(MessageError::Limit { what: "bytes of a message", limit, found: len as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends on the library's channel; does not wait, but for the first connection.
+    pub(super) fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+        self.check_len(payload.len())?;
+        self.link(to)?;
+        self.peers[to as usize].push(head, payload)?;
+        if self.peers[to as usize].flush() {
+            self.backlog.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(super) fn flush_backlog(&self) {
+        self.backlog.store(false, Ordering::Release);
+        let mut waits = false;
+        for (unit, peer) in (0..).zip(&self.peers) {
+            if peer.gone().is_none() && self.board.has_left(unit) {
+                peer.set_gone(Gone::Left);
+            }
+            waits |= peer.flush();
+        }
+        if waits {
+            self.backlog.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What the host's thread tells the domain.
+pub(super) struct Told(pub(super) Arc<Inner>);
+
+impl Events for Told {
+    fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String> {
+        let mine = self.0.hand(unit)?;
+        self.0.take_link(unit, theirs)?;
+        Ok(mine)
+    }
+
+    fn region(&mut self, id: u32) -> Result<OwnedFd, String> {
+        self.0.regions.fd(id)
+    }
+
+    fn gone(&mut self, unit: Address, left: bool) {
+        self.0.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
+    }
+}

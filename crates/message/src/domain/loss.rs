@@ -1,0 +1,99 @@
+//! Units that are gone: who is named, and who is told.
+
+use super::peer::{lock, Gone};
+use super::{Inner, OnLoss};
+use crate::types::Address;
+use crate::{LinkError, MessageError};
+use polyduct_os::process::{PidFd, ProcessId};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a process may take to die once its memory is gone.
+const LAST_GASP: Duration = Duration::from_millis(100);
+
+impl Inner {
+    /// What there is to say of a unit that takes no part any more.
+    pub(super) fn gone_error(&self, unit: Address) -> Option<MessageError> {
+        if unit == self.options.unit {
+            return None;
+        }
+        let peer = self.peers.get(unit as usize)?;
+        // A unit of this very process is not watched, but it says when it leaves.
+        let left = || self.board.has_left(unit).then_some(Gone::Left);
+        let gone = peer.gone().or_else(left)?;
+        // Who leaves because of a loss is not the one to be named.
+        let lost = || {
+            // It may have heard before this unit.
+            let because = self.board.because(unit).filter(|_| self.options.on_loss == OnLoss::Raise);
+            self.lost().or(because.map(|lost| self.lost_error(lost)))
+        };
+        let lost = Some(gone).filter(|&g| g == Gone::Left).and_then(|_| lost());
+        Some(lost.unwrap_or_else(|| match gone {
+            Gone::Left => MessageError::PeerLeft { unit },
+            Gone::Lost => self.lost_error(unit),
+        }))
+    }
+
+    pub(super) fn lost_error(&self, unit: Address) -> MessageError {
+        let pid = self.members.get(unit as usize).map_or(0, |m| m.0);
+        match self.peers[unit as usize].broken.get() {
+            Some(error) => MessageError::BadPeer { unit, error: error.clone() },
+            None => MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") },
+        }
+    }
+
+    /// The loss that all who wait are told of, if there is one.
+    pub(super) fn lost(&self) -> Option<MessageError> {
+        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1)?;
+        (self.options.on_loss == OnLoss::Raise).then(|| self.lost_error(first))
+    }
+
+    /// A partner broke the protocol: its link is of no further use.
+    pub(super) fn broke(&self, unit: Address, error: LinkError) {
+        let dead = self.is_dying(unit);
+        if !dead {
+            tracing::warn!(unit, %error, "broke the protocol");
+            let _ = self.peers[unit as usize].broken.set(error);
+        }
+        self.set_gone(unit, Gone::Lost);
+    }
+
+    /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
+    pub(super) fn is_dying(&self, unit: Address) -> bool {
+        let (pid, start_time) = self.members[unit as usize];
+        match PidFd::of(ProcessId { pid, start_time }) {
+            Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),
+            Err(e) => e.is_peer_gone(),
+        }
+    }
+
+    /// The better reason for an error in talking to a unit: that it is gone.
+    pub(super) fn why(&self, unit: Address, error: MessageError) -> MessageError {
+        if matches!(error, MessageError::PeerLost { .. })
+            && self.gone_error(unit).is_none()
+            && self.is_dying(unit)
+        {
+            self.set_gone(unit, if self.board.has_left(unit) { Gone::Left } else { Gone::Lost });
+        }
+        self.gone_error(unit).unwrap_or(error)
+    }
+
+    pub(super) fn set_gone(&self, unit: Address, how: Gone) {
+        if let Some(peer) = self.peers.get(unit as usize) {
+            if how == Gone::Lost {
+                let _ = self.first_lost.compare_exchange(0, unit + 1, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            peer.set_gone(how);
+            lock(&self.calls).handle_gone(unit);
+            self.bell.calls().ring();
+            self.wake_waiters();
+        }
+    }
+
+    /// The first of all others, when there are others and none takes part any more.
+    pub(super) fn all_gone(&self) -> Option<MessageError> {
+        let mut others = (0..self.options.units).filter(|&unit| unit != self.options.unit);
+        let first = self.gone_error(others.next()?)?;
+        others.all(|unit| self.gone_error(unit).is_some()).then_some(first)
+    }
+}

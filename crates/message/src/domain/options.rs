@@ -1,0 +1,103 @@
+//! How a unit joins a domain.
+
+use super::gather;
+use super::host::Who;
+use crate::config::Config;
+use crate::link::shm::Sizes;
+use crate::types::Address;
+use crate::MessageError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Asked now and then by whoever waits: whether to stop waiting.
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What the loss of a unit means for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Whoever waits, for whatever, learns of it at once: [`MessageError::PeerLost`], in all units the same.
+    #[default]
+    Raise,
+    /// Only calls that need the lost unit fail.
+    Continue,
+}
+
+/// How to join a domain.
+#[derive(Clone)]
+pub struct Options {
+    /// Its name, the same for all its units and no other domain of this user: 1 to 64 letters, digits, `.`, `_`, `-`.
+    pub name: String,
+    /// This unit's address.
+    pub unit: Address,
+    /// Units of the domain: 1 to 4096.
+    pub units: u32,
+    /// How long joining, and connecting to a partner, may take. Default: 60 s.
+    pub open_timeout: Duration,
+    /// How long other calls wait where they are given no deadline: for ever if `None`, the default.
+    pub timeout: Option<Duration>,
+    /// What the loss of a unit means for the others.
+    pub on_loss: OnLoss,
+    /// Asked now and then by calls that wait.
+    pub interrupt: Option<Interrupt>,
+    /// Sizes and thresholds.
+    pub config: Config,
+}
+
+impl Options {
+    /// Unit `unit` of `units` in the domain `name`; all else by default.
+    pub fn new(name: &str, unit: Address, units: u32) -> Options {
+        Options {
+            name: name.to_owned(),
+            unit,
+            units,
+            open_timeout: Duration::from_secs(60),
+            timeout: None,
+            on_loss: OnLoss::default(),
+            interrupt: None,
+            config: Config::default(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), MessageError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if !(1..=64).contains(&self.name.len()) || !self.name.chars().all(good) {
+            let found = self.name.chars().take(80).collect();
+            return Err(MessageError::BadName { found });
+        }
+        if self.units == 0 || self.units > gather::MAX_UNITS {
+            let (limit, found) = (gather::MAX_UNITS.into(), self.units.into());
+            return Err(MessageError::Limit { what: "units of a domain", limit, found });
+        }
+        if self.unit >= self.units {
+            return Err(MessageError::NoUnit { to: self.unit, units: self.units });
+        }
+        Ok(())
+    }
+
+    pub(super) fn who(&self) -> Who<'_> {
+        Who {
+            name: &self.name,
+            unit: self.unit,
+            units: self.units,
+            timeout: self.open_timeout,
+            interrupt: self.interrupt.clone(),
+        }
+    }
+}
+
+/// The sizes of a link's segment.
+pub(super) fn sizes(config: &Config) -> Sizes {
+    let bytes = |name| u32::try_from(config.bytes(name)).unwrap_or(u32::MAX);
+    let power = |n: u32| 1 << (31 - n.clamp(1024, 1 << 30).leading_zeros());
+    let lines = |bytes: u32| (bytes / 512).next_power_of_two().clamp(8, 1 << 20);
+    let (high_bytes, low_bytes) = (power(bytes("express_ring")), power(bytes("ring")));
+    Sizes {
+        high_lines: lines(high_bytes),
+        low_lines: lines(low_bytes),
+        high_bytes,
+        low_bytes,
+        first_fragment: bytes("first_fragment"),
+        max_fragment: bytes("max_fragment"),
+        ..Sizes::default()
+    }
+}
