@@ -3,12 +3,15 @@
 use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
 use polyduct_message::domain::directory::HandlerError;
-use polyduct_message::domain::{Domain, Gone, Options};
+use polyduct_message::domain::{Domain, Gone, Network, Options};
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::config::Transport;
 use polyduct_message::{Address, MessageError, Priority};
 use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A name that nobody else has.
 fn unique(what: &str) -> String {
@@ -24,16 +27,47 @@ fn options(name: &str, unit: Address, units: u32) -> Options {
     }
 }
 
-/// Runs all units of a domain, each in a thread.
+/// Where the units of a domain are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// On this host.
+    Here,
+    /// On several, as it were.
+    Hosts(Transport, bool),
+}
+
+const HOSTS: [Place; 3] = [
+    Place::Hosts(Transport::Tcp, false),
+    Place::Hosts(Transport::Tcp, true),
+    Place::Hosts(Transport::Udp, true),
+];
+
+/// An address where nobody listens.
+fn free_address() -> SocketAddr {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    taken.local_addr().unwrap()
+}
+
+/// Runs all units of a domain, each in a thread: on one host, and as if they were on several.
 fn together<T: Send>(units: u32, run: impl Fn(Domain) -> T + Sync) -> Vec<T> {
-    let name = unique("domain");
+    HOSTS.iter().for_each(|&place| drop(at(place, units, &run)));
+    at(Place::Here, units, &run)
+}
+
+fn at<T: Send>(place: Place, units: u32, run: &(impl Fn(Domain) -> T + Sync)) -> Vec<T> {
+    let (name, key, root) = (unique("domain"), JobKey::fresh().unwrap(), free_address());
     std::thread::scope(|s| {
         let unit = |unit| {
-            let (name, run) = (&name, &run);
-            s.spawn(move || run(Domain::join(options(name, unit, units)).unwrap()))
+            let mut options = options(&name, unit, units);
+            if let Place::Hosts(transport, trusted) = place {
+                let network = Network { transport, trusted, ..Network::new(root, key.clone()) };
+                options.network = Some(network);
+            }
+            s.spawn(move || run(Domain::join(options).unwrap_or_else(|e| panic!("{place:?}: {e}"))))
         };
         let threads: Vec<_> = (0..units).map(unit).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
+        let done = threads.into_iter().map(|t| t.join());
+        done.collect::<Result<Vec<_>, _>>().unwrap_or_else(|_| panic!("{place:?}"))
     })
 }
 
@@ -162,12 +196,22 @@ fn calls_from_many_threads() {
 
 #[test]
 fn calls_end_by_deadline_and_cancellation() {
-    together(2, |d| {
+    // Across hosts a region is of no use to tell somebody who does not look.
+    at(Place::Here, 2, &|d: Domain| {
         d.function("later", 1, |_, _| Ok(Vec::new())).unwrap();
         let told = d.region(0, 1).unwrap();
         d.synchronise().unwrap();
+        let wait_to_be_told = || {
+            let (end, mut byte) = (Instant::now() + Duration::from_secs(20), [0]);
+            while byte == [0] {
+                assert!(Instant::now() < end, "nobody tells");
+                told.read(0, &mut byte).unwrap();
+                std::thread::yield_now();
+            }
+        };
         if d.unit() == 0 {
-            // The other unit does not look before it is told, so nothing is answered.
+            // From then on the other unit does not look before it is told, so nothing is answered.
+            wait_to_be_told();
             let late = d.call(1, "later", b"", Some(Duration::from_millis(30))).unwrap();
             assert!(matches!(late.wait(), Err(MessageError::Call(CallError::Deadline { unit: 1, .. }))));
             let given_up = d.call(1, "later", b"", None).unwrap();
@@ -176,11 +220,8 @@ fn calls_end_by_deadline_and_cancellation() {
             drop(d.call(1, "later", b"", None).unwrap());
             d.put(1, 0, 0, &[1]).unwrap();
         } else {
-            let mut byte = [0];
-            while byte == [0] {
-                told.read(0, &mut byte).unwrap();
-                std::thread::yield_now();
-            }
+            d.put(0, 0, 0, &[1]).unwrap();
+            wait_to_be_told();
         }
         d.barrier().unwrap();
         assert_eq!(d.status().calls, 0);

@@ -20,6 +20,8 @@ const STATE: usize = 0;
 const COLLECTIVES: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left.
 const BECAUSE: usize = 2;
+/// The unit has said that it leaves; what it sent before is on its way.
+const LEAVING: u64 = 2;
 /// The unit has left in order.
 const LEFT: u64 = 1;
 
@@ -95,6 +97,19 @@ impl Board {
     pub fn because(&self, unit: Address) -> Option<Address> {
         let lost = self.line(unit).w[BECAUSE].load(Ordering::Relaxed).checked_sub(1)?;
         u32::try_from(lost).ok().filter(|&lost| lost < self.units)
+    }
+
+    /// A unit has said that it leaves, having come to so many collective operations.
+    pub fn note_leaving(&self, unit: Address, collectives: u64, because: Option<Address>) {
+        let because = because.map_or(0, |lost| u64::from(lost) + 1);
+        self.line(unit).w[COLLECTIVES].store(collectives, Ordering::Relaxed);
+        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
+        self.line(unit).w[STATE].store(LEAVING, Ordering::Release);
+    }
+
+    /// Whether a unit has said that it leaves, or has left.
+    pub fn is_leaving(&self, unit: Address) -> bool {
+        self.line(unit).w[STATE].load(Ordering::Acquire) != 0
     }
 
     /// Whether a unit has left in order.

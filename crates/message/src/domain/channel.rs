@@ -2,8 +2,9 @@
 
 use super::{wait::SPIN, Inner};
 use crate::link::shm::{SendError, Sender, Ticket};
-use crate::types::{Address, ChannelId, HandlerId, Head, Priority};
+use crate::types::{Address, ChannelId, HandlerId, Head, Priority, Token};
 use crate::MessageError;
+use bytes::Bytes;
 use polyduct_os::clock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +16,112 @@ pub struct Channel {
 }
 
 /// A channel, as the domain itself holds it.
-pub struct RawChannel {
+pub enum RawChannel {
+    /// To a unit of the same host.
+    Near(Near),
+    /// Across hosts.
+    Far(Far),
+}
+
+/// A channel to a unit of another host.
+pub struct Far {
+    to: Address,
+    number: ChannelId,
+    priority: Priority,
+    /// What was sent last.
+    last: Option<Token>,
+}
+
+impl RawChannel {
+    pub(super) fn new(inner: &Inner, to: Address, priority: Priority) -> Result<RawChannel, MessageError> {
+        if inner.net.is_none() {
+            return Near::new(inner, to, priority).map(RawChannel::Near);
+        }
+        let peer = inner.peer(to)?;
+        if to == inner.options.unit {
+            return Err(MessageError::ToSelf { unit: to });
+        }
+        let number = peer.next_channel().ok_or_else(no_channel)?;
+        let far = Far { to, number, priority, last: None };
+        far.check(inner)?;
+        Ok(RawChannel::Far(far))
+    }
+
+    /// Sends, waiting for room and receiving meanwhile.
+    pub(super) fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+        match self {
+            RawChannel::Near(near) => near.send(inner, head, payload),
+            RawChannel::Far(far) => far.send(inner, head, payload),
+        }
+    }
+}
+
+impl Far {
+    fn check(&self, inner: &Inner) -> Result<(), MessageError> {
+        inner.gone_error(self.to).map_or(Ok(()), Err)
+    }
+
+    fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<(), MessageError> {
+        let Some(net) = &inner.net else { return Err(MessageError::PeerLeft { unit: self.to }) };
+        let token = net.send(self.to, (self.number, self.priority), head, payload)?;
+        self.last = Some(token);
+        Ok(())
+    }
+
+    fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+        self.check(inner)?;
+        inner.check_len(payload.len())?;
+        // Kept by the link until it has arrived, while the caller goes on.
+        let payload = Bytes::copy_from_slice(payload);
+        match self.try_send(inner, head, payload.clone()) {
+            Err(MessageError::Full { .. }) => {}
+            done => return done,
+        }
+        inner.wait("the receiver to make room", None, |inner| {
+            match self.try_send(inner, head, payload.clone()) {
+                Err(MessageError::Full { to }) => inner.gone_error(to).map(Err),
+                done => Some(done),
+            }
+        })
+    }
+
+    /// Waits until the receiver's program has the last message.
+    fn delivered(&mut self, inner: &Inner) -> Result<(), MessageError> {
+        let (Some(token), Some(net)) = (self.last, &inner.net) else { return Ok(()) };
+        let to = self.to;
+        inner.wait("the receiver to take the message", None, |inner| match net.is_delivered(to, token) {
+            true => Some(Ok(())),
+            false => inner.gone_error(to).map(Err),
+        })
+    }
+}
+
+fn no_channel() -> MessageError {
+    let limit = super::peer::LIBRARY_CHANNEL.into();
+    MessageError::Limit { what: "channels to a unit", limit, found: limit + 1 }
+}
+
+/// A channel to a unit of the same host.
+pub struct Near {
     to: Address,
     sender: Sender,
     /// From so many bytes on, the receiver fetches a payload itself.
     pull_from: u64,
 }
 
-impl RawChannel {
-    pub(super) fn new(inner: &Inner, to: Address, priority: Priority) -> Result<RawChannel, MessageError> {
+impl Near {
+    fn new(inner: &Inner, to: Address, priority: Priority) -> Result<Near, MessageError> {
         let link = inner.link(to)?;
-        let limit = super::peer::LIBRARY_CHANNEL.into();
-        let none = || MessageError::Limit { what: "channels to a unit", limit, found: limit + 1 };
         loop {
-            let number = inner.peers[to as usize].next_channel().ok_or_else(none)?;
+            let number = inner.peers[to as usize].next_channel().ok_or_else(no_channel)?;
             if let Some(sender) = link.sender(number, priority) {
-                return Ok(RawChannel { to, sender, pull_from: inner.options.config.bytes("pull_from") });
+                return Ok(Near { to, sender, pull_from: inner.options.config.bytes("pull_from") });
             }
         }
     }
 
     /// Sends, waiting for room and receiving meanwhile.
-    pub(super) fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+    fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         self.check(inner)?;
         inner.check_len(payload.len())?;
         if payload.len() as u64 >= self.pull_from && self.sender.can_post() {
@@ -132,12 +217,18 @@ impl Channel {
 
     /// The unit at the other end.
     pub fn to(&self) -> Address {
-        self.raw.to
+        match &self.raw {
+            RawChannel::Near(near) => near.to,
+            RawChannel::Far(far) => far.to,
+        }
     }
 
     /// The channel's number.
     pub fn number(&self) -> ChannelId {
-        self.raw.sender.channel()
+        match &self.raw {
+            RawChannel::Near(near) => near.sender.channel(),
+            RawChannel::Far(far) => far.number,
+        }
     }
 
     /// Sends a short message: a handler and four words. Does not wait, allocate, lock or call the system, but to wake a
@@ -148,9 +239,12 @@ impl Channel {
     /// the unit.
     #[inline]
     pub fn short(&mut self, handler: HandlerId, args: [u32; 4]) -> Result<(), MessageError> {
-        match self.raw.sender.short(Head { handler, args }) {
-            Ok(()) => Ok(()),
-            Err(e) => Err(self.raw.error(&self.inner, e)),
+        match &mut self.raw {
+            RawChannel::Near(near) => match near.sender.short(Head { handler, args }) {
+                Ok(()) => Ok(()),
+                Err(e) => Err(near.error(&self.inner, e)),
+            },
+            RawChannel::Far(far) => far.try_send(&self.inner, Head { handler, args }, Bytes::new()),
         }
     }
 
@@ -176,16 +270,25 @@ impl Channel {
         payload: &[u8],
         work: impl FnOnce() -> T,
     ) -> Result<T, MessageError> {
-        self.raw.check(&self.inner)?;
-        self.inner.check_len(payload.len())?;
         let head = Head { handler, args };
-        if !self.raw.sender.can_post() {
-            self.raw.send(&self.inner, head, payload)?;
+        let near = match &mut self.raw {
+            RawChannel::Near(near) => near,
+            RawChannel::Far(far) => {
+                far.send(&self.inner, head, payload)?;
+                let done = work();
+                far.delivered(&self.inner)?;
+                return Ok(done);
+            }
+        };
+        near.check(&self.inner)?;
+        self.inner.check_len(payload.len())?;
+        if !near.sender.can_post() {
+            near.send(&self.inner, head, payload)?;
             return Ok(work());
         }
-        let ticket = self.raw.sending(&self.inner, |s| s.post(head, payload))?;
+        let ticket = near.sending(&self.inner, |s| s.post(head, payload))?;
         let done = work();
-        self.raw.taken(&self.inner, ticket)?;
+        near.taken(&self.inner, ticket)?;
         Ok(done)
     }
 
@@ -194,8 +297,17 @@ impl Channel {
     /// # Errors
     /// Loss of the unit.
     pub fn sends_guaranteed(&self) -> Result<u32, MessageError> {
-        self.raw.check(&self.inner)?;
-        self.raw.sender.room().map(|room| room.messages).map_err(|e| self.raw.error(&self.inner, e))
+        match &self.raw {
+            RawChannel::Near(near) => {
+                near.check(&self.inner)?;
+                near.sender.room().map(|room| room.messages).map_err(|e| near.error(&self.inner, e))
+            }
+            RawChannel::Far(far) => {
+                far.check(&self.inner)?;
+                let net = self.inner.net.as_ref();
+                Ok(net.map_or(0, |net| net.sends_guaranteed(far.to, far.priority)))
+            }
+        }
     }
 
     /// Waits until the receiver has handled all that this channel sent.
@@ -203,10 +315,15 @@ impl Channel {
     /// # Errors
     /// Loss of the unit; [`MessageError::Timeout`].
     pub fn flush(&mut self) -> Result<(), MessageError> {
-        let ticket = self.raw.sender.ticket();
-        match self.raw.sender.is_taken(ticket) {
-            true => Ok(()),
-            false => self.raw.taken(&self.inner, ticket),
+        match &mut self.raw {
+            RawChannel::Near(near) => {
+                let ticket = near.sender.ticket();
+                match near.sender.is_taken(ticket) {
+                    true => Ok(()),
+                    false => near.taken(&self.inner, ticket),
+                }
+            }
+            RawChannel::Far(far) => far.delivered(&self.inner),
         }
     }
 

@@ -97,6 +97,13 @@ impl Inner {
     /// Sends on the library's channel; does not wait, but for the first connection.
     pub(super) fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         self.check_len(payload.len())?;
+        if let Some(net) = &self.net {
+            self.peer(to)?;
+            return match self.gone_error(to) {
+                None => net.push(self, to, head, payload),
+                Some(e) => Err(e),
+            };
+        }
         self.link(to)?;
         self.peers[to as usize].push(head, payload)?;
         if self.peers[to as usize].flush() {
@@ -112,8 +119,9 @@ impl Inner {
             if peer.gone().is_none() && self.board.has_left(unit) {
                 peer.set_gone(Gone::Left);
             }
-            waits |= peer.flush();
+            waits |= self.net.is_none() && peer.flush();
         }
+        waits |= self.net.as_ref().is_some_and(|net| net.flush(self));
         if waits {
             self.backlog.store(true, Ordering::Release);
         }

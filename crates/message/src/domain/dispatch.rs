@@ -208,6 +208,30 @@ impl Inner {
                     tracing::warn!(from, %error, "an answer was not sent");
                 }
             }
+            system::PUT | system::GET if self.net.is_some() => {
+                let (failed, result) = match self.answer_far(m.head.handler, args, bytes) {
+                    Ok(result) => (0, result),
+                    Err(words) => (1, words.into_bytes()),
+                };
+                let head = Head { handler: system::ANSWER, args: [args[3], failed, 0, 0] };
+                if let Err(error) = self.push(from, head, result) {
+                    tracing::warn!(from, %error, "an answer was not sent");
+                }
+            }
+            system::LEAVING if self.net.is_some() => {
+                let collectives = bytes.try_into().map_or(0, u64::from_le_bytes);
+                let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
+                self.board.note_leaving(from, collectives, because);
+            }
+            system::LOST if self.net.is_some() && from == 0 => {
+                let unit = args[0];
+                if unit < self.options.units && unit != self.options.unit && !self.board.is_leaving(unit) {
+                    let reason = String::from_utf8_lossy(bytes).chars().take(400).collect();
+                    self.lost_by(unit, MessageError::PeerLost { unit, reason });
+                }
+            }
+            // Said once more by a unit that was already answered.
+            system::MEET if self.net.is_some() => {}
             system::ANSWER => {
                 let answer = match args[1] {
                     0 => Ok(bytes.to_vec()),

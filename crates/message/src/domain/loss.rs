@@ -36,6 +36,9 @@ impl Inner {
 
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {
         let pid = self.members.get(unit as usize).map_or(0, |m| m.0);
+        if let Some(error) = self.peers[unit as usize].lost_by.get() {
+            return error.clone();
+        }
         match self.peers[unit as usize].broken.get() {
             Some(error) => MessageError::BadPeer { unit, error: error.clone() },
             None => MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") },
@@ -50,12 +53,20 @@ impl Inner {
 
     /// A partner broke the protocol: its link is of no further use.
     pub(super) fn broke(&self, unit: Address, error: LinkError) {
-        let dead = self.is_dying(unit);
+        let dead = self.net.is_none() && self.is_dying(unit);
         if !dead {
             tracing::warn!(unit, %error, "broke the protocol");
             let _ = self.peers[unit as usize].broken.set(error);
         }
         self.set_gone(unit, Gone::Lost);
+    }
+
+    /// A unit is lost, as this error says.
+    pub(super) fn lost_by(&self, unit: Address, error: MessageError) {
+        if let Some(peer) = self.peers.get(unit as usize) {
+            let _ = peer.lost_by.set(error);
+            self.set_gone(unit, Gone::Lost);
+        }
     }
 
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.

@@ -20,6 +20,8 @@ pub mod gather;
 pub mod host;
 mod loss;
 pub mod mail;
+mod meet;
+mod net;
 mod options;
 mod peer;
 mod pool;
@@ -31,6 +33,7 @@ mod wait;
 pub use call::Call;
 pub use channel::Channel;
 pub use dispatch::{Context, Message};
+pub use meet::Network;
 pub use options::{Interrupt, OnLoss, Options};
 pub use peer::Gone;
 pub use region::Region;
@@ -67,20 +70,25 @@ type Table = Arc<Installed<dispatch::Handler>>;
 pub struct Domain {
     inner: Arc<Inner>,
     // Before `inner` goes, so that nobody tells it anything.
-    host: Arc<Host>,
+    // None across hosts.
+    host: Option<Arc<Host>>,
 }
 
 /// A handle that does not keep the unit in the domain: for handlers, which the domain itself keeps.
 #[derive(Clone)]
 pub struct WeakDomain {
     inner: Weak<Inner>,
-    host: Weak<Host>,
+    host: Option<Weak<Host>>,
 }
 
 impl WeakDomain {
     /// The domain, if the unit is still in it.
     pub fn upgrade(&self) -> Option<Domain> {
-        Some(Domain { inner: self.inner.upgrade()?, host: self.host.upgrade()? })
+        let host = match &self.host {
+            Some(host) => Some(host.upgrade()?),
+            None => None,
+        };
+        Some(Domain { inner: self.inner.upgrade()?, host })
     }
 }
 
@@ -91,6 +99,8 @@ pub(crate) struct Inner {
     board: Board,
     members: gather::Members,
     bell: Arc<Bell>,
+    /// Across hosts: all partners.
+    net: Option<net::Net>,
     peers: Vec<Peer>,
     progress: Mutex<Progress>,
     /// Links that progress does not know yet.
@@ -139,14 +149,24 @@ impl Domain {
         // Partners may pull from this process's memory; where that cannot be permitted, messages go through the rings.
         let _ = polyduct_os::remote::permit_readers();
         let bell = Arc::new(Bell::create(options.units)?);
-        let joined = Joined::join(&options.who())?;
         let (unit, units) = (options.unit, options.units);
+        let owner = net::Owner::default();
+        let (joined, net) = match &options.network {
+            None => (Some(Joined::join(&options.who())?), None),
+            Some(network) => (None, Some(net::Net::join(&options, network, &bell, owner.clone())?)),
+        };
+        let (board, members) = match &joined {
+            Some(joined) => (joined.board.clone(), joined.members.clone()),
+            // What the others would write there they say in messages.
+            None => (Board::create(units)?, vec![(0, 0); units as usize]),
+        };
         let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
             sizes: options::sizes(&options.config),
-            board: joined.board.clone(),
-            members: joined.members.clone(),
+            board,
+            members,
             bell,
+            net,
             peers: (0..units).map(|_| Peer::default()).collect(),
             progress: Mutex::default(),
             fresh: Mutex::default(),
@@ -167,13 +187,14 @@ impl Domain {
             first_lost: AtomicU32::new(0),
             options,
         });
-        let host = joined.serve(unit, connect::Told(inner.clone()))?;
-        Ok(Domain { inner, host: Arc::new(host) })
+        let _ = owner.set(Arc::downgrade(&inner));
+        let host = joined.map(|joined| joined.serve(unit, connect::Told(inner.clone()))).transpose()?;
+        Ok(Domain { inner, host: host.map(Arc::new) })
     }
 
     /// A handle that does not keep the unit in the domain.
     pub fn downgrade(&self) -> WeakDomain {
-        WeakDomain { inner: Arc::downgrade(&self.inner), host: Arc::downgrade(&self.host) }
+        WeakDomain { inner: Arc::downgrade(&self.inner), host: self.host.as_ref().map(Arc::downgrade) }
     }
 
     /// This unit's address.
@@ -379,7 +400,10 @@ impl Domain {
     /// # Errors
     /// [`MessageError::Region`]: there is no such region, or the bytes lie beyond its end; loss of the unit.
     pub fn put(&self, to: Address, id: u32, offset: usize, bytes: &[u8]) -> Result<(), MessageError> {
-        self.inner.region_of(to, id)?.write(offset, bytes)
+        match self.inner.net {
+            Some(_) if to != self.unit() => self.inner.put_far(to, id, offset, bytes),
+            _ => self.inner.region_of(to, id)?.write(offset, bytes),
+        }
     }
 
     /// Reads from a region of a unit, directly.
@@ -387,7 +411,10 @@ impl Domain {
     /// # Errors
     /// As [`put`](Domain::put).
     pub fn get(&self, from: Address, id: u32, offset: usize, bytes: &mut [u8]) -> Result<(), MessageError> {
-        self.inner.region_of(from, id)?.read(offset, bytes)
+        match self.inner.net {
+            Some(_) if from != self.unit() => self.inner.get_far(from, id, offset, bytes),
+            _ => self.inner.region_of(from, id)?.read(offset, bytes),
+        }
     }
 
     /// Leaves the domain in order: the others may wait for this unit no more. What it sent can still be received. Further
@@ -440,6 +467,10 @@ impl Inner {
             if let Some(link) = peer.link.get() {
                 link.close();
             }
+        }
+        if let Some(net) = &self.net {
+            let time = if because.is_some() { Duration::ZERO } else { LAST_WORDS };
+            net.leave(self, because, time);
         }
     }
 }

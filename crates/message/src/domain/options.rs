@@ -2,6 +2,7 @@
 
 use super::gather;
 use super::host::Who;
+use super::meet::Network;
 use crate::config::Config;
 use crate::link::shm::Sizes;
 use crate::types::Address;
@@ -39,6 +40,8 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// Asked now and then by calls that wait.
     pub interrupt: Option<Interrupt>,
+    /// How units on several hosts reach each other. `None`: all are on this host.
+    pub network: Option<Network>,
     /// Sizes and thresholds.
     pub config: Config,
 }
@@ -54,6 +57,7 @@ impl Options {
             timeout: None,
             on_loss: OnLoss::default(),
             interrupt: None,
+            network: None,
             config: Config::default(),
         }
     }

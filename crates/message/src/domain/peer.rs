@@ -37,6 +37,8 @@ pub struct Peer {
     pub connecting: Mutex<Option<Link>>,
     /// How it broke the protocol, if it did.
     pub broken: OnceLock<LinkError>,
+    /// How it was lost, across hosts.
+    pub lost_by: OnceLock<MessageError>,
     gone: AtomicU8,
     next_channel: AtomicU16,
     /// The channel that [`super::Domain::send`] uses.

@@ -69,6 +69,9 @@ impl Progress {
             link.cold = found == 0;
             !link.cold
         });
+        if let Some(net) = &inner.net {
+            records += net.poll(inner, handlers);
+        }
         if inner.backlog.load(Ordering::Acquire) {
             inner.flush_backlog();
         }

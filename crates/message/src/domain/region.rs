@@ -3,12 +3,13 @@
 //! A region is a sealed segment. A partner asks for it when it first uses it, and maps it; from then on a put or a get is a
 //! copy, and nothing else (see [`shm::Region`]).
 
+use super::calls::{self, CallError};
 use super::peer::lock;
-use super::{host, Inner};
+use super::{host, system, Inner};
 use crate::link::shm;
-use crate::types::Address;
-use crate::MessageError;
-use polyduct_os::OsError;
+use crate::types::{Address, HandlerId, Head};
+use crate::{LinkError, MessageError};
+use polyduct_os::{clock, OsError};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -102,6 +103,90 @@ impl Regions {
 }
 
 impl Inner {
+    /// Writes into a region of a unit on another host: its domain does, when it receives.
+    pub(super) fn put_far(
+        &self,
+        to: Address,
+        id: u32,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), MessageError> {
+        self.ask_far(to, system::PUT, id, offset, bytes.to_vec()).map(drop)
+    }
+
+    /// Reads from a region of a unit on another host.
+    pub(super) fn get_far(
+        &self,
+        from: Address,
+        id: u32,
+        offset: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), MessageError> {
+        let len = (bytes.len() as u64).to_le_bytes().to_vec();
+        let got = self.ask_far(from, system::GET, id, offset, len)?;
+        if got.len() != bytes.len() {
+            let error = LinkError::OutOfTurn { what: "bytes of another length than was asked for" };
+            return Err(MessageError::BadPeer { unit: from, error });
+        }
+        bytes.copy_from_slice(&got);
+        Ok(())
+    }
+
+    fn ask_far(
+        &self,
+        to: Address,
+        handler: HandlerId,
+        id: u32,
+        offset: usize,
+        payload: Vec<u8>,
+    ) -> Result<Vec<u8>, MessageError> {
+        self.peer(to)?;
+        let limit = calls::MAX_CALLS as u64;
+        let number = lock(&self.calls).ask(to, "a region", clock::now(), None);
+        let number =
+            number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
+        let offset = offset as u64;
+        let args = [id, offset as u32, (offset >> 32) as u32, number];
+        let done = self.push(to, Head { handler, args }, payload).and_then(|()| {
+            self.wait("a region's unit", None, |inner| lock(&inner.calls).poll_outcome(number).map(Ok))
+        });
+        match done {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(CallError::Failed { error, .. })) => {
+                Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
+            }
+            Ok(Err(e)) => Err(self.gone_error(to).unwrap_or(MessageError::Call(e))),
+            Err(e) => {
+                lock(&self.calls).forget(number);
+                Err(e)
+            }
+        }
+    }
+
+    /// A unit on another host puts or gets.
+    pub(super) fn answer_far(
+        &self,
+        handler: HandlerId,
+        args: [u32; 4],
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let region = lock(&self.regions.mine).get(&args[0]).cloned();
+        let region = region.ok_or_else(|| format!("it has no region {}", args[0]))?;
+        let offset = u64::from(args[1]) | u64::from(args[2]) << 32;
+        let offset = usize::try_from(offset).map_err(|_| "an offset beyond memory".to_owned())?;
+        if handler == system::PUT {
+            return region.write(offset, bytes).map(|()| Vec::new()).map_err(|e| e.to_string());
+        }
+        let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
+        // Checked before so much is allocated.
+        let fits = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
+        let mut got = vec![0; if fits { len as usize } else { 0 }];
+        match fits {
+            true => region.read(offset, &mut got).map(|()| got).map_err(|e| e.to_string()),
+            false => Err(format!("bytes {offset} to {offset}+{len} are not all in its {}", region.len())),
+        }
+    }
+
     /// A unit's region, mapped now if it is the first time.
     pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.peer(unit)?;

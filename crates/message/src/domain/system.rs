@@ -8,6 +8,11 @@
 //! | `CANCEL` | number | | nobody waits for that answer any more |
 //! | `BARRIER` | number, round | | see [`super::barrier`] |
 //! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
+//! | `MEET` | | see [`super::meet`] | across hosts |
+//! | `LEAVING` | the lost unit, and one, that it leaves because of | collective operations it has come to (u64) | across hosts |
+//! | `LOST` | a unit | why, in words | across hosts, from unit 0 |
+//! | `PUT` | region, offset (u64), number | bytes | across hosts; asks for an `ANSWER` |
+//! | `GET` | region, offset (u64), number | length (u64) | across hosts; asks for an `ANSWER` |
 //! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
 
 use crate::types::HandlerId;
@@ -26,3 +31,13 @@ pub const BARRIER: HandlerId = HandlerId(HandlerId::RESERVED + 4);
 pub const OFFER: HandlerId = HandlerId(HandlerId::RESERVED + 5);
 /// What came of it.
 pub const AGREED: HandlerId = HandlerId(HandlerId::RESERVED + 6);
+/// How units meet across hosts.
+pub const MEET: HandlerId = HandlerId(HandlerId::RESERVED + 7);
+/// A unit leaves in order.
+pub const LEAVING: HandlerId = HandlerId(HandlerId::RESERVED + 8);
+/// A unit is lost.
+pub const LOST: HandlerId = HandlerId(HandlerId::RESERVED + 9);
+/// Writes into a region.
+pub const PUT: HandlerId = HandlerId(HandlerId::RESERVED + 10);
+/// Reads from a region.
+pub const GET: HandlerId = HandlerId(HandlerId::RESERVED + 11);

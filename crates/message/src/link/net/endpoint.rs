@@ -240,11 +240,20 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// # Errors
     /// [`MessageError::Timeout`] where some peer did not take everything; [`MessageError::System`].
     pub fn close(self, timeout: Duration) -> Result<(), MessageError> {
+        self.say_goodbye(timeout)
+    }
+
+    /// The same, for one that others may still refer to. Nothing can be sent any more.
+    ///
+    /// # Errors
+    /// As [`close`](NetEndpoint::close).
+    pub fn say_goodbye(&self, timeout: Duration) -> Result<(), MessageError> {
         let (begun, mut open) = (clock::now(), Vec::new());
         {
             let mut state = self.shared.lock();
             state.hub.closing = true;
-            open.extend(state.hub.peers.iter().filter(|(_, p)| p.gone.is_none()).map(|(unit, _)| *unit));
+            let here = state.hub.peers.iter().filter(|(_, p)| p.gone.is_none() && !p.left);
+            open.extend(here.map(|(unit, _)| *unit));
             for &unit in &open {
                 if let Some(peer) = state.hub.peers.get_mut(&unit) {
                     peer.session.close(begun);
@@ -256,7 +265,10 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         while !open.is_empty() {
             let waited = clock::now().saturating_sub(begun);
             match self.next_event(Some(timeout.saturating_sub(waited)))? {
-                Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. }) => open.retain(|u| *u != unit),
+                // One that leaves, too, may be gone before it could say that it has everything.
+                Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. } | NetEvent::Left { unit }) => {
+                    open.retain(|u| *u != unit)
+                }
                 Some(_) => {}
                 None if waited >= timeout => {
                     let what = format!("units {open:?} to take what was sent");

@@ -1,0 +1,223 @@
+//! A domain across hosts: what differs from one host, where partners share memory.
+//!
+//! All partners are on one [endpoint](NetEndpoint), whose thread moves frames; handlers run in the threads that poll, as on one
+//! host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are connected,
+//! tells all of a loss.
+
+use super::meet::{self, Network};
+use super::options::Options;
+use super::peer::{lock, Gone, LIBRARY_CHANNEL};
+use super::{system, Inner, Table};
+use crate::engine::{self, Send};
+use crate::link::net::config::NetEvent;
+use crate::link::net::endpoint::NetEndpoint;
+use crate::link::shm::{Bell, Incoming, Payload};
+use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
+use crate::MessageError;
+use bytes::Bytes;
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+/// Events that one look handles, at most: other threads wait for their turn.
+const AT_ONCE: usize = 256;
+/// Bytes of the library's own messages that may wait for room, at most.
+const BACKLOG: usize = 256 << 20;
+/// Bytes of a message that comes before this unit has joined.
+const EARLY: u64 = 1 << 20;
+
+/// Where the endpoint's thread finds the domain.
+pub(super) type Owner = Arc<OnceLock<Weak<Inner>>>;
+
+/// This unit's place on the network.
+pub(super) struct Net {
+    endpoint: NetEndpoint<Vec<u8>>,
+    /// What came while the units met.
+    early: Mutex<VecDeque<NetEvent<Vec<u8>>>>,
+    /// What the library sends and finds no room for, in order.
+    queue: Mutex<Queue>,
+    /// What channels sent and is not with the receiver's program yet.
+    undelivered: Mutex<HashSet<(Address, Token)>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<(Address, Head, Bytes)>,
+    bytes: usize,
+}
+
+impl Net {
+    /// Joins across hosts, and waits until all units have come.
+    pub fn join(
+        options: &Options,
+        network: &Network,
+        bell: &Arc<Bell>,
+        owner: Owner,
+    ) -> Result<Net, MessageError> {
+        let rung = bell.clone();
+        let config = network.endpoint(options, Arc::new(move || rung.calls().ring()))?;
+        let give = move |from: Address, m: &engine::Incoming| {
+            let len = m.len.unwrap_or(m.at_least);
+            let incoming = Incoming { channel: m.channel, priority: m.priority, head: m.head, len };
+            match owner.get().and_then(Weak::upgrade) {
+                Some(inner) => inner.buffer_for(from, &incoming),
+                None => (len <= EARLY).then(|| vec![0; len as usize]),
+            }
+        };
+        let endpoint = NetEndpoint::start(config, give)?;
+        let early = Mutex::new(meet::meet(options, network.root, &endpoint)?.into());
+        Ok(Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() })
+    }
+
+    /// Handles what has come. Returns how much that was.
+    pub fn poll(&self, inner: &Inner, handlers: &Table) -> usize {
+        for n in 0..AT_ONCE {
+            let early = lock(&self.early).pop_front();
+            let event = match early.map_or_else(|| self.endpoint.poll_event(), |e| Ok(Some(e))) {
+                Ok(Some(event)) => event,
+                Ok(None) => return n,
+                Err(error) => {
+                    // The sockets are of no further use: neither is any partner.
+                    for unit in (0..inner.options.units).filter(|&u| u != inner.options.unit) {
+                        inner.lost_by(unit, error.clone());
+                    }
+                    return n;
+                }
+            };
+            self.handle(inner, handlers, event);
+        }
+        AT_ONCE
+    }
+
+    fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Vec<u8>>) {
+        match event {
+            NetEvent::Message { from, message } => {
+                let engine::Message { channel, priority, head, len, payload, .. } = message;
+                let incoming = Incoming { channel, priority, head, len };
+                let payload = match payload {
+                    Some(mut buffer) => {
+                        buffer.truncate(len as usize);
+                        Payload::Buffer(buffer)
+                    }
+                    None => Payload::Bytes(&[]),
+                };
+                inner.deliver(from, &incoming, payload, handlers);
+            }
+            NetEvent::Delivered { to, token } => drop(lock(&self.undelivered).remove(&(to, token))),
+            NetEvent::Left { unit } => inner.set_gone(unit, Gone::Left),
+            NetEvent::Lost { unit, error } => self.lost(inner, unit, error),
+            NetEvent::Unreachable { unit, fault } => {
+                let reason = format!("it cannot be reached: {fault}");
+                self.lost(inner, unit, MessageError::PeerLost { unit, reason });
+            }
+            NetEvent::TurnedAway { from, fault } => tracing::warn!(%from, %fault, "turned away"),
+            NetEvent::Connected { .. } | NetEvent::Refused { .. } | NetEvent::Closed { .. } => {}
+        }
+    }
+
+    /// A unit is lost. Unit 0 tells those who have no connection to it.
+    fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
+        // Whoever said that it leaves, and then closed, is not lost.
+        if inner.board.is_leaving(unit) {
+            return inner.set_gone(unit, Gone::Left);
+        }
+        inner.lost_by(unit, error.clone());
+        if inner.options.unit == 0 {
+            let words = error.to_string().into_bytes();
+            for to in (1..inner.options.units).filter(|&to| to != unit) {
+                let head = Head { handler: system::LOST, args: [unit, 0, 0, 0] };
+                // Who has gone, too, need not be told.
+                let _ = self.push(inner, to, head, words.clone());
+            }
+        }
+    }
+
+    /// Sends on a channel.
+    ///
+    /// # Errors
+    /// [`MessageError::Full`]: not yet connected, or too much waits already.
+    pub fn send(
+        &self,
+        to: Address,
+        (channel, priority): (ChannelId, Priority),
+        head: Head,
+        payload: Bytes,
+    ) -> Result<Token, MessageError> {
+        // Held meanwhile, so that its delivery is not noted before it is.
+        let mut undelivered = lock(&self.undelivered);
+        let message = Send { priority, order: Order::Ordered, head, payload };
+        let token = self.endpoint.send(to, channel, message)?;
+        undelivered.insert((to, token));
+        Ok(token)
+    }
+
+    /// Whether the receiver's program has a message.
+    pub fn is_delivered(&self, to: Address, token: Token) -> bool {
+        !lock(&self.undelivered).contains(&(to, token))
+    }
+
+    /// Messages that a unit will take for certain.
+    pub fn sends_guaranteed(&self, to: Address, priority: Priority) -> u32 {
+        self.endpoint.status(to, priority).map_or(0, |s| u32::try_from(s.sends).unwrap_or(u32::MAX))
+    }
+
+    /// Sends for the library, now or when there is room.
+    ///
+    /// # Errors
+    /// [`MessageError::Limit`] when too much waits.
+    pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+        let mut queue = lock(&self.queue);
+        let found = queue.bytes + payload.len();
+        if !queue.messages.is_empty() && found > BACKLOG {
+            let (limit, found) = (BACKLOG as u64, found as u64);
+            return Err(MessageError::Limit { what: "bytes that wait to be sent", limit, found });
+        }
+        queue.bytes = found;
+        queue.messages.push_back((to, head, Bytes::from(payload)));
+        drop(queue);
+        if self.flush(inner) {
+            inner.backlog.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, as far as there is room. Returns whether anything still waits.
+    pub fn flush(&self, inner: &Inner) -> bool {
+        let mut queue = lock(&self.queue);
+        let mut full: HashSet<Address> = HashSet::new();
+        let messages = std::mem::take(&mut queue.messages);
+        queue.bytes = 0;
+        for (to, head, payload) in messages {
+            let gone = inner.peers.get(to as usize).is_none_or(|p| p.gone().is_some());
+            if gone {
+                continue;
+            }
+            if !full.contains(&to) {
+                let message =
+                    Send { priority: Priority::High, order: Order::Ordered, head, payload: payload.clone() };
+                match self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message) {
+                    Err(MessageError::Full { .. }) => drop(full.insert(to)),
+                    // Nobody is there to take it: that is told by an event.
+                    Ok(_) | Err(_) => continue,
+                }
+            }
+            queue.bytes += payload.len();
+            queue.messages.push_back((to, head, payload));
+        }
+        !queue.messages.is_empty()
+    }
+
+    /// Says good-bye to all who are connected.
+    pub fn leave(&self, inner: &Inner, because: Option<Address>, time: Duration) {
+        let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
+        let collectives = inner.board.collectives(inner.options.unit).to_le_bytes().to_vec();
+        for to in self.endpoint.connected() {
+            let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, collectives.clone());
+        }
+        self.flush(inner);
+        if let Err(error) = self.endpoint.say_goodbye(time) {
+            tracing::warn!(%error, "left while something was under way");
+        }
+    }
+}
