@@ -3,8 +3,8 @@
 //! | handler | words | payload | |
 //! |---|---|---|---|
 //! | `MAIL` | tag, two of the user's | the user's | for `recv` |
-//! | `CALL` | method, number | the argument | asks for an answer |
-//! | `ANSWER` | number, 0 good or 1 failed | the result, or words | |
+//! | `CALL` | method, number, two of the user's | the argument | asks for an answer |
+//! | `ANSWER` | number, 0 good or 1 failed, two of the user's | the result, or words | |
 //! | `CANCEL` | number | | nobody waits for that answer any more |
 //! | `BARRIER` | number, round | | see [`super::barrier`] |
 //! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
