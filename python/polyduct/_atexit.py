@@ -1,4 +1,4 @@
-"""What becomes of open ports when the program ends.
+"""What becomes of open ports and domains when the program ends.
 
 They are closed, as files are, where it ends well: with the exit status 0. Every other end aborts them: an exception that
 nobody caught, ``sys.exit("text")``, ``sys.exit(3)``, ``raise SystemExit(3)``, also under ``python -m`` and in a child of
@@ -29,6 +29,7 @@ from polyduct import _native
 from polyduct.errors import Error
 
 if TYPE_CHECKING:
+    from polyduct._domain import Domain
     from polyduct._ports import _Port
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -36,8 +37,8 @@ _in_multiprocessing = False
 _exit = os._exit
 
 
-def watch(port: _Port) -> None:
-    """Has the port closed or aborted at the end of the program."""
+def watch(port: _Port | Domain) -> None:
+    """Has the port or domain closed or aborted at the end of the program."""
     global _in_multiprocessing
     _open.add(port)
     if not _in_multiprocessing and "multiprocessing.process" in sys.modules:
@@ -70,6 +71,7 @@ def leave_all() -> None:
     """Leaves every port that is still open to the end of the process."""
     aborted = _dies_of_ctrl_c()
     for port in [port for port in _open if not port.closed]:
+        port._stop_serving()
         port._closed = True
         try:
             if aborted:

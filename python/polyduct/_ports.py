@@ -117,6 +117,9 @@ class _Port:
             self._closed = True
             self._port.abort()
 
+    def _stop_serving(self) -> None:
+        """Nothing runs beside a port."""
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -2,7 +2,7 @@
 
 Every class is also what Python programs would catch for it: a lost peer is a ``ConnectionError``, a wrong shape a
 ``ValueError``. After a `TimeoutError`, an `Interrupted` or a `WrongSize` a port can be used again; after any other error
-of a call on a port it should be closed.
+of a call on a port it should be closed. A domain can be used after any error; what is lost or has left stays so.
 """
 
 from __future__ import annotations
@@ -54,32 +54,109 @@ class WrongSize(Misuse):
     """Bytes of the unit's part."""
     found: int | None = None
     """Bytes given."""
+    data: object = None
+    """The message that did not fit into ``out`` (`Domain.recv`)."""
 
 
 class WrongType(Misuse, TypeError):
-    """An array of the wrong dtype, or a dtype that cannot be moved."""
+    """An array of the wrong dtype, or a dtype that cannot be moved, or something that is no array."""
+
+    data: object = None
+    """The message that did not fit into ``out`` (`Domain.recv`)."""
+
+
+class NoUnit(Misuse, IndexError):
+    """There is no such unit in the domain."""
+
+    unit: int
+    units: int
+
+
+class InHandler(Misuse):
+    """A handler wanted to wait for what its own thread would have to receive. It may send, post and call."""
+
+
+class RegionError(Misuse, IndexError):
+    """A region that is not there, or an index beyond its end."""
+
+
+class HandlerError(Misuse):
+    """A handler's name is wrong."""
+
+    name: str
+
+
+class UnknownHandler(HandlerError, LookupError):
+    """No unit has a handler of this name, or the unit that it is for has none. It is known after `Domain.synchronise`."""
+
+    unit: int | None = None
+    """The unit that has none, while others have."""
+
+
+class DuplicateHandler(HandlerError):
+    """The name is taken in this unit."""
+
+
+class HandlerVersions(HandlerError):
+    """Two units have the same name in different versions."""
+
+    first: int
+    first_unit: int
+    second: int
+    second_unit: int
+
+
+class ConfigError(Misuse):
+    """The file or the environment gives a size that cannot be, or rings that do not fit into memory."""
+
+    reason: str
+    """``unreadable``, ``unknown``, ``bad_value``, ``too_big``"""
+    place: str | None = None
+    """The file or the variable."""
+
+
+class LimitReached(Error):
+    """More of something that grows than may be."""
+
+    what: str
+    limit: int
+    found: int
+
+
+class Full(Error):
+    """The other unit has not taken what was sent before; nothing is wrong, try again when there is room."""
+
+    unit: int
 
 
 class NameTaken(Error):
-    """Another program of this user is already the writer of the pipe or file."""
+    """Another program of this user is already the writer of the pipe or file, or this unit of the domain."""
+
+    unit: int | None = None
 
 
 class Closed(Error, ValueError):
-    """The port is closed."""
+    """The port is closed, or the domain was left."""
 
 
 # -- the peers --
 
 
 class PeerLost(Error, ConnectionError):
-    """A unit's process ended without closing its port."""
+    """A unit's process ended without closing its port or leaving its domain, or it gave up by an exception."""
 
     unit: int
     side: str | None = None
-    """``writer`` or ``reader``; None for a unit of the own program."""
+    """``writer`` or ``reader``; None for a unit of the own program, or of a domain."""
     program: int | None = None
     """Which of the reader programs, from 0."""
     pid: int
+
+
+class PeerLeft(Error, ConnectionError):
+    """A unit has left the domain in order: nothing more will come of it."""
+
+    unit: int
 
 
 class PeerAborted(Error, ConnectionError):
@@ -125,6 +202,42 @@ class Stranger(Error, PermissionError):
 class BadPeer(Error, ConnectionError):
     """A peer broke the protocol."""
 
+    unit: int | None = None
+
+
+# -- calls of functions of other units --
+
+
+class CallError(Error):
+    """A call has no result."""
+
+    unit: int
+    """Who was called."""
+    name: str
+    """What was called."""
+
+
+class CallFailed(CallError):
+    """The function raised an exception."""
+
+    error: str
+    """Its class and text."""
+
+
+class CallDeadline(CallError, builtins.TimeoutError):
+    """No answer before the call's deadline. What comes later is dropped."""
+
+    waited: float
+    """Seconds."""
+
+
+class CallCancelled(CallError):
+    """This unit gave the call up."""
+
+
+class CallPeerGone(CallError, ConnectionError):
+    """The unit was lost, or left, before it answered."""
+
 
 # -- time and the system --
 
@@ -145,7 +258,7 @@ class SystemRefused(Error, OSError):
 
 
 class NoMemory(Error, MemoryError):
-    """There is not enough memory for the slots."""
+    """There is not enough memory for the slots, or for a region."""
 
 
 # -- files --

@@ -40,18 +40,80 @@ pub fn place(
     program: Option<&str>,
     get: impl Fn(&str) -> Option<String>,
 ) -> Result<Place, Error> {
-    let (unit, units, told) = match (unit, units) {
-        (Some(unit), Some(units)) => (unit, units, get("POLYDUCT_PROGRAM")),
-        (None, None) => from_launcher(&get)?,
-        (Some(0), None) => (0, 1, None),
-        (Some(_), None) => return Err(Error::Misuse { what: "unit is given without units".into() }),
-        (None, Some(_)) => return Err(Error::Misuse { what: "units is given without unit".into() }),
+    let (unit, units, told) = match by_hand(unit, units)? {
+        Some((0, 1)) if units.is_none() => (0, 1, None),
+        Some((unit, units)) => (unit, units, get("POLYDUCT_PROGRAM")),
+        None => from_launcher(&get)?,
     };
-    let program = program.map(str::to_owned).or(told).unwrap_or_else(|| match units {
+    let program = program.map(str::to_owned).or(told).unwrap_or_else(|| siblings(units));
+    Ok(Place { unit, units, program })
+}
+
+/// Finds the place of this process in its program's own message domain, and that domain's name, which stands in
+/// [`Place::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart.
+///
+/// `polyduct run` says the name itself, in `POLYDUCT_DOMAIN`. Units that somebody numbers by hand have to be given one:
+/// nothing else would keep two such programs apart.
+///
+/// # Errors
+/// As [`place`]; [`Error::Misuse`] for several units numbered by hand without a name.
+pub fn domain_place(
+    unit: Option<u32>,
+    units: Option<u32>,
+    name: Option<&str>,
+    get: impl Fn(&str) -> Option<String>,
+) -> Result<Place, Error> {
+    let hand = by_hand(unit, units)?;
+    let (unit, units, told) = match hand {
+        Some((unit, units)) => (unit, units, None),
+        None => from_launcher(&get)?,
+    };
+    let named =
+        name.map(str::to_owned).or_else(|| get("POLYDUCT_DOMAIN").filter(|_| units > 1 || hand.is_none()));
+    let program = match (named, told) {
+        (Some(name), _) => name,
+        (None, Some(told)) => tidy(&told),
+        (None, None) if hand.is_some() && units > 1 => {
+            let what =
+                "units that no launcher has numbered need the name of their domain, the same in all of them";
+            return Err(Error::Misuse { what: what.into() });
+        }
+        (None, None) => siblings(units),
+    };
+    Ok(Place { unit, units, program })
+}
+
+/// Unit and units, as the caller gives them.
+fn by_hand(unit: Option<u32>, units: Option<u32>) -> Result<Option<(u32, u32)>, Error> {
+    match (unit, units) {
+        (Some(unit), Some(units)) => Ok(Some((unit, units))),
+        (None, None) => Ok(None),
+        (Some(0), None) => Ok(Some((0, 1))),
+        (Some(_), None) => Err(Error::Misuse { what: "unit is given without units".into() }),
+        (None, Some(_)) => Err(Error::Misuse { what: "units is given without unit".into() }),
+    }
+}
+
+/// A name for units that have nothing in common but their parent.
+fn siblings(units: u32) -> String {
+    match units {
         1 => format!("process-{}", std::process::id()),
         _ => format!("children-of-{}", std::os::unix::process::parent_id()),
-    });
-    Ok(Place { unit, units, program })
+    }
+}
+
+/// What a launcher calls its job, as the name of a domain: 64 letters, digits, `.`, `_`, `-` at most. Different jobs keep
+/// different names.
+fn tidy(told: &str) -> String {
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if told.len() <= 64 && told.chars().all(good) {
+        return told.to_owned();
+    }
+    // FNV-1a: all units, whatever their version, must come to the same.
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = told.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    let start: String = told.chars().map(|c| if good(c) { c } else { '_' }).take(47).collect();
+    format!("{start}-{hash:016x}")
 }
 
 fn from_launcher(get: &impl Fn(&str) -> Option<String>) -> Result<(u32, u32, Option<String>), Error> {
@@ -85,6 +147,57 @@ mod tests {
 
     fn with(vars: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
         move |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string())
+    }
+
+    fn domain(vars: &'static [(&str, &str)]) -> String {
+        domain_place(None, None, None, with(vars)).unwrap().program
+    }
+
+    #[test]
+    fn a_domain_is_named_after_the_job() {
+        let run: &[_] = &[
+            ("POLYDUCT_UNIT", "1"),
+            ("POLYDUCT_UNITS", "2"),
+            ("POLYDUCT_PROGRAM", "run-1-s0"),
+            ("POLYDUCT_DOMAIN", "run-1-stage-0"),
+        ];
+        assert_eq!(domain(run), "run-1-stage-0");
+        let slurm: &[_] = &[
+            ("SLURM_PROCID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "6"),
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_STEP_ID", "3"),
+        ];
+        assert_eq!(domain(slurm), "77.3");
+        let torch: &[_] =
+            &[("RANK", "0"), ("WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "none"), ("MASTER_PORT", "29500")];
+        assert_eq!(domain(torch), "none.29500");
+        let open_mpi: &[_] = &[
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("PMIX_NAMESPACE", "prterun-host-12@1"),
+        ];
+        let other: &[_] = &[
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("PMIX_NAMESPACE", "prterun-host-12:1"),
+        ];
+        assert!(domain(open_mpi).starts_with("prterun-host-12_1-"));
+        assert_ne!(domain(open_mpi), domain(other));
+        assert_eq!(domain(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), siblings(2));
+        assert_eq!(domain(&[]), siblings(1));
+        assert!(tidy(&"ü".repeat(500)).len() <= 64);
+    }
+
+    #[test]
+    fn units_numbered_by_hand_name_their_domain() {
+        let given = |name| domain_place(Some(1), Some(2), name, with(&[]));
+        assert!(matches!(given(None), Err(Error::Misuse { .. })));
+        assert_eq!(given(Some("mine")).unwrap(), Place { unit: 1, units: 2, program: "mine".into() });
+        let alone =
+            domain_place(Some(0), Some(1), None, with(&[("POLYDUCT_DOMAIN", "run-1-stage-0")])).unwrap();
+        assert_eq!(alone.program, siblings(1), "the stage's domain has other units");
+        assert!(matches!(domain_place(Some(1), None, Some("x"), with(&[])), Err(Error::Misuse { .. })));
     }
 
     fn found(vars: &'static [(&str, &str)]) -> (u32, u32) {

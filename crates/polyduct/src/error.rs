@@ -35,6 +35,9 @@ pub enum Error {
     /// A file.
     #[error(transparent)]
     File(polyduct_store::FileError),
+    /// Messages.
+    #[error(transparent)]
+    Message(#[from] polyduct_message::MessageError),
     /// Parts and layouts given to [`redistribute`](crate::redistribute()) do not fit each other.
     #[error("{side} part {unit} has {found} bytes; its layout gives it {expected}")]
     PartSize {

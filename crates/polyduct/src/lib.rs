@@ -23,6 +23,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod domain;
 mod env;
 mod error;
 mod open;
@@ -31,11 +32,13 @@ mod redistribute;
 mod stats;
 mod url;
 
-pub use env::{place, Place};
+pub use domain::{domain, Join};
+pub use env::{domain_place, place, Place};
 pub use error::Error;
 pub use open::{open, Open};
 pub use polyduct_copy as copy;
 pub use polyduct_layout as layout;
+pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
 pub use polyduct_pipe::{Interrupt, OnLoss, Policy, Stats};

@@ -1,5 +1,7 @@
 //! Which exception each error becomes: the one place that says it.
 
+use polyduct::message::domain::{calls::CallError, directory::HandlerError, gather};
+use polyduct::message::{ConfigError, MessageError};
 use polyduct::os::{Errno, OsError};
 use polyduct::pipe::{PipeError, Refusal, Side, UnitName};
 use polyduct::store::FileError;
@@ -31,6 +33,7 @@ fn classify(error: &Error) -> Class {
         Error::Layout(e) => layout(e),
         Error::Pipe(e) => pipe(e),
         Error::File(e) => file(e),
+        Error::Message(e) => message(e),
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
         _ => ("Error", vec![]),
     }
@@ -112,6 +115,115 @@ fn refused(reason: &Refusal) -> Class {
         }
         Refusal::Over => ("over", vec![]),
         Refusal::System { .. } => ("system", vec![]),
+    };
+    attributes.push(("reason", Value::Text(name.into())));
+    ("Refused", attributes)
+}
+
+fn message(error: &MessageError) -> Class {
+    let of_unit = |unit: u32| ("unit", int(unit));
+    match error {
+        MessageError::NoUnit { to, units } => ("NoUnit", vec![of_unit(*to), ("units", int(*units))]),
+        MessageError::BadName { .. } => ("BadOption", vec![("option", Value::Text("name".into()))]),
+        MessageError::ToSelf { .. } | MessageError::NoMessage { .. } => ("Misuse", vec![]),
+        MessageError::InHandler => ("InHandler", vec![]),
+        MessageError::Region { .. } => ("RegionError", vec![]),
+        MessageError::Call(e) => call(e),
+        MessageError::Config(e) => config(e),
+        MessageError::Handler(e) => handler(e),
+        MessageError::Limit { what, limit, found } => {
+            let what = Value::Text((*what).into());
+            ("LimitReached", vec![("what", what), ("limit", int(*limit)), ("found", int(*found))])
+        }
+        MessageError::NameTaken { unit, .. } => ("NameTaken", vec![of_unit(*unit)]),
+        MessageError::Full { to } => ("Full", vec![of_unit(*to)]),
+        MessageError::PeerLost { unit, .. } => ("PeerLost", vec![of_unit(*unit)]),
+        MessageError::PeerLeft { unit } => ("PeerLeft", vec![of_unit(*unit)]),
+        MessageError::BadPeer { unit, .. } => ("BadPeer", vec![of_unit(*unit)]),
+        MessageError::Refused { reason, .. } => gathering(reason),
+        MessageError::Stranger { .. } => ("Stranger", vec![]),
+        MessageError::Timeout { waited, .. } => {
+            ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
+        }
+        MessageError::Interrupted => ("Interrupted", vec![]),
+        MessageError::System(e) => system(e),
+        _ => ("Error", vec![]),
+    }
+}
+
+fn call(error: &CallError) -> Class {
+    let of = |class, unit: &u32, name: &str| {
+        (class, vec![("unit", int(*unit)), ("name", Value::Text(name.to_owned()))])
+    };
+    match error {
+        CallError::Failed { unit, name, error } => {
+            let (class, mut attributes) = of("CallFailed", unit, name);
+            attributes.push(("error", Value::Text(error.clone())));
+            (class, attributes)
+        }
+        CallError::Deadline { unit, name, waited } => {
+            let (class, mut attributes) = of("CallDeadline", unit, name);
+            attributes.push(("waited", Value::Seconds(waited.as_secs_f64())));
+            (class, attributes)
+        }
+        CallError::Cancelled { unit, name } => of("CallCancelled", unit, name),
+        CallError::PeerGone { unit, name } => of("CallPeerGone", unit, name),
+        _ => ("CallError", vec![]),
+    }
+}
+
+fn handler(error: &HandlerError) -> Class {
+    let of = |class, name: &str| (class, vec![("name", Value::Text(name.to_owned()))]);
+    match error {
+        HandlerError::Unknown { name } => of("UnknownHandler", name),
+        HandlerError::NotThere { name, unit } => {
+            let (class, mut attributes) = of("UnknownHandler", name);
+            attributes.push(("unit", int(*unit)));
+            (class, attributes)
+        }
+        HandlerError::Duplicate { name } => of("DuplicateHandler", name),
+        HandlerError::Versions { name, first, first_unit, second, second_unit } => {
+            let (class, mut attributes) = of("HandlerVersions", name);
+            attributes.extend([
+                ("first", int(*first)),
+                ("first_unit", int(*first_unit)),
+                ("second", int(*second)),
+                ("second_unit", int(*second_unit)),
+            ]);
+            (class, attributes)
+        }
+        HandlerError::BadName { name } => of("HandlerError", name),
+        _ => ("HandlerError", vec![]),
+    }
+}
+
+fn config(error: &ConfigError) -> Class {
+    let reason = |name: &str| ("reason", Value::Text(name.into()));
+    let place = |place: &str| ("place", Value::Text(place.into()));
+    let attributes = match error {
+        ConfigError::Unreadable { path, .. } => {
+            vec![reason("unreadable"), place(&path.display().to_string())]
+        }
+        ConfigError::Unknown { place: at, .. } => vec![reason("unknown"), place(at)],
+        ConfigError::BadValue { place: at, .. } => vec![reason("bad_value"), place(at)],
+        ConfigError::TooBig { .. } => vec![reason("too_big")],
+        _ => vec![],
+    };
+    ("ConfigError", attributes)
+}
+
+fn gathering(reason: &gather::Refusal) -> Class {
+    use gather::Refusal;
+    let (name, mut attributes) = match reason {
+        Refusal::Version { .. } => ("version", vec![]),
+        Refusal::Malformed => ("malformed", vec![]),
+        Refusal::Disagree { unit, .. } => ("disagree", vec![("unit", int(*unit))]),
+        Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
+        Refusal::Duplicate { unit, pid } => ("duplicate", vec![("unit", int(*unit)), ("pid", int(*pid))]),
+        Refusal::Missing { .. } => ("missing", vec![]),
+        Refusal::NotAMember { unit, pid } => ("not_a_member", vec![("unit", int(*unit)), ("pid", int(*pid))]),
+        Refusal::System { unit, .. } => ("system", vec![("unit", int(*unit))]),
+        _ => ("other", vec![]),
     };
     attributes.push(("reason", Value::Text(name.into())));
     ("Refused", attributes)

@@ -1,11 +1,12 @@
-//! What becomes of ports that nobody closed when the process ends.
+//! What becomes of ports that nobody closed, and domains that nobody left, when the process ends.
 //!
 //! Whether that is a normal end the exit status alone says. Of an uncaught `SystemExit(3)` the interpreter keeps nothing
 //! but the number, in a variable of C: when it runs its `atexit` functions the exception is gone, and with it the functions
 //! it came through and their ports. So a port that is dropped at that point, or still open later, is left here until the C
 //! library ends the process and says the status.
 
-use crate::port::lock;
+use crate::guard::lock;
+use polyduct::message::Domain;
 use polyduct::{Error, Reader, Writer};
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
@@ -13,10 +14,12 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once};
 
-/// A port without its Python object.
+/// A port, or a place in a domain, without its Python object.
 pub enum End {
     Writer(Box<Writer>),
     Reader(Box<Reader>),
+    /// A place in a domain: left in order, or with the process.
+    Domain(Domain),
 }
 
 /// Ports, each with the process that opened it: a fork has copies of its parent's.
@@ -68,6 +71,7 @@ fn end_left(well: bool) {
             match end {
                 End::Writer(writer) => writer.abort(),
                 End::Reader(reader) => reader.abort(),
+                End::Domain(domain) => domain.give_up(),
             }
         }
     } else {
@@ -80,9 +84,11 @@ fn end_left(well: bool) {
             }
         });
         for (_, end) in &mut ours {
-            if let End::Reader(reader) = end {
+            match end {
                 // That the port failed before was said before.
-                drop(reader.close());
+                End::Reader(reader) => drop(reader.close()),
+                End::Domain(domain) => domain.leave(),
+                End::Writer(_) => {}
             }
         }
     }

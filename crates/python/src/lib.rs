@@ -1,15 +1,19 @@
-//! `polyduct._native`: ports, layouts and regrouping for the Python package.
+//! `polyduct._native`: ports, messages, layouts and regrouping for the Python package.
 //!
 //! Arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the business of the Python
 //! side, where NumPy says it best. Everything that may block releases the interpreter.
 
 mod bytes;
+mod domain;
 mod error;
 mod exit;
+mod guard;
+mod handlers;
 mod layout;
 mod options;
 mod port;
 mod reader;
+mod received;
 mod redistribute;
 mod writer;
 
@@ -24,6 +28,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<writer::WritePort>()?;
     module.add_class::<writer::Memory>()?;
     module.add_class::<reader::ReadPort>()?;
+    module.add_class::<domain::Domain>()?;
+    module.add_class::<domain::Call>()?;
+    module.add_class::<domain::Region>()?;
+    module.add_class::<received::Received>()?;
+    module.add_function(wrap_pyfunction!(domain::join, module)?)?;
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
     module.add_function(wrap_pyfunction!(exit::end_left_now, module)?)?;
     module.add_function(wrap_pyfunction!(reader::open_reader, module)?)?;

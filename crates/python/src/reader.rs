@@ -2,9 +2,10 @@
 
 use crate::bytes;
 use crate::exit;
+use crate::guard::{lock, settle};
 use crate::layout::{fail, Layout};
 use crate::options::Options;
-use crate::port::{counters, lock, settle, Counters, Port};
+use crate::port::{counters, Counters, Port};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
 use polyduct::{Mode, Reader, Stats};

@@ -3,9 +3,10 @@
 use crate::bytes;
 use crate::error;
 use crate::exit;
+use crate::guard::{lock, settle};
 use crate::layout::{dataset, fail, Layout};
 use crate::options::Options;
-use crate::port::{counters, lock, settle, Counters, Port};
+use crate::port::{counters, Counters, Port};
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};

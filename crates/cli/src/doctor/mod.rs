@@ -1,10 +1,12 @@
-//! `polyduct doctor`: what this machine offers, the limits in force, and what earlier runs left behind.
+//! `polyduct doctor`: what this machine offers, the limits and sizes in force, and what earlier runs left behind.
 
 mod leftovers;
 mod machine;
+mod messages;
 
 use crate::text::{bytes, Colour};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 const AFTER_HELP: &str = "\
@@ -21,6 +23,9 @@ pub struct DoctorArgs {
     /// Print a list of findings as JSON.
     #[arg(long)]
     json: bool,
+    /// Show the buffers of messages as they are in a domain of so many units: rings shrink where memory is short.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    units: u32,
     /// When to use colour.
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", alias = "colour")]
     color: Colour,
@@ -40,7 +45,7 @@ pub enum State {
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub state: State,
     pub found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,22 +53,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn ok(name: &'static str, found: impl Into<String>) -> Finding {
-        Finding { name, state: State::Ok, found: found.into(), advice: None }
+    fn ok(name: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Finding {
+        Finding { name: name.into(), state: State::Ok, found: found.into(), advice: None }
     }
 
-    fn warn(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { name, state: State::Warn, found: found.into(), advice: Some(advice.into()) }
+    fn warn(
+        name: impl Into<Cow<'static, str>>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Finding {
+        Finding { name: name.into(), state: State::Warn, found: found.into(), advice: Some(advice.into()) }
     }
 
-    fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { name, state: State::Missing, found: found.into(), advice: Some(advice.into()) }
+    fn missing(
+        name: impl Into<Cow<'static, str>>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Finding {
+        Finding { name: name.into(), state: State::Missing, found: found.into(), advice: Some(advice.into()) }
     }
 }
 
 /// Looks at everything; gives the exit status.
 pub fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = machine::examine();
+    findings.extend(messages::examine(args.units));
     findings.extend(leftovers::examine());
     let content = match args.json {
         true => serde_json::to_string_pretty(&findings).map(|text| text + "\n").map_err(io::Error::from),

@@ -48,6 +48,7 @@ Each process of a parallel stage has in its environment:
   POLYDUCT_UNIT, POLYDUCT_UNITS   its number from 0, and how many there are
   POLYDUCT_IN, POLYDUCT_OUT       what \"-\" means for reading and for writing
   POLYDUCT_PROGRAM                the name of its stage in this run
+  POLYDUCT_DOMAIN                 the message domain that the processes of the stage join
 Their standard input is empty; their output passes through. A unit that ends without opening
 \"-\" fails the run if others wait for it, or if the output file then does not come.
 

@@ -121,8 +121,15 @@ pub struct Site<'a> {
 }
 
 /// Variables that this command sets; inherited ones, of a run around this one, never reach a process.
-pub const OWN_VARIABLES: [&str; 6] =
-    ["POLYDUCT_UNIT", "POLYDUCT_UNITS", "POLYDUCT_PROGRAM", "POLYDUCT_IN", "POLYDUCT_OUT", "POLYDUCT_REPORT"];
+pub const OWN_VARIABLES: [&str; 7] = [
+    "POLYDUCT_UNIT",
+    "POLYDUCT_UNITS",
+    "POLYDUCT_PROGRAM",
+    "POLYDUCT_DOMAIN",
+    "POLYDUCT_IN",
+    "POLYDUCT_OUT",
+    "POLYDUCT_REPORT",
+];
 
 impl Plan {
     /// Works out the processes of `pipeline`.
@@ -176,6 +183,7 @@ impl Plan {
         for unit in 0..units {
             let mut env = stage.env.clone();
             env.extend(identity(&format!("{}-s{k}", site.run), unit, units));
+            env.push(("POLYDUCT_DOMAIN".to_owned(), format!("{}-stage-{k}", site.run)));
             env.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
             env.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
             self.processes.push(Process {
@@ -430,6 +438,8 @@ mod tests {
         assert_eq!((var(a1, "POLYDUCT_UNIT"), var(a1, "POLYDUCT_UNITS")), (Some("1"), Some("2")));
         assert_ne!(var(a0, "POLYDUCT_PROGRAM"), var(b, "POLYDUCT_PROGRAM"));
         assert_eq!(var(a0, "POLYDUCT_PROGRAM"), var(a1, "POLYDUCT_PROGRAM"));
+        assert_eq!(var(a1, "POLYDUCT_DOMAIN"), Some("run-x-stage-0"));
+        assert_eq!(var(b, "POLYDUCT_DOMAIN"), Some("run-x-stage-1"));
         assert!(p.processes.iter().all(|p| p.stdin == Source::Null && p.stdout == Sink::Log));
     }
 

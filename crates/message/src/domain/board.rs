@@ -1,7 +1,7 @@
 //! The board of a domain on one host: a segment that every unit has mapped, with a line for each.
 //!
-//! A unit's line says whether it has left, and holds the bell at which it sleeps. Nothing else is shared by all, and nothing
-//! on the path of a message but the bell.
+//! A unit's line says whether it has left or given up, and how many collective operations it has come to. Nothing else is
+//! shared by all, and nothing of it is on the path of a message.
 
 use super::gather::MAX_UNITS;
 use crate::types::Address;
@@ -20,10 +20,14 @@ const STATE: usize = 0;
 const COLLECTIVES: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left.
 const BECAUSE: usize = 2;
+/// Word of unit 0's line: the first unit that gave up, and one.
+const GAVE_UP_FIRST: usize = 3;
 /// The unit has said that it leaves; what it sent before is on its way.
-const LEAVING: u64 = 2;
+const LEAVING: u64 = 3;
 /// The unit has left in order.
 const LEFT: u64 = 1;
+/// The unit gave up: for the others it is lost, though its process may live.
+const GAVE_UP: u64 = 2;
 
 /// The board, as one unit has it mapped.
 #[derive(Clone, Debug)]
@@ -81,6 +85,24 @@ impl Board {
         let because = because.map_or(0, |lost| u64::from(lost) + 1);
         self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
         self.line(unit).w[STATE].store(LEFT, Ordering::Release);
+    }
+
+    /// This unit gives up, in the midst of its work.
+    pub fn give_up(&self, unit: Address) {
+        self.line(unit).w[STATE].store(GAVE_UP, Ordering::Release);
+        let first = &self.line(0).w[GAVE_UP_FIRST];
+        let _ = first.compare_exchange(0, u64::from(unit) + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether a unit has given up.
+    pub fn has_given_up(&self, unit: Address) -> bool {
+        self.line(unit).w[STATE].load(Ordering::Acquire) == GAVE_UP
+    }
+
+    /// The first unit that gave up, if one has.
+    pub fn first_to_give_up(&self) -> Option<Address> {
+        let first = self.line(0).w[GAVE_UP_FIRST].load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(first).ok().filter(|&first| first < self.units)
     }
 
     /// This unit comes to one more collective operation. Returns how many it has come to.

@@ -8,9 +8,25 @@ use polyduct_os::clock;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a call carries, either way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parcel {
+    /// Two words that say what the bytes are, to those who agree on it; 0 for plain bytes.
+    pub words: [u32; 2],
+    /// The bytes.
+    pub payload: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Parcel {
+    fn from(payload: Vec<u8>) -> Parcel {
+        Parcel { words: [0; 2], payload }
+    }
+}
+
 /// A call of another unit's function. Dropped before its outcome is fetched, it is forgotten, and the callee told.
 pub struct Call {
     inner: Arc<Inner>,
+    to: Address,
     number: u32,
 }
 
@@ -19,7 +35,7 @@ impl Call {
         inner: Arc<Inner>,
         to: Address,
         name: &str,
-        argument: &[u8],
+        argument: Parcel,
         timeout: Option<Duration>,
     ) -> Result<Call, MessageError> {
         inner.peer(to)?;
@@ -31,12 +47,13 @@ impl Call {
         let number =
             number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
         // From here on a failure forgets the call.
-        let call = Call { inner, number };
-        let head = Head { handler: system::CALL, args: [method.0, number, 0, 0] };
+        let call = Call { inner, to, number };
+        let Parcel { words: [first, second], payload } = argument;
+        let head = Head { handler: system::CALL, args: [method.0, number, first, second] };
         if to == call.inner.options.unit {
-            call.inner.call_self(head, argument);
+            call.inner.call_self(head, &payload);
         } else {
-            call.inner.push(to, head, argument.to_vec())?;
+            call.inner.push(to, head, payload)?;
         }
         Ok(call)
     }
@@ -47,17 +64,77 @@ impl Call {
     /// [`MessageError::Call`]: the function failed, the deadline came, the call was cancelled, or the unit is gone;
     /// [`MessageError::Timeout`] and [`MessageError::Interrupted`], after which it can be waited for again.
     pub fn wait(&self) -> Result<Vec<u8>, MessageError> {
-        let number = self.number;
-        self.inner.wait("the answer to a call", None, |inner| {
-            lock(&inner.calls).poll_outcome(number).map(|outcome| outcome.map_err(MessageError::Call))
-        })
+        self.wait_until(None).map(|result| result.payload)
+    }
+
+    /// The same with the words that came with it, until a time of [`clock::now`]; without one, the domain's timeout holds.
+    ///
+    /// # Errors
+    /// As [`wait`](Call::wait).
+    pub fn wait_until(&self, deadline: Option<Duration>) -> Result<Parcel, MessageError> {
+        loop {
+            self.wait_outcome(deadline, || false)?;
+            // Another thread may fetch it in between; then there is nothing to wait for, until the deadline.
+            if let Some(outcome) = lock(&self.inner.calls).poll_outcome(self.number) {
+                return outcome.map_err(MessageError::Call);
+            }
+        }
+    }
+
+    /// Waits until there is an outcome, and leaves it there; or until `fetched` says that another thread has taken it.
+    ///
+    /// # Errors
+    /// [`MessageError::Timeout`], [`MessageError::Interrupted`]; the loss of another unit, where it ends all waits.
+    pub fn wait_outcome(
+        &self,
+        deadline: Option<Duration>,
+        fetched: impl Fn() -> bool,
+    ) -> Result<(), MessageError> {
+        let waited = self.inner.wait("the answer to a call", deadline, |inner| {
+            let answered = (lock(&inner.calls).has_outcome(self.number) || fetched()).then_some(Ok(()));
+            // Who leaves is not told of by the system, as who dies is.
+            answered.or_else(|| inner.gone_error(self.to).map(Err))
+        });
+        match waited {
+            Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })
+                if self.inner.gone_error(self.to).is_some() =>
+            {
+                let mut calls = lock(&self.inner.calls);
+                calls.handle_gone(self.to);
+                if calls.has_outcome(self.number) {
+                    Ok(())
+                } else {
+                    waited
+                }
+            }
+            other => other,
+        }
     }
 
     /// The result, if it is there: once.
     pub fn poll(&self) -> Option<Result<Vec<u8>, CallError>> {
+        self.look();
+        lock(&self.inner.calls).poll_outcome(self.number).map(|outcome| outcome.map(|result| result.payload))
+    }
+
+    /// The result with the words that came with it, if it is there: once.
+    pub fn poll_parcel(&self) -> Option<Result<Parcel, CallError>> {
+        self.look();
+        lock(&self.inner.calls).poll_outcome(self.number)
+    }
+
+    /// Whether there is an outcome that was not fetched yet.
+    pub fn is_done(&self) -> bool {
+        self.look();
+        lock(&self.inner.calls).has_outcome(self.number)
+    }
+
+    fn look(&self) {
         let _ = self.inner.late_calls(clock::now());
         self.inner.poll();
-        lock(&self.inner.calls).poll_outcome(self.number)
+        if self.inner.gone_error(self.to).is_some() {
+            lock(&self.inner.calls).handle_gone(self.to);
+        }
     }
 
     /// Gives the call up: its outcome is [`CallError::Cancelled`] then, if there was none before.

@@ -139,6 +139,11 @@ impl<A> Calls<A> {
         Some(unit)
     }
 
+    /// Whether there is an outcome that nobody has fetched.
+    pub fn has_outcome(&self, number: u32) -> bool {
+        self.entries.get(&number).is_some_and(|entry| entry.outcome.is_some())
+    }
+
     /// The outcome, once; `None` while the call is under way.
     pub fn poll_outcome(&mut self, number: u32) -> Option<Result<A, CallError>> {
         self.entries.get(&number)?.outcome.as_ref()?;

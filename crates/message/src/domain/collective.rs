@@ -2,7 +2,7 @@
 
 use super::directory::{self, Directory, HandlerError};
 use super::peer::lock;
-use super::{barrier, system, Inner};
+use super::{barrier, dispatch, system, Inner};
 use crate::types::Head;
 use crate::MessageError;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,17 @@ pub(super) struct Agreement {
     pub outcome: Option<Result<Directory, HandlerError>>,
 }
 
+/// Refused before the others are told: a unit that has come to a collective operation cannot take it back.
+fn not_in_handler() -> Result<(), MessageError> {
+    match dispatch::in_handler() {
+        true => Err(MessageError::InHandler),
+        false => Ok(()),
+    }
+}
+
 impl Inner {
     pub(super) fn barrier(&self) -> Result<(), MessageError> {
+        not_in_handler()?;
         if lock(&self.barrier).is_over() {
             self.board.come(self.options.unit);
             let mut tells = Vec::new();
@@ -53,6 +62,7 @@ impl Inner {
     }
 
     pub(super) fn synchronise(&self) -> Result<(), MessageError> {
+        not_in_handler()?;
         let offer = lock(&self.installed).offer();
         self.board.come(self.options.unit);
         if self.options.unit == 0 {

@@ -1,5 +1,6 @@
 //! What comes, to whom it goes.
 
+use super::call::Parcel;
 use super::mail::Mail;
 use super::{peer::lock, system, Inner, Table};
 use crate::link::shm::{Incoming, Payload};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 /// A function that gets messages.
 type Receiver = dyn Fn(&Context<'_>, Message<'_>) + Send + Sync;
 /// A function that others can call.
-type Function = dyn Fn(&Context<'_>, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+type Function = dyn Fn(&Context<'_>, [u32; 2], &[u8]) -> Result<Parcel, String> + Send + Sync;
 
 /// What a name stands for in this unit.
 #[derive(Clone)]
@@ -95,20 +96,38 @@ impl Context<'_> {
     }
 }
 
+/// Gives a message to a handler of the unit itself, in place. Returns whether there is one.
+pub(super) fn post_self(inner: &Inner, head: Head, payload: &[u8], handlers: &Table) -> bool {
+    let Some(Handler::Message(handler)) = handlers.get(head.handler) else { return false };
+    let from = inner.options.unit;
+    let (channel, priority) = (crate::ChannelId(0), Priority::Low);
+    let _inside = Inside::enter();
+    handler(&Context { inner, from }, Message { from, channel, priority, args: head.args, payload });
+    true
+}
+
 /// Calls a function of the unit itself, in place.
 pub(super) fn call_self(inner: &Inner, head: Head, argument: &[u8], handlers: &Table) {
     let me = inner.options.unit;
-    let answer = inner.run(me, head.args[0], argument, handlers);
+    let [method, _, first, second] = head.args;
+    let answer = inner.run(me, method, [first, second], argument, handlers);
     lock(&inner.calls).handle_answer(me, head.args[1], answer);
 }
 
 impl Inner {
     /// Runs a function of this unit.
-    fn run(&self, from: Address, method: u32, argument: &[u8], handlers: &Table) -> Result<Vec<u8>, String> {
+    fn run(
+        &self,
+        from: Address,
+        method: u32,
+        words: [u32; 2],
+        argument: &[u8],
+        handlers: &Table,
+    ) -> Result<Parcel, String> {
         match handlers.get(HandlerId(method)) {
             Some(Handler::Call(function)) => {
                 let _inside = Inside::enter();
-                function(&Context { inner: self, from }, argument)
+                function(&Context { inner: self, from }, words, argument)
             }
             Some(Handler::Message(_)) => Err("it is a handler of messages, not a function".to_owned()),
             None => Err("there is no such function here".to_owned()),
@@ -171,6 +190,18 @@ impl Inner {
         }
     }
 
+    /// The payload in memory that outlives its delivery.
+    fn own(&self, payload: Payload<'_, Vec<u8>>) -> Vec<u8> {
+        match payload {
+            Payload::Bytes(bytes) => {
+                let mut buffer = self.pool.take(bytes.len());
+                buffer.copy_from_slice(bytes);
+                buffer
+            }
+            Payload::Buffer(buffer) => buffer,
+        }
+    }
+
     fn recycle(&self, payload: Payload<'_, Vec<u8>>) {
         if let Payload::Buffer(buffer) = payload {
             self.pool.give_back(buffer);
@@ -186,23 +217,17 @@ impl Inner {
         };
         match m.head.handler {
             system::MAIL => {
-                let payload = match payload {
-                    Payload::Bytes(bytes) => {
-                        let mut buffer = self.pool.take(bytes.len());
-                        buffer.copy_from_slice(bytes);
-                        buffer
-                    }
-                    Payload::Buffer(buffer) => buffer,
-                };
+                let payload = self.own(payload);
                 lock(&self.mailbox).put(Mail { from, tag: args[0], words: [args[1], args[2]], payload });
                 return;
             }
             system::CALL => {
-                let (failed, result) = match self.run(from, args[0], bytes, handlers) {
+                let (failed, result) = match self.run(from, args[0], [args[2], args[3]], bytes, handlers) {
                     Ok(result) => (0, result),
-                    Err(words) => (1, words.into_bytes()),
+                    Err(words) => (1, Parcel::from(words.into_bytes())),
                 };
-                let head = Head { handler: system::ANSWER, args: [args[1], failed, 0, 0] };
+                let Parcel { words: [first, second], payload: result } = result;
+                let head = Head { handler: system::ANSWER, args: [args[1], failed, first, second] };
                 // A caller that is gone, or that takes no answers, does without.
                 if let Err(error) = self.push(from, head, result) {
                     tracing::warn!(from, %error, "an answer was not sent");
@@ -217,6 +242,10 @@ impl Inner {
                 if let Err(error) = self.push(from, head, result) {
                     tracing::warn!(from, %error, "an answer was not sent");
                 }
+            }
+            system::LEAVING if args[1] != 0 => {
+                let error = MessageError::PeerLost { unit: from, reason: "it gave up".to_owned() };
+                self.net.iter().for_each(|net| net.lost(self, from, error.clone()));
             }
             system::LEAVING if self.net.is_some() => {
                 let collectives = bytes.try_into().map_or(0, u64::from_le_bytes);
@@ -234,10 +263,11 @@ impl Inner {
             system::MEET if self.net.is_some() => {}
             system::ANSWER => {
                 let answer = match args[1] {
-                    0 => Ok(bytes.to_vec()),
+                    0 => Ok(Parcel { words: [args[2], args[3]], payload: self.own(payload) }),
                     _ => Err(String::from_utf8_lossy(bytes).into_owned()),
                 };
                 lock(&self.calls).handle_answer(from, args[0], answer);
+                return;
             }
             // Functions run to their end when they are called, so there is nothing to stop: the answer finds nobody.
             system::CANCEL => {}

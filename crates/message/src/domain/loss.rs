@@ -19,7 +19,10 @@ impl Inner {
         }
         let peer = self.peers.get(unit as usize)?;
         // A unit of this very process is not watched, but it says when it leaves.
-        let left = || self.board.has_left(unit).then_some(Gone::Left);
+        let left = || match self.board.has_left(unit) {
+            true => Some(Gone::Left),
+            false => self.board.has_given_up(unit).then_some(Gone::Lost),
+        };
         let gone = peer.gone().or_else(left)?;
         // Who leaves because of a loss is not the one to be named.
         let lost = || {
@@ -41,13 +44,17 @@ impl Inner {
         }
         match self.peers[unit as usize].broken.get() {
             Some(error) => MessageError::BadPeer { unit, error: error.clone() },
+            None if self.board.has_given_up(unit) => {
+                MessageError::PeerLost { unit, reason: format!("it gave up (pid {pid})") }
+            }
             None => MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") },
         }
     }
 
     /// The loss that all who wait are told of, if there is one.
     pub(super) fn lost(&self) -> Option<MessageError> {
-        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1)?;
+        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1);
+        let first = first.or_else(|| self.board.first_to_give_up())?;
         (self.options.on_loss == OnLoss::Raise).then(|| self.lost_error(first))
     }
 
@@ -58,7 +65,9 @@ impl Inner {
             tracing::warn!(unit, %error, "broke the protocol");
             let _ = self.peers[unit as usize].broken.set(error);
         }
-        self.set_gone(unit, Gone::Lost);
+        // Who has left in order, with something half sent because of the loss of another, is not the one that is lost.
+        let left = dead && self.board.has_left(unit);
+        self.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
     }
 
     /// A unit is lost, as this error says.
@@ -96,8 +105,7 @@ impl Inner {
             }
             peer.set_gone(how);
             lock(&self.calls).handle_gone(unit);
-            self.bell.calls().ring();
-            self.wake_waiters();
+            self.stir();
         }
     }
 

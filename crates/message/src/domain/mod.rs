@@ -30,7 +30,7 @@ mod region;
 pub mod system;
 mod wait;
 
-pub use call::Call;
+pub use call::{Call, Parcel};
 pub use channel::Channel;
 pub use dispatch::{Context, Message};
 pub use meet::Network;
@@ -47,7 +47,7 @@ use board::Board;
 use calls::Calls;
 use channel::RawChannel;
 use collective::Agreement;
-use directory::{Directory, Installed};
+use directory::{Directory, HandlerError, Installed};
 use host::{Host, Joined};
 use mail::{Mail, Mailbox};
 use peer::{lock, Peer};
@@ -111,7 +111,7 @@ pub(crate) struct Inner {
     epoch: AtomicU32,
     directory: Mutex<Arc<Directory>>,
     agreement: Mutex<Agreement>,
-    calls: Mutex<Calls<Vec<u8>>>,
+    calls: Mutex<Calls<Parcel>>,
     barrier: Mutex<Barrier>,
     mailbox: Mutex<Mailbox>,
     regions: region::Regions,
@@ -207,6 +207,15 @@ impl Domain {
         self.inner.options.units
     }
 
+    /// The process that is a unit.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`].
+    pub fn pid(&self, unit: Address) -> Result<u32, MessageError> {
+        self.inner.peer(unit)?;
+        Ok(self.inner.members.get(unit as usize).map_or(0, |member| member.0))
+    }
+
     /// What has become of a unit; `None` while it takes part.
     ///
     /// # Errors
@@ -263,6 +272,21 @@ impl Domain {
         version: u32,
         function: impl Fn(&Context<'_>, &[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
     ) -> Result<(), MessageError> {
+        self.function_of_parcels(name, version, move |context, _, argument| {
+            function(context, argument).map(Parcel::from)
+        })
+    }
+
+    /// The same for a function that also gets the two words that came with the argument, and gives two with the result.
+    ///
+    /// # Errors
+    /// As [`handler`](Domain::handler).
+    pub fn function_of_parcels(
+        &self,
+        name: &str,
+        version: u32,
+        function: impl Fn(&Context<'_>, [u32; 2], &[u8]) -> Result<Parcel, String> + Send + Sync + 'static,
+    ) -> Result<(), MessageError> {
         let handler = dispatch::Handler::Call(Arc::new(function));
         Ok(lock(&self.inner.installed).install(name, version, handler)?)
     }
@@ -295,15 +319,55 @@ impl Domain {
         self.inner.barrier()
     }
 
-    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room.
+    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
+    /// arrive in the order in which they were sent. In a handler it does not wait, and keeps no order with others.
     ///
     /// # Errors
-    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`].
+    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`];
+    /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
     pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
         if to == self.unit() {
-            let mail = Mail { from: to, tag, words, payload: payload.to_vec() };
-            lock(&self.inner.mailbox).put(mail);
+            let mut mailbox = lock(&self.inner.mailbox);
+            let found = payload.len() as u64;
+            if !mailbox.has_room(found) {
+                let limit = self.inner.options.config.bytes("inbox");
+                return Err(MessageError::Limit {
+                    what: "bytes of messages to this unit itself",
+                    limit,
+                    found,
+                });
+            }
+            mailbox.put(Mail { from: to, tag, words, payload: payload.to_vec() });
+            drop(mailbox);
+            // Another thread may wait for it.
+            self.inner.stir();
             return Ok(());
+        }
+        self.send_in_order(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
+    }
+
+    /// Sends a message to a handler of a unit, waiting for room: as [`send`](Domain::send), and in order with that. To this
+    /// unit itself, the handler has run when it returns.
+    ///
+    /// # Errors
+    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there.
+    pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
+        self.inner.peer(to)?;
+        let head = Head { handler: self.lookup(name, to)?, args };
+        if to != self.unit() {
+            return self.send_in_order(to, head, payload);
+        }
+        let table = lock(&self.inner.table).clone();
+        match dispatch::post_self(&self.inner, head, payload, &table) {
+            true => Ok(()),
+            false => Err(HandlerError::NotThere { name: name.to_owned(), unit: to }.into()),
+        }
+    }
+
+    fn send_in_order(&self, to: Address, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+        if dispatch::in_handler() {
+            // This very thread may hold the channel, or be the one that would have to receive before there is room.
+            return self.inner.push(to, head, payload.to_vec());
         }
         // A channel for each call would not keep the order between calls; one for all keeps it.
         let mut mail = lock(&self.inner.peer(to)?.mail);
@@ -311,7 +375,6 @@ impl Domain {
             Some(channel) => channel,
             none => none.insert(RawChannel::new(&self.inner, to, Priority::Low)?),
         };
-        let head = Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] };
         channel.send(&self.inner, head, payload)
     }
 
@@ -368,6 +431,20 @@ impl Domain {
         argument: &[u8],
         timeout: Option<Duration>,
     ) -> Result<Call, MessageError> {
+        self.call_with(to, name, argument.to_vec().into(), timeout)
+    }
+
+    /// The same with two words beside the argument, which is not copied.
+    ///
+    /// # Errors
+    /// As [`call`](Domain::call).
+    pub fn call_with(
+        &self,
+        to: Address,
+        name: &str,
+        argument: Parcel,
+        timeout: Option<Duration>,
+    ) -> Result<Call, MessageError> {
         Call::ask(self.inner.clone(), to, name, argument, timeout)
     }
 
@@ -393,6 +470,14 @@ impl Domain {
     /// [`MessageError::Limit`]: the number is taken, or too many regions; no memory.
     pub fn region(&self, id: u32, len: usize) -> Result<Region, MessageError> {
         self.inner.regions.create(id, len)
+    }
+
+    /// A region of a unit, mapped here now if it is the first time: for those who use it in place.
+    ///
+    /// # Errors
+    /// [`MessageError::Region`]: there is no such region; loss of the unit.
+    pub fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
+        self.inner.region_of(unit, id)
     }
 
     /// Writes into a region of a unit, directly: its processor takes no part. What was put is there when this returns.
@@ -421,6 +506,23 @@ impl Domain {
     /// calls of any kind are refused at the others' ends.
     pub fn leave(&self) {
         self.inner.leave();
+    }
+
+    /// Gives up: for the others this unit is lost from now on, as if its process had died. For those who cannot go on, and
+    /// whose process lives.
+    pub fn give_up(&self) {
+        self.inner.give_up();
+    }
+
+    /// Has everybody who waits in this unit look again at what it waits for: for the conditions of
+    /// [`serve_until`](Domain::serve_until) that change without a message.
+    pub fn wake(&self) {
+        self.inner.stir();
+    }
+
+    /// Whether the caller is a handler, or was called by one.
+    pub fn in_handler() -> bool {
+        dispatch::in_handler()
     }
 }
 
@@ -462,15 +564,29 @@ impl Inner {
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
         let because = self.first_lost.load(Ordering::Acquire).checked_sub(1);
+        let because = because.or_else(|| self.board.first_to_give_up());
         self.board.leave(self.options.unit, because);
+        self.close_links();
+        if let Some(net) = &self.net {
+            net.leave(self, because, if because.is_some() { Duration::ZERO } else { LAST_WORDS });
+        }
+    }
+
+    fn give_up(&self) {
+        if !self.left.swap(true, Ordering::AcqRel) {
+            self.board.give_up(self.options.unit);
+            self.close_links();
+            if let Some(net) = &self.net {
+                net.give_up(self);
+            }
+        }
+    }
+
+    fn close_links(&self) {
         for peer in &self.peers {
             if let Some(link) = peer.link.get() {
                 link.close();
             }
-        }
-        if let Some(net) = &self.net {
-            let time = if because.is_some() { Duration::ZERO } else { LAST_WORDS };
-            net.leave(self, because, time);
         }
     }
 }

@@ -24,6 +24,8 @@ use std::time::Duration;
 const AT_ONCE: usize = 256;
 /// Bytes of the library's own messages that may wait for room, at most.
 const BACKLOG: usize = 256 << 20;
+/// How long a unit that gives up waits until that is heard.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of a message that comes before this unit has joined.
 const EARLY: u64 = 1 << 20;
 
@@ -117,7 +119,7 @@ impl Net {
     }
 
     /// A unit is lost. Unit 0 tells those who have no connection to it.
-    fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
+    pub fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
         // Whoever said that it leaves, and then closed, is not lost.
         if inner.board.is_leaving(unit) {
             return inner.set_gone(unit, Gone::Left);
@@ -206,6 +208,18 @@ impl Net {
             queue.messages.push_back((to, head, payload));
         }
         !queue.messages.is_empty()
+    }
+
+    /// Tells all who are connected that this unit gives up.
+    pub fn give_up(&self, inner: &Inner) {
+        for to in self.endpoint.connected() {
+            let head = Head { handler: system::LEAVING, args: [0, 1, 0, 0] };
+            let _ = self.push(inner, to, head, Vec::new());
+        }
+        self.flush(inner);
+        if let Err(error) = self.endpoint.say_goodbye(FAREWELL) {
+            tracing::warn!(%error, "gave up while something was under way");
+        }
     }
 
     /// Says good-bye to all who are connected.

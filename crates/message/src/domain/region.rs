@@ -151,7 +151,7 @@ impl Inner {
             self.wait("a region's unit", None, |inner| lock(&inner.calls).poll_outcome(number).map(Ok))
         });
         match done {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => Ok(answer.payload),
             Ok(Err(CallError::Failed { error, .. })) => {
                 Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
             }

@@ -3,13 +3,13 @@
 //! | handler | words | payload | |
 //! |---|---|---|---|
 //! | `MAIL` | tag, two of the user's | the user's | for `recv` |
-//! | `CALL` | method, number | the argument | asks for an answer |
-//! | `ANSWER` | number, 0 good or 1 failed | the result, or words | |
+//! | `CALL` | method, number, two of the user's | the argument | asks for an answer |
+//! | `ANSWER` | number, 0 good or 1 failed, two of the user's | the result, or words | |
 //! | `CANCEL` | number | | nobody waits for that answer any more |
 //! | `BARRIER` | number, round | | see [`super::barrier`] |
 //! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
 //! | `MEET` | | see [`super::meet`] | across hosts |
-//! | `LEAVING` | the lost unit, and one, that it leaves because of | collective operations it has come to (u64) | across hosts |
+//! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | collective operations it has come to (u64) | across hosts |
 //! | `LOST` | a unit | why, in words | across hosts, from unit 0 |
 //! | `PUT` | region, offset (u64), number | bytes | across hosts; asks for an `ANSWER` |
 //! | `GET` | region, offset (u64), number | length (u64) | across hosts; asks for an `ANSWER` |

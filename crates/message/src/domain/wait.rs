@@ -33,6 +33,12 @@ impl Inner {
         Some(records)
     }
 
+    /// Has everybody who waits look again.
+    pub(super) fn stir(&self) {
+        self.bell.calls().ring();
+        self.wake_waiters();
+    }
+
     pub(super) fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.turn.0));

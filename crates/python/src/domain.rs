@@ -1,0 +1,435 @@
+//! A unit's place in a domain of messages.
+
+use crate::bytes;
+use crate::error;
+use crate::exit;
+use crate::guard::{lock, settle, Guard};
+use crate::handlers::{self, Handlers};
+use crate::received::{payload_array, region_array};
+use numpy::PyArray1;
+use polyduct::message::domain::calls::CallError;
+use polyduct::message::domain::mail::Mail;
+use polyduct::message::domain::{self, OnLoss, Parcel};
+use polyduct::message::{self, MessageError};
+use polyduct::os::clock;
+use polyduct::Error;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often whoever serves looks at what no message tells.
+const SERVE_SLICE: Duration = Duration::from_millis(100);
+
+type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+/// Unit, tag, words, payload.
+type Letter<'py> = (u32, u32, (u32, u32), Bytes<'py>);
+
+/// One unit's place in a domain.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct Domain {
+    guard: Guard,
+    /// Until it leaves.
+    domain: Mutex<Option<message::Domain>>,
+    handlers: Arc<Handlers>,
+    /// Whoever serves in the background is to stop.
+    stop: AtomicBool,
+    #[pyo3(get)]
+    unit: u32,
+    #[pyo3(get)]
+    units: u32,
+    #[pyo3(get)]
+    name: String,
+}
+
+/// Joins a domain. Times are in seconds.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn join(
+    py: Python<'_>,
+    name: Option<&str>,
+    unit: Option<u32>,
+    units: Option<u32>,
+    timeout: Option<f64>,
+    open_timeout: f64,
+    on_loss: &str,
+) -> PyResult<Domain> {
+    let on_loss = match on_loss {
+        "raise" => OnLoss::Raise,
+        "continue" => OnLoss::Continue,
+        other => {
+            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
+            return Err(error::own(py, "BadOption", &message));
+        }
+    };
+    let get = |name: &str| std::env::var(name).ok();
+    let place = polyduct::domain_place(unit, units, name, get).map_err(|e| error::raise(py, &e))?;
+    let guard = Guard::new("domain");
+    let mut join = polyduct::domain()
+        .name(&place.program)
+        .unit(place.unit)
+        .units(place.units)
+        .open_timeout(seconds(py, "open_timeout", open_timeout)?)
+        .on_loss(on_loss)
+        .interrupt(guard.interrupt());
+    if let Some(timeout) = timeout {
+        join = join.timeout(seconds(py, "timeout", timeout)?);
+    }
+    let domain = guard.run(py, || join.join(), error::raise)?;
+    Ok(Domain {
+        guard,
+        domain: Mutex::new(Some(domain)),
+        handlers: Arc::default(),
+        stop: AtomicBool::new(false),
+        unit: place.unit,
+        units: place.units,
+        name: place.program,
+    })
+}
+
+fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
+    let limited = (0.0..=1e9).contains(&given).then(|| Duration::try_from_secs_f64(given).ok()).flatten();
+    let message = format!("{what}: expected seconds from 0 to 1e9, or None for no limit");
+    limited.ok_or_else(|| error::own(py, "BadOption", &message))
+}
+
+fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
+    given.map(|given| seconds(py, what, given)).transpose()
+}
+
+impl Domain {
+    /// Calls `f` with the domain, without the interpreter.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
+    ) -> PyResult<T> {
+        let Some(domain) = lock(&self.domain).clone() else {
+            return Err(error::own(py, "Closed", "the domain was left"));
+        };
+        let done = self.guard.run(py, || f(&domain), |py, e| raise(py, e, &domain));
+        if lock(&self.domain).is_none() {
+            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is waited for.
+            py.detach(|| drop(domain));
+        }
+        done
+    }
+
+    fn close_now(&self) {
+        self.end(|domain| domain.leave());
+    }
+
+    fn end(&self, end: impl FnOnce(&message::Domain)) {
+        self.guard.stop_others();
+        let domain = lock(&self.domain).take();
+        if let Some(domain) = domain {
+            end(&domain);
+            domain.wake();
+        }
+    }
+
+    fn leave_to_exit(&self) {
+        let domain = lock(&self.domain).take();
+        if let Some(domain) = domain {
+            exit::leave(exit::End::Domain(domain));
+        }
+    }
+
+    fn letter<'py>(&self, py: Python<'py>, mail: Mail) -> PyResult<Letter<'py>> {
+        let Mail { from, tag, words, payload } = mail;
+        Ok((from, tag, words.into(), self.array(py, payload)?))
+    }
+
+    fn array<'py>(&self, py: Python<'py>, payload: Vec<u8>) -> PyResult<Bytes<'py>> {
+        let domain = lock(&self.domain).clone();
+        match domain {
+            Some(domain) => payload_array(py, payload, || domain.downgrade()),
+            None => Ok(PyArray1::from_vec(py, payload)),
+        }
+    }
+}
+
+/// The exception for an error of a domain's call.
+fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyErr {
+    let raised = error::raise(py, &Error::Message(error.clone()));
+    if let MessageError::PeerLost { unit, .. } = error {
+        // A class of our own takes any attribute.
+        let _ = domain.pid(*unit).map(|pid| raised.value(py).setattr("pid", pid));
+    }
+    raised
+}
+
+#[pymethods]
+impl Domain {
+    /// Sends bytes, and two words that say what they are.
+    fn send(&self, py: Python<'_>, to: u32, tag: u32, words: [u32; 2], payload: &Bytes<'_>) -> PyResult<()> {
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        self.run(py, |domain| domain.send(to, tag, words, payload))
+    }
+
+    /// Waits for a message.
+    fn recv<'py>(&self, py: Python<'py>, from: Option<u32>, tag: Option<u32>) -> PyResult<Letter<'py>> {
+        let mail = self.run(py, |domain| domain.recv(from, tag))?;
+        self.letter(py, mail)
+    }
+
+    /// A message, if one waits.
+    fn try_recv<'py>(
+        &self,
+        py: Python<'py>,
+        from: Option<u32>,
+        tag: Option<u32>,
+    ) -> PyResult<Option<Letter<'py>>> {
+        let mail = self.run(py, |domain| Ok(domain.try_recv(from, tag)))?;
+        mail.map(|mail| self.letter(py, mail)).transpose()
+    }
+
+    /// Sends a message to a handler.
+    fn post(&self, py: Python<'_>, to: u32, name: &str, args: [u32; 4], payload: &Bytes<'_>) -> PyResult<()> {
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        self.run(py, |domain| domain.post(to, name, args, payload))
+    }
+
+    /// Installs a handler for messages.
+    fn handler(&self, py: Python<'_>, name: &str, version: u32, function: Py<PyAny>) -> PyResult<()> {
+        let function = handlers::of_messages(&self.handlers, function);
+        self.run(py, |domain| domain.handler(name, version, function))
+    }
+
+    /// Installs a function for calls.
+    fn function(&self, py: Python<'_>, name: &str, version: u32, function: Py<PyAny>) -> PyResult<()> {
+        let function = handlers::of_calls(&self.handlers, function);
+        self.run(py, |domain| domain.function_of_parcels(name, version, function))
+    }
+
+    fn synchronise(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, message::Domain::synchronise)
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, message::Domain::barrier)
+    }
+
+    /// Handles what has come; gives the number of records.
+    fn poll(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |domain| Ok(domain.poll()))
+    }
+
+    /// How many handlers have run.
+    #[getter]
+    fn handled(&self) -> u64 {
+        self.handlers.handled()
+    }
+
+    /// Handles what comes until more handlers have run than `seen`, for 0.1 s and `seconds` at most.
+    fn serve(&self, py: Python<'_>, seen: u64, seconds: f64) -> PyResult<()> {
+        let time = SERVE_SLICE.min(Duration::try_from_secs_f64(seconds).unwrap_or(SERVE_SLICE));
+        self.run(py, |domain| {
+            domain.serve_until(Some(clock::now() + time), || self.handlers.handled() != seen)
+        })
+    }
+
+    /// Handles what comes until `stop_serving` is called.
+    fn serve_in_background(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |domain| {
+            // A domain's timeout ends the wait, too.
+            while !self.stop.load(Ordering::Acquire) {
+                domain.serve_until(None, || self.stop.load(Ordering::Acquire))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Has whoever serves in the background stop, or lets it begin.
+    fn stop_serving(&self, py: Python<'_>, stop: bool) -> PyResult<()> {
+        self.stop.store(stop, Ordering::Release);
+        match stop {
+            true => self.run(py, |domain| {
+                domain.wake();
+                Ok(())
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Messages of high and low priority that have come and were not handled, those for `recv` that were not taken, and
+    /// calls under way.
+    fn status(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        self.run(py, |domain| {
+            if message::Domain::in_handler() {
+                // The handler's own thread has what is to be counted.
+                return Err(MessageError::InHandler);
+            }
+            let status = domain.status();
+            Ok((status.waiting_high, status.waiting_low, status.mails, status.calls))
+        })
+    }
+
+    /// Bytes of each setting in force.
+    fn config(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        self.run(py, |domain| Ok(domain.config().settings().map(|s| (s.name, s.bytes)).collect()))
+    }
+
+    /// Calls a function of a unit.
+    fn call(
+        slf: &Bound<'_, Self>,
+        to: u32,
+        name: &str,
+        words: [u32; 2],
+        payload: &Bytes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<Call> {
+        let (py, this) = (slf.py(), slf.get());
+        let timeout = maybe_seconds(py, "timeout", timeout)?;
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        let call = this.run(py, |domain| {
+            domain.call_with(to, name, Parcel { words, payload: payload.to_vec() }, timeout)
+        })?;
+        let call = Some(Arc::new(call));
+        Ok(Call { domain: slf.clone().unbind(), call, outcome: Arc::default() })
+    }
+
+    /// A new region of this unit.
+    fn region(&self, py: Python<'_>, id: u32, len: usize) -> PyResult<Region> {
+        self.run(py, |domain| domain.region(id, len)).map(Region)
+    }
+
+    /// A region of a unit.
+    fn region_of(&self, py: Python<'_>, unit: u32, id: u32) -> PyResult<Region> {
+        self.run(py, |domain| domain.region_of(unit, id)).map(Region)
+    }
+
+    /// Leaves in order.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.close_now());
+        self.handlers.clear();
+        settle(py);
+        Ok(())
+    }
+
+    /// Gives up: the others get an error.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.end(message::Domain::give_up));
+        self.handlers.clear();
+        Ok(())
+    }
+
+    /// Leaves the place to the end of the process: its status says whether it leaves in order.
+    fn leave(&self) {
+        self.leave_to_exit();
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.handlers.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.handlers.clear();
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if !self.guard.is_ours() {
+            if let Ok(mut domain) = self.domain.try_lock() {
+                // Dropping it would have the parent's unit leave.
+                std::mem::forget(domain.take());
+            }
+            return;
+        }
+        let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
+            true => self.leave_to_exit(),
+            false => {
+                py.detach(|| self.close_now());
+                settle(py);
+            }
+        });
+        if dropped.is_none() {
+            self.close_now();
+        }
+    }
+}
+
+/// A call under way.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct Call {
+    domain: Py<Domain>,
+    /// Always there, but in a drop.
+    call: Option<Arc<domain::Call>>,
+    /// Once it was fetched.
+    outcome: Arc<Mutex<Option<Result<Parcel, CallError>>>>,
+}
+
+impl Call {
+    fn call(&self) -> Result<&Arc<domain::Call>, MessageError> {
+        self.call.as_ref().ok_or(MessageError::Interrupted)
+    }
+
+    /// Whether there is an outcome, which is kept then.
+    fn fetch(&self) -> Result<bool, MessageError> {
+        let mut outcome = lock(&self.outcome);
+        if outcome.is_none() {
+            *outcome = self.call()?.poll_parcel();
+        }
+        Ok(outcome.is_some())
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Waits for the result, `timeout` seconds at most: words and bytes.
+    fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<((u32, u32), Bytes<'py>)> {
+        let timeout = maybe_seconds(py, "timeout", timeout)?;
+        let Parcel { words, payload } = self.domain.get().run(py, |_| {
+            let deadline = timeout.map(|timeout| clock::now() + timeout);
+            while !self.fetch()? {
+                self.call()?.wait_outcome(deadline, || lock(&self.outcome).is_some())?;
+            }
+            match &*lock(&self.outcome) {
+                Some(outcome) => outcome.clone().map_err(MessageError::Call),
+                None => Err(MessageError::Interrupted),
+            }
+        })?;
+        Ok((words.into(), PyArray1::from_vec(py, payload)))
+    }
+
+    /// Whether there is an outcome.
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.domain.get().run(py, |_| self.fetch())
+    }
+
+    /// Gives the call up.
+    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
+        self.domain.get().run(py, |_| {
+            self.call()?.cancel();
+            self.fetch()?;
+            Ok(matches!(&*lock(&self.outcome), Some(Err(CallError::Cancelled { .. }))))
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let call = self.call.take();
+        if !self.domain.get().guard.is_ours() {
+            // Dropping it would speak for the parent's unit.
+            std::mem::forget(call);
+        }
+    }
+}
+
+/// Memory that other units put into and get from.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct Region(domain::Region);
+
+#[pymethods]
+impl Region {
+    /// Its bytes, where they lie.
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bytes<'py>> {
+        region_array(py, self.0.clone())
+    }
+}

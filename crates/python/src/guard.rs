@@ -1,0 +1,174 @@
+//! What ports and domains share: calls without the interpreter, interrupts, forks.
+
+use crate::{error, exit};
+use polyduct::message::Domain;
+use polyduct::Interrupt;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Locks; what a panic left behind is a port like any other.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says when the blocking calls of a port or a domain have to end.
+pub struct Guard {
+    /// `port` or `domain`.
+    what: &'static str,
+    /// Another thread wants to close it.
+    closing: Arc<AtomicBool>,
+    /// The process that opened it. A fork has a copy of it without the thread that watches the peers, and it must not
+    /// speak for the unit.
+    pid: u32,
+}
+
+enum Reason {
+    /// What a signal handler raised: KeyboardInterrupt, most of the time.
+    Raised(PyErr),
+    Closing,
+    /// There is no interpreter any more that could be asked.
+    Ending,
+}
+
+thread_local! {
+    /// Why this thread's call was told to end. A call asks in its own thread, so that calls of other threads on the same
+    /// port cannot take each other's reasons.
+    static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
+    /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
+    static BUSY: RefCell<Vec<*const Guard>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread's call, until dropped.
+struct Call;
+
+impl Call {
+    /// `None` inside another call of this thread to the same port or domain. A handler of messages runs inside one, and
+    /// the domain knows: what would have to wait is refused there.
+    fn enter(guard: *const Guard) -> Option<Call> {
+        BUSY.with_borrow_mut(|busy| {
+            let free = !busy.contains(&guard) || Domain::in_handler();
+            free.then(|| {
+                busy.push(guard);
+                Call
+            })
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        BUSY.with_borrow_mut(|busy| busy.truncate(busy.len().saturating_sub(1)));
+    }
+}
+
+/// Whether a blocking call must end. Called without the interpreter, every 100 ms.
+fn ask(closing: &AtomicBool) -> bool {
+    if exit::begun() {
+        return false;
+    }
+    if REASON.with_borrow(Option::is_some) {
+        return true;
+    }
+    let reason = match closing.load(Ordering::Acquire) {
+        true => Some(Reason::Closing),
+        // Handlers run in the main thread only; in others this asks nothing.
+        false => match Python::try_attach(|py| py.check_signals()) {
+            Some(Ok(())) => None,
+            Some(Err(e)) => Some(Reason::Raised(e)),
+            None => Some(Reason::Ending),
+        },
+    };
+    let stop = reason.is_some();
+    if stop {
+        REASON.set(reason);
+    }
+    stop
+}
+
+/// Has the call end in which this thread runs a handler, and raise this: a handler itself raises to nobody.
+pub fn raise_from_call(raised: PyErr) {
+    REASON.set(Some(Reason::Raised(raised)));
+}
+
+impl Guard {
+    pub fn new(what: &'static str) -> Guard {
+        Guard { what, closing: Arc::default(), pid: std::process::id() }
+    }
+
+    /// The question for those who wait: give up?
+    pub fn interrupt(&self) -> Interrupt {
+        let closing = self.closing.clone();
+        Arc::new(move || ask(&closing))
+    }
+
+    /// Whether this is the process that opened it.
+    pub fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// Has blocking calls in other threads end, so that it can be closed.
+    pub fn stop_others(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Lets calls block again: those that close.
+    pub fn others_stopped(&self) {
+        self.closing.store(false, Ordering::Release);
+    }
+
+    /// Calls `f` without the interpreter; `raise` makes an exception of its error.
+    pub fn run<T: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce() -> Result<T, E> + Send,
+        raise: impl FnOnce(Python<'_>, &E) -> PyErr,
+    ) -> PyResult<T> {
+        let what = self.what;
+        if !self.is_ours() {
+            let message = format!("a {what} cannot be used in a fork of the process that opened it");
+            return Err(error::own(py, "Misuse", &message));
+        }
+        let Some(call) = Call::enter(self) else {
+            let message = format!(
+                "a signal handler cannot use the {what} whose call it interrupts: raise an exception there, and close or \
+                 abort the {what} where that is caught"
+            );
+            return Err(error::own(py, "Misuse", &message));
+        };
+        let done = py.detach(f);
+        drop(call);
+        // Why it was told to end goes before what the port calls it.
+        let reason = REASON.take();
+        if let Some(Reason::Raised(raised)) = reason {
+            return Err(raised);
+        }
+        done.map_err(|e| {
+            // Ctrl-C often comes to all units at once, and the end of a peer is learnt before the own signal is looked at.
+            // It goes first: CPython would run the handler while it prints the error, and lose the rest of the text.
+            if let Err(raised) = py.check_signals() {
+                return raised;
+            }
+            match reason {
+                Some(Reason::Closing) => {
+                    error::own(py, "Closed", &format!("the {what} was closed by another thread"))
+                }
+                _ => raise(py, &e),
+            }
+        })
+    }
+}
+
+/// Passes on what a signal handler raised while a port was dropped: a drop cannot raise.
+pub fn settle(py: Python<'_>) {
+    let Some(Reason::Raised(raised)) = REASON.take() else { return };
+    let again = match raised.is_instance_of::<PyKeyboardInterrupt>(py) {
+        true => py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main")).map(drop),
+        false => Err(raised),
+    };
+    if let Err(e) = again {
+        e.write_unraisable(py, None);
+    }
+}
