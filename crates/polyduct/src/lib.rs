@@ -36,6 +36,7 @@ pub use error::Error;
 pub use open::{open, Open};
 pub use polyduct_copy as copy;
 pub use polyduct_layout as layout;
+pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
 pub use polyduct_pipe::{Interrupt, OnLoss, Policy, Stats};
