@@ -7,6 +7,7 @@ mod doctor;
 mod pump;
 mod run;
 mod show;
+mod svg;
 mod text;
 
 use polyduct::layout;

@@ -1,7 +1,7 @@
 //! A case of a benchmark: how it is measured, compared and printed.
 
+use super::progress;
 use serde::Serialize;
-use std::io::IsTerminal;
 
 /// How many rounds a case is measured in.
 #[derive(Clone, Copy)]
@@ -30,6 +30,10 @@ pub enum Target {
     RatioAtMost(f64),
     /// The value itself, at most.
     ValueAtMost(f64),
+    /// The value itself, at least.
+    ValueAtLeast(f64),
+    /// Nothing but right answers: the figures are there to be looked at.
+    Right,
 }
 
 /// What the rounds of a case gave: value and baseline of each.
@@ -38,6 +42,8 @@ pub enum Measured {
     Rounds(Vec<(f64, f64)>),
     /// Cannot be measured here, and why.
     Missing(String),
+    /// Values without anything to compare them with, and why.
+    Alone(Vec<f64>, String),
 }
 
 #[derive(Serialize)]
@@ -77,6 +83,8 @@ impl Target {
             Target::RatioAtLeast(t) => ratio >= t,
             Target::RatioAtMost(t) => ratio <= t,
             Target::ValueAtMost(t) => value <= t,
+            Target::ValueAtLeast(t) => value >= t,
+            Target::Right => true,
         }
     }
 
@@ -85,6 +93,8 @@ impl Target {
             Target::RatioAtLeast(t) => format!("≥ {t} x"),
             Target::RatioAtMost(t) => format!("≤ {t} x"),
             Target::ValueAtMost(t) => format!("≤ {t} {unit}"),
+            Target::ValueAtLeast(t) => format!("≥ {t} {unit}"),
+            Target::Right => "right".into(),
         }
     }
 }
@@ -100,15 +110,11 @@ pub fn measure(cases: Vec<Case>, json: bool) -> u8 {
         );
     }
     for case in cases {
-        if std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[Kmeasuring {} ...\r", case.name);
-        }
+        progress::show(&case.name);
         let row = row(&case);
-        if std::io::stderr().is_terminal() {
-            eprint!("\x1b[K");
-        }
+        progress::clear();
         status |= u8::from(
-            !row.ok && row.value.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")),
+            !row.ok && row.ratio.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")),
         );
         if !json {
             print(&row);
@@ -136,6 +142,11 @@ fn row(case: &Case) -> Row {
     match (case.run)() {
         Err(why) => Row { note: Some(format!("failed: {why}")), ..blank },
         Ok(Measured::Missing(why)) => Row { note: Some(why), ..blank },
+        Ok(Measured::Alone(values, why)) => {
+            let value = median(values);
+            let ok = case.target.met(value, f64::NAN);
+            Row { value: Some(value), ok, note: Some(why), ..blank }
+        }
         Ok(Measured::Rounds(rounds)) => {
             let value = median(rounds.iter().map(|r| r.0).collect());
             let baseline = median(rounds.iter().map(|r| r.1).collect());
@@ -154,7 +165,7 @@ fn print(row: &Row) {
         Some(v) if v.abs() >= 1.0 => format!("{v:.2}"),
         Some(v) => format!("{v:.3}"),
     };
-    let mark = match (row.ok, row.value) {
+    let mark = match (row.ok, row.ratio) {
         (true, _) => "ok",
         (false, Some(_)) => "SHORT",
         (false, None) => "-",

@@ -2,18 +2,24 @@
 
 use super::case::{Case, Rounds, Target};
 use super::unit::{unique, Role, Spec, Team};
+use polyduct::os::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Microseconds for a cache line to go from one thread to another.
-fn line_one_way() -> f64 {
+/// Microseconds for a cache line to go from one thread to another; each on a processor of its own if `pinned`.
+pub fn line_one_way(pinned: bool) -> f64 {
     const TURNS: u64 = 100_000;
     let ball = AtomicU64::new(0);
+    let cpus = cpu::allowed();
     let start = Instant::now();
     std::thread::scope(|s| {
         for side in 0..2 {
-            let ball = &ball;
+            let (ball, cpu) = (&ball, cpus[side as usize % cpus.len()]);
             s.spawn(move || {
+                if pinned {
+                    // Where it is not allowed, the scheduler does it well enough.
+                    let _ = cpu::pin_to(cpu);
+                }
                 for turn in 0..TURNS {
                     while ball.load(Ordering::Acquire) != 2 * turn + side {
                         std::hint::spin_loop();
@@ -47,7 +53,7 @@ pub fn cases(rounds: Rounds) -> Vec<Case> {
                 };
                 let pipe = unique();
                 let team = Team(vec![(spec(Role::Ping, &pipe), 1), (spec(Role::Pong, &pipe), 1)]);
-                Ok((team.run()? * 1e6 / (2 * steps) as f64, line_one_way()))
+                Ok((team.run()? * 1e6 / (2 * steps) as f64, line_one_way(false)))
             })
         }),
     }]

@@ -6,9 +6,14 @@
 mod case;
 mod kernels;
 mod latency;
+mod logp;
+mod message;
+mod overlap;
 mod pattern;
 mod peers;
 mod plan;
+mod plot;
+mod progress;
 mod transfer;
 mod unit;
 
@@ -27,9 +32,18 @@ pub struct BenchArgs {
 enum What {
     /// Parallel pipes: layouts, kernels, plans, latency, and the peers if they are installed.
     Pipe(PipeArgs),
+    /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
+    Message(message::MessageArgs),
+    /// The LogP signature of every link: o_s, o_r, g and L.
+    Logp(logp::LogpArgs),
+    /// A message and the sender's own work at the same time.
+    Overlap(overlap::OverlapArgs),
     /// One process of a measurement.
     #[command(hide = true)]
     Unit(unit::UnitArgs),
+    /// One process of a measurement of messages.
+    #[command(hide = true)]
+    MessageUnit(message::pair::UnitArgs),
 }
 
 /// What to measure.
@@ -59,6 +73,10 @@ struct PipeArgs {
 pub fn bench(args: &BenchArgs) -> u8 {
     match &args.what {
         What::Unit(args) => unit::run(args),
+        What::MessageUnit(args) => message::pair::run(args),
+        What::Message(args) => message::message(args),
+        What::Logp(args) => logp::logp(args),
+        What::Overlap(args) => overlap::overlap(args),
         What::Pipe(args) => pipe(args),
     }
 }

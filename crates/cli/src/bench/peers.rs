@@ -1,4 +1,5 @@
-//! The peers, in the same run. A peer that is not installed leaves its case out, which is said and is no pass.
+//! The peers, in the same run. A peer that is not installed leaves nothing to compare with, which is said and is
+//! no pass.
 
 use super::case::{Case, Measured, Rounds, Target};
 use super::transfer::{step_seconds, LARGE};
@@ -10,14 +11,14 @@ use std::process::Command;
 struct Record {
     peer: String,
     median_s: Option<f64>,
-    #[serde(default)]
-    verified: bool,
+    /// `None` of a tool that checks nothing it moves.
+    verified: Option<bool>,
     missing: Option<String>,
     failed: Option<String>,
 }
 
 /// Seconds that a peer takes for a case of its script.
-fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, String>, String> {
+pub fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, String>, String> {
     if !script.exists() {
         return Ok(Err(format!("{} is not there: run `make bench` in the source tree", script.display())));
     }
@@ -38,7 +39,7 @@ fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, Str
     match record {
         Record { missing: Some(why), .. } => Ok(Err(format!("{peer} is missing: {why}"))),
         Record { failed: Some(why), .. } => Err(format!("{peer} failed: {why}")),
-        Record { median_s: Some(s), verified: true, .. } => Ok(Ok(s)),
+        Record { median_s: Some(s), verified: None | Some(true), .. } => Ok(Ok(s)),
         _ => Err(format!("{peer} gave no verified time")),
     }
 }
@@ -50,12 +51,26 @@ fn against(
     ours: impl Fn() -> Result<f64, String>,
     theirs: impl Fn() -> Result<Result<f64, String>, String>,
 ) -> Result<Measured, String> {
+    paired(rounds, |seconds| bytes as f64 / seconds / 1e9, ours, theirs)
+}
+
+/// Rounds of our seconds against a peer's, shown as `figure` has it.
+pub fn paired(
+    rounds: Rounds,
+    figure: impl Fn(f64) -> f64,
+    ours: impl Fn() -> Result<f64, String>,
+    theirs: impl Fn() -> Result<Result<f64, String>, String>,
+) -> Result<Measured, String> {
     let mut all = Vec::new();
     // A peer takes seconds to start: fewer rounds, each with several repetitions of its own.
     for _ in 0..rounds.0.div_ceil(2) {
         match theirs()? {
-            Err(missing) => return Ok(Measured::Missing(missing)),
-            Ok(peer) => all.push((bytes as f64 / ours()? / 1e9, bytes as f64 / peer / 1e9)),
+            Err(missing) => {
+                let alone: Result<_, String> =
+                    (0..rounds.0.div_ceil(2)).map(|_| Ok(figure(ours()?))).collect();
+                return Ok(Measured::Alone(alone?, missing));
+            }
+            Ok(peer) => all.push((figure(ours()?), figure(peer))),
         }
     }
     Ok(Measured::Rounds(all))

@@ -8,10 +8,12 @@ mod svg;
 mod terminal;
 
 use crate::layout::{Dataset, ElemType, LayoutError};
+use crate::svg::{write, WriteError};
 use crate::text::{caret, Colour};
 use model::{Model, MAX_UNITS};
+pub use palette::unit_colour;
 use palette::Depth;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -108,7 +110,7 @@ pub fn show(args: &ShowArgs) -> u8 {
     match output(args, &model) {
         Ok(()) => 0,
         // Whoever reads has seen enough.
-        Err(Failure::Write { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(Failure::Write(e)) if e.source.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             eprintln!("polyduct: {error}");
             1
@@ -124,19 +126,12 @@ fn dataset(args: &ShowArgs) -> Result<Dataset, LayoutError> {
 enum Failure {
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    #[error("cannot write {}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }
 
 fn output(args: &ShowArgs, model: &Model) -> Result<(), Failure> {
     let standard = PathBuf::from("-");
-    let write = |path: &PathBuf, content: &str| {
-        let done = match *path == standard {
-            true => io::stdout().write_all(content.as_bytes()),
-            false => std::fs::write(path, content),
-        };
-        done.map_err(|source| Failure::Write { path: path.clone(), source })
-    };
     if let Some(path) = &args.svg {
         write(path, &svg::draw(model)?)?;
         if *path == standard {
@@ -147,7 +142,7 @@ fn output(args: &ShowArgs, model: &Model) -> Result<(), Failure> {
         true => json(model),
         false => terminal::draw(model, width(), depth(args.color))?,
     };
-    write(&standard, &content)
+    Ok(write(&standard, &content)?)
 }
 
 fn json(model: &Model) -> String {

@@ -5,6 +5,7 @@ use super::model::{owners_text, times, Bounds, Model, Side};
 use super::palette::{heat, unit_colour, Rgb};
 use super::raster::{slices, Slice};
 use crate::layout::LayoutError;
+use crate::svg::{frame, text, FAINT, INK};
 use crate::text::bytes;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,8 +19,6 @@ const LEGEND: f64 = 190.0;
 /// Above this many boxes the picture is made of cells instead.
 const MAX_RECTANGLES: usize = 6000;
 const MAX_LEGEND: usize = 16;
-const INK: &str = "#1c222b";
-const FAINT: &str = "#717a88";
 
 /// A piece of the page, with the room that it takes.
 struct Block {
@@ -62,17 +61,6 @@ pub fn draw(model: &Model) -> Result<String, LayoutError> {
         model.dataset.elem(),
         bytes(model.dataset.len_bytes())
     );
-    let _ = write!(
-        page,
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif" font-size="12">
-<title>{title}</title>
-<defs>{}</defs>
-<rect x="0.5" y="0.5" width="{:.0}" height="{:.0}" rx="14" fill="#ffffff" stroke="#e3e7ed"/>
-"##,
-        patterns.values().cloned().collect::<String>(),
-        width - 1.0,
-        height - 1.0,
-    );
     page += &text(MARGIN, MARGIN + 6.0, 17.0, INK, "start", true, &title);
     let mut x = MARGIN;
     for block in &blocks {
@@ -81,8 +69,8 @@ pub fn draw(model: &Model) -> Result<String, LayoutError> {
         page += "</g>\n";
         x += block.width + gap;
     }
-    page += "</svg>\n";
-    Ok(page)
+    let defs: String = patterns.into_values().collect();
+    Ok(frame(&title, width, height, &defs, &page))
 }
 
 /// One layout: title, picture or pictures, legend.
@@ -389,29 +377,6 @@ fn matrix(exchange: &Exchange) -> Block {
     body += &text(0.0, top + h + 26.0, 12.0, INK, "start", false, &runs);
     let width = (left + w).max(runs.chars().count() as f64 * 6.4).max(240.0);
     Block { body, width, height: top + h + 34.0 }
-}
-
-fn text(x: f64, y: f64, size: f64, colour: &str, anchor: &str, strong: bool, content: &str) -> String {
-    let weight = if strong { r#" font-weight="600""# } else { "" };
-    let anchor = if anchor == "start" { String::new() } else { format!(r#" text-anchor="{anchor}""#) };
-    format!(
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" fill=\"{colour}\"{anchor}{weight}>{}</text>\n",
-        escape(content)
-    )
-}
-
-fn escape(text: &str) -> String {
-    let legal = |c: &char| !c.is_control();
-    text.chars()
-        .filter(legal)
-        .map(|c| match c {
-            '&' => "&amp;".to_owned(),
-            '<' => "&lt;".to_owned(),
-            '>' => "&gt;".to_owned(),
-            '"' => "&quot;".to_owned(),
-            c => c.to_string(),
-        })
-        .collect()
 }
 
 fn shorten(text: &str, max: usize) -> String {

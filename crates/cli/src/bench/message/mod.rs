@@ -1,0 +1,64 @@
+//! `polyduct bench message`: what messages cost between two processes, each on a processor of its own.
+//!
+//! Everything is measured through the public interface, [`Domain`](polyduct::message::Domain) and its channels, which is what
+//! programs use; where the shared-memory link itself can do the same, a row beside says what the domain adds. Every message is
+//! checked where it comes, and a figure of which one was wrong is none.
+
+mod by_size;
+mod cases;
+mod crowd;
+mod domain_carrier;
+pub mod end;
+pub mod error;
+mod link_carrier;
+mod net_carrier;
+pub mod pair;
+mod region;
+mod relay;
+pub mod scenes;
+pub mod tally;
+mod theirs;
+
+use super::case::{self, Rounds};
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to measure.
+#[derive(Args)]
+pub struct MessageArgs {
+    /// Only cases whose name contains this; may be given several times.
+    #[arg(long, alias = "case")]
+    only: Vec<String>,
+    /// Rounds of each case; the median counts.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print a JSON list instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// List the cases and stop.
+    #[arg(long)]
+    list: bool,
+    /// A part of the work, for a quick look; the figures are noisier.
+    #[arg(long)]
+    quick: bool,
+    /// The script that runs the peers. A case says so where it, or the peer, is missing.
+    #[arg(long, default_value = "bench/peers/run.py")]
+    peers: PathBuf,
+}
+
+/// Carries out `polyduct bench message`.
+pub fn message(args: &MessageArgs) -> u8 {
+    let effort = pair::Effort { quick: args.quick };
+    let mut cases = cases::cases(Rounds(args.rounds), effort, &args.peers);
+    cases.extend(by_size::cases(Rounds(args.rounds), effort, &args.peers));
+    cases.retain(|c| args.only.is_empty() || args.only.iter().any(|part| c.name.contains(part.as_str())));
+    if args.list {
+        cases.iter().for_each(|c| println!("{}", c.name));
+        return 0;
+    }
+    if cases.is_empty() {
+        eprintln!("polyduct: no case has such a name; `polyduct bench message --list` names them");
+        return 2;
+    }
+    case::measure(cases, args.json)
+}
