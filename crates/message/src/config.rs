@@ -57,7 +57,7 @@ pub struct Config {
 const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("ring", "ring of low priority between two units, each way", 2 << 20, 16 << 10, 64 << 20),
     ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
-    ("first_fragment", "first fragment of a bulk message", 4 << 10, 256, 1 << 20),
+    ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
     (
         "pull_from",

@@ -47,7 +47,7 @@ pub struct Sizes {
     pub low_bytes: u32,
     /// Messages up to so many bytes go as one piece, which the receiver's handler sees in the ring.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
+    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the message.
     pub first_fragment: u32,
     /// The longest fragment. At most a quarter of the ring whatever is set here.
     pub max_fragment: u32,
@@ -61,7 +61,7 @@ impl Default for Sizes {
             high_bytes: 64 << 10,
             low_bytes: 2 << 20,
             whole_bytes: 8 << 10,
-            first_fragment: 4 << 10,
+            first_fragment: 8 << 10,
             max_fragment: 64 << 10,
         }
     }
