@@ -55,9 +55,9 @@ pub struct Config {
 
 /// Name, meaning, default, smallest, largest.
 const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
-    ("ring", "ring of low priority between two units, each way", 512 << 10, 16 << 10, 64 << 20),
+    ("ring", "ring of low priority between two units, each way", 2 << 20, 16 << 10, 64 << 20),
     ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
-    ("first_fragment", "first fragment of a bulk message", 4 << 10, 256, 1 << 20),
+    ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
     (
         "pull_from",
@@ -282,7 +282,7 @@ mod tests {
         config.fit(63, 64 << 20).unwrap();
         assert!(63 * 2 * (config.bytes("ring") + config.bytes("express_ring")) <= 16 << 20);
         let ring = config.settings().find(|s| s.name == "ring").unwrap();
-        assert_eq!(ring.origin, Origin::Shrunk { from: 512 << 10 });
+        assert_eq!(ring.origin, Origin::Shrunk { from: 2 << 20 });
         assert!(matches!(config.fit(4095, 64 << 20), Err(ConfigError::TooBig { partners: 4095, .. })));
     }
 

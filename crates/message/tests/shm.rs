@@ -131,7 +131,7 @@ fn high_goes_first_and_counts_are_exact() {
     assert!(a.sender(ChannelId(0), Priority::High).is_none(), "a channel has one writer");
     assert!(b.receiver::<Vec<u8>>().is_none());
     let room = low.room().unwrap();
-    assert_eq!((room.messages, room.payload_bytes), (1024, 512 << 10));
+    assert_eq!((room.messages, room.payload_bytes), (1024, 2 << 20));
     let payload = bytes(0, 100);
     for n in 0..300 {
         low.send(head(n), if n % 2 == 0 { &payload } else { &[] }).unwrap();
@@ -262,7 +262,7 @@ fn sizes_and_segments_that_cannot_be_are_refused() {
     assert!(attach(zeros.fd(), 1 << 30).is_err());
     assert!(attach(std::io::stdin().as_fd(), 1 << 30).is_err());
     let link = Link::create(&Sizes::default()).unwrap();
-    assert!(attach(link.fd(), 1 << 20).is_err(), "larger than allowed");
+    assert!(attach(link.fd(), 1 << 22).is_err(), "larger than allowed");
     assert!(attach(link.fd(), 1 << 30).is_ok());
     // A header that speaks of other sizes than the segment has.
     let raw =

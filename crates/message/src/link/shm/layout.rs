@@ -38,10 +38,16 @@ pub struct Sizes {
     /// Payload bytes of high priority that the ring holds: a power of two, 1 KiB to 1 GiB.
     pub high_bytes: u32,
     /// Payload bytes of low priority that the ring holds.
+    ///
+    /// Where the two processors share no cache, a longer ring is faster: of what a lap has left in the reader's cache more
+    /// has gone when the writer comes round, and need not be fetched back. 2 MiB carry bulk 1.3 times as fast as 512 KiB
+    /// there (0.65 of memcpy), 8 MiB 1.7 times. Where they share one, 2 MiB cost up to 0.1, 8 MiB 0.2 of the rate, which stays
+    /// above 0.85 of memcpy. Prefetching for writing, or reading, changes neither by more than the noise; stores around the
+    /// caches come to 1.4 times far, and to half near.
     pub low_bytes: u32,
     /// Messages up to so many bytes go as one piece, which the receiver's handler sees in the ring.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long, up to an eighth of the message.
+    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the message.
     pub first_fragment: u32,
     /// The longest fragment. At most a quarter of the ring whatever is set here.
     pub max_fragment: u32,
@@ -53,9 +59,9 @@ impl Default for Sizes {
             high_lines: 256,
             low_lines: 1024,
             high_bytes: 64 << 10,
-            low_bytes: 512 << 10,
+            low_bytes: 2 << 20,
             whole_bytes: 8 << 10,
-            first_fragment: 4 << 10,
+            first_fragment: 8 << 10,
             max_fragment: 64 << 10,
         }
     }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
 const AT_ONCE: usize = 64;
-/// Bytes of a fragment that are copied before high priority is looked at again.
-const PIECE: usize = 4 << 10;
+/// Bytes of a fragment that are copied before high priority is looked at again: what high priority may wait for on top.
+/// 1 KiB copies as fast as 4 KiB (1.01 times the time), and high priority under bulk takes 0.66 times as long.
+const PIECE: usize = 1 << 10;
 /// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system calls.
 const PULL_PIECE: usize = 128 << 10;
 
@@ -88,9 +89,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         Receiver { lanes, shared }
     }
 
-    /// Handles what has come, high priority first: between any two records of low priority, and every 4 KiB of a
-    /// fragment. Returns the number of
-    /// records handled; zero says that nothing waits, or that what waits was refused.
+    /// Handles what has come, high priority first: between any two records of low priority, and every 1 KiB of a
+    /// fragment. Returns the number of records handled; zero says that nothing waits, or that what waits was refused.
     ///
     /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer that is too
     /// short, it is refused: it and what follows it in its priority stay where they are, and it is offered again at the
