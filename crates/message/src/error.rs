@@ -58,7 +58,7 @@ pub enum MessageError {
     Call(#[from] CallError),
     /// The configuration is wrong.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(Box<ConfigError>),
     /// A handler's name is wrong.
     #[error(transparent)]
     Handler(#[from] HandlerError),
@@ -154,6 +154,12 @@ pub enum MessageError {
     /// The system refused something.
     #[error("{0}")]
     System(#[from] OsError),
+}
+
+impl From<ConfigError> for MessageError {
+    fn from(error: ConfigError) -> MessageError {
+        MessageError::Config(Box::new(error))
+    }
 }
 
 impl MessageError {

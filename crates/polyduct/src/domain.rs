@@ -79,7 +79,7 @@ impl Join {
     pub fn join(self) -> Result<Domain, Error> {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::domain_place(self.unit, self.units, self.name.as_deref(), get)?;
-        let config = Config::load().map_err(polyduct_message::MessageError::Config)?;
+        let config = Config::load().map_err(polyduct_message::MessageError::from)?;
         let mut options = Options::new(&place.program, place.unit, place.units);
         options.open_timeout = self.open_timeout.unwrap_or(options.open_timeout);
         options.timeout = self.timeout;
