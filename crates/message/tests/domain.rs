@@ -100,6 +100,34 @@ fn mails_of_any_length_between_all() {
     });
 }
 
+/// More than one look takes, for one who sleeps: on one processor it always does when they come.
+#[test]
+fn who_is_woken_takes_all_that_came() {
+    const TURNS: u64 = 40;
+    const EACH: u64 = 400;
+    let cpu = polyduct_os::cpu::allowed()[0];
+    let times = together(2, |d| {
+        polyduct_os::cpu::pin_to(cpu).unwrap();
+        let other = 1 - d.unit();
+        let seen = Arc::new(AtomicU64::new(0));
+        let count = seen.clone();
+        d.handler("count", 1, move |_, _| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
+        d.synchronise().unwrap();
+        let count = d.lookup("count", other).unwrap();
+        let mut channel = d.channel(other, Priority::Low).unwrap();
+        let start = polyduct_os::clock::now();
+        for turn in 1..=TURNS {
+            (0..EACH).for_each(|_| channel.bulk(count, [0; 4], &[]).unwrap());
+            d.serve_until(None, || seen.load(Ordering::Relaxed) >= turn * EACH).unwrap();
+        }
+        let took = polyduct_os::clock::now() - start;
+        d.barrier().unwrap();
+        took
+    });
+    // Sleepers look again after 100 ms by themselves; none had to.
+    assert!(times.iter().all(|t| *t < Duration::from_secs(2)), "{times:?}");
+}
+
 #[test]
 fn handlers_by_name_with_channels_of_both_priorities() {
     together(3, |d| {

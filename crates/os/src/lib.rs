@@ -5,9 +5,10 @@
 //! crates that may use `unsafe`; everything it exports is sound to call from safe code, under the one assumption
 //! that [`segment`] states about memory shared with processes of the same user.
 //!
-//! Under `cfg(loom)` only [`sync`] and [`futex`] exist, over loom's atomics, so that the protocols above can be
+//! Under `cfg(loom)` only [`sync`], [`futex`] and [`bell`] exist, over loom's atomics, so that the protocols above can be
 //! model-checked without a kernel.
 
+pub mod bell;
 #[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]

@@ -87,9 +87,9 @@ pub const SCRIPT: &[Scene] = &[
 
 /// One measured figure.
 pub struct Figure {
-    scene: &'static Scene,
-    case: f64,
-    limit: f64,
+    pub scene: &'static Scene,
+    pub case: f64,
+    pub limit: f64,
 }
 
 impl Figure {
@@ -118,6 +118,12 @@ impl Figure {
         )
     }
 }
+
+/// A figure that the two players have no part in.
+pub const CROWD: Scene =
+    scene("crowd", "all to all, 8 processes on two processors / two processes", "M/s", (0.5, true), |_| {
+        (0.0, 0.0)
+    });
 
 /// One of the two processes.
 pub struct Player {

@@ -102,11 +102,17 @@ impl Inner {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let look = |progress: &mut Progress| {
-            if progress.poll(self) > 0 {
+        // One look takes a part of what is there, and no peer calls for the rest: who finds something looks again, since
+        // it may be about to sleep.
+        let look = |progress: &mut Progress| loop {
+            let records = progress.poll(self);
+            if records > 0 {
                 self.wake_waiters();
             }
-            self.settled(ready, Some(progress))
+            let done = self.settled(ready, Some(progress));
+            if records == 0 || done.is_some() || clock::now() >= until {
+                return done;
+            }
         };
         let found = self.bell.wait(&mut *progress, SPIN, until, look, Progress::arm);
         drop(progress);

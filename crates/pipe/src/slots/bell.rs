@@ -1,25 +1,16 @@
 //! Waiting: spin for a moment, then sleep at a bell.
 //!
-//! A bell is a futex word and a count of sleepers. Whoever changes what others may wait for rings; ringing costs one
-//! fence and one load when nobody sleeps. A sleeper killed in its sleep leaves the count too high, which costs later
-//! ringers a system call and nothing else.
+//! A bell is a [`Line`](polyduct_os::sync::Line); whoever changes what others may wait for rings it.
 
-use polyduct_os::sync::{fence, Line, Ordering};
+pub use polyduct_os::bell::{ring, Sleeper};
+#[cfg(not(loom))]
+use polyduct_os::sync::Line;
 use std::sync::Arc;
 #[cfg(not(loom))]
 use std::time::Duration;
 
 /// A question asked now and then by every blocking call: shall it give up?
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// Wakes everybody who sleeps at the bell. What was stored before is visible to them.
-pub fn ring(bell: &Line) {
-    fence(Ordering::SeqCst);
-    if bell.sleepers.load(Ordering::Relaxed) > 0 {
-        bell.bell.fetch_add(1, Ordering::Release);
-        polyduct_os::futex::wake(&bell.bell, u32::MAX >> 1);
-    }
-}
 
 /// How long to spin and to wait.
 #[cfg(not(loom))]
@@ -59,17 +50,9 @@ pub fn wait_for<T>(
         return Ok(t);
     }
     let start = polyduct_os::clock::now();
-    let end = loop {
-        for _ in 0..64 {
-            if let Some(t) = ready() {
-                *waited += polyduct_os::clock::now() - start;
-                return Ok(t);
-            }
-            polyduct_os::sync::spin_hint();
-        }
-        if polyduct_os::clock::now() - start >= patience.spin {
-            break sleep_for(bell, patience, start, &mut ready);
-        }
+    let end = match polyduct_os::bell::spin(start, patience.spin, &mut ready) {
+        Some(t) => Ok(t),
+        None => sleep_for(bell, patience, start, &mut ready),
     };
     *waited += polyduct_os::clock::now() - start;
     end
@@ -100,30 +83,6 @@ fn sleep_for<T>(
             }
             slice = Some(slice.map_or(left, |s| s.min(left)));
         }
-        polyduct_os::futex::wait(&bell.bell, seen, slice);
-    }
-}
-
-/// One who sleeps at a bell, or is about to.
-pub struct Sleeper<'a>(&'a Line);
-
-impl<'a> Sleeper<'a> {
-    /// From now on whoever rings wakes this one.
-    pub fn at(bell: &'a Line) -> Self {
-        bell.sleepers.fetch_add(1, Ordering::SeqCst);
-        Sleeper(bell)
-    }
-
-    /// Looks once more. `Err`: it may sleep as long as the bell shows this.
-    pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
-        let seen = self.0.bell.load(Ordering::Acquire);
-        fence(Ordering::SeqCst);
-        ready().ok_or(seen)
-    }
-}
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
+        sleeper.sleep(seen, slice);
     }
 }

@@ -7,7 +7,8 @@
 //! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls of others,
 //! which is why nobody sleeps longer than [`SLICE`] at a time and then looks at everything.
 
-use polyduct_os::sync::{fence, AtomicU64, Line, Ordering, Words};
+pub use polyduct_os::bell::Sleeper;
+use polyduct_os::sync::{AtomicU64, Line, Ordering, Words};
 
 /// The lines of a bell: the futex, then words of one bit for each link.
 ///
@@ -38,11 +39,7 @@ impl Calls<'_> {
 
     /// Wakes all who sleep.
     pub fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.line.sleepers.load(Ordering::Relaxed) > 0 {
-            self.line.bell.fetch_add(1, Ordering::Release);
-            polyduct_os::futex::wake(&self.line.bell, u32::MAX >> 1);
-        }
+        polyduct_os::bell::ring(self.line);
     }
 
     /// Whether there are calls.
@@ -66,31 +63,6 @@ impl Calls<'_> {
                 }
             }
         }
-    }
-}
-
-/// One who sleeps at a bell, or is about to.
-pub struct Sleeper<'a>(&'a Line);
-
-impl<'a> Sleeper<'a> {
-    /// From now on whoever rings wakes this one.
-    pub fn at(line: &'a Line) -> Self {
-        line.sleepers.fetch_add(1, Ordering::SeqCst);
-        Sleeper(line)
-    }
-
-    /// Asks for calls (in `ready`, and not before this) and looks once more. `Err`: it may sleep as long as the bell shows
-    /// this. A call that comes after the asking is one that the bell has not shown yet.
-    pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
-        let seen = self.0.bell.load(Ordering::Acquire);
-        fence(Ordering::SeqCst);
-        ready().ok_or(seen)
-    }
-}
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -150,6 +122,8 @@ mod shared {
         /// Calls `ready` until it gives something: for `spin`, then asleep at this bell until `deadline` (a time of
         /// [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
         ///
+        /// `ready` must have taken all that is there when it gives `None`: nobody calls for it again.
+        ///
         /// Returns `None` at the deadline. No system call where something comes while it spins.
         pub fn wait<S, T>(
             &self,
@@ -160,19 +134,10 @@ mod shared {
             mut arm: impl FnMut(&mut S),
         ) -> Option<T> {
             let start = polyduct_os::clock::now();
-            loop {
-                for _ in 0..64 {
-                    if let Some(found) = ready(state) {
-                        return Some(found);
-                    }
-                    polyduct_os::sync::spin_hint();
-                }
-                if polyduct_os::clock::now() - start >= spin {
-                    break;
-                }
+            if let Some(found) = polyduct_os::bell::spin(start, spin, || ready(state)) {
+                return Some(found);
             }
-            let line = self.calls().line;
-            let sleeper = Sleeper::at(line);
+            let sleeper = Sleeper::at(self.calls().line);
             loop {
                 let ask = || {
                     arm(state);
@@ -186,7 +151,7 @@ mod shared {
                 if left.is_zero() {
                     return None;
                 }
-                polyduct_os::futex::wait(&line.bell, seen, Some(left.min(SLICE)));
+                sleeper.sleep(seen, Some(left.min(SLICE)));
             }
         }
     }
