@@ -536,15 +536,13 @@ impl Inner {
             };
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
-        let because = self.first_lost.load(Ordering::Acquire).checked_sub(1);
-        let because = because.or_else(|| self.board.first_to_give_up());
-        self.board.leave(self.options.unit, because);
+        self.board.leave(self.options.unit, self.first_lost());
         self.close_links();
     }
 
     fn give_up(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
-            self.board.give_up(self.options.unit);
+            self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
         }
     }
