@@ -45,7 +45,7 @@ def encode(what: object) -> tuple[Words, Bytes]:
     words = _compact(stored)
     if words is not None:
         return (words[0] | order, words[1]), stored.reshape(-1).view(np.uint8)
-    text = repr((np.lib.format.dtype_to_descr(array.dtype), stored.shape)).encode()
+    text = repr((_descr(array.dtype), stored.shape)).encode()
     if len(text) > _MAX_TEXT:
         raise WrongType(f"the description of dtype and shape takes {len(text)} bytes; {_MAX_TEXT} are allowed")
     flat = np.empty(stored.nbytes + len(text) + 4, np.uint8)
@@ -91,7 +91,7 @@ def flat_bytes(what: bytes | bytearray | memoryview) -> Bytes:
 def describe(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
     """A text that says what array lies in a region."""
     _check(dtype)
-    return repr((name, np.lib.format.dtype_to_descr(dtype), shape)).encode()
+    return repr((name, _descr(dtype), shape)).encode()
 
 
 def read_description(text: bytes) -> tuple[str, DType, tuple[int, ...]]:
@@ -105,8 +105,21 @@ def read_description(text: bytes) -> tuple[str, DType, tuple[int, ...]]:
 def _check(dtype: DType) -> None:
     if dtype.hasobject:
         raise WrongType(f"elements of dtype {dtype} are Python objects, which are not sent")
-    if dtype.kind == "V" and dtype.type is not np.void and dtype.name != "bfloat16":
+    if not _is_known(dtype) and dtype.name != "bfloat16":
         raise WrongType(f"elements of dtype {dtype} cannot be sent; send array.view('u{dtype.itemsize}')")
+
+
+def _is_known(dtype: DType) -> bool:
+    """Whether NumPy itself knows the dtype, so that it knows it elsewhere, too."""
+    if dtype.fields:
+        return all(_is_known(field[0]) for field in dtype.fields.values())
+    return dtype.base.isbuiltin != 2
+
+
+def _descr(dtype: DType) -> Any:
+    if dtype.name == "bfloat16":
+        return "bf16"
+    return np.lib.format.dtype_to_descr(dtype)
 
 
 def _compact(array: Array) -> Words | None:
@@ -161,6 +174,8 @@ def _read(text: bytes) -> tuple[DType, tuple[int, ...]]:
 
 
 def _dtype(descr: Any) -> DType:
+    if descr == "bf16":
+        return from_elem("bf16")
     dtype: DType = np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:
         raise ValueError("elements are Python objects")

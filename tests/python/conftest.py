@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import polyduct
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("polyduct")
 _counter = itertools.count()
@@ -34,7 +36,8 @@ def pipe() -> str:
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Calls all at once, each in a thread, and gives what they return. The first exception is raised."""
+    """Calls all at once, each in a thread, and gives what they return. The first exception is raised; of losses that
+    follow from another's only if there is nothing else."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 
@@ -50,7 +53,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     if errors:
-        raise errors[0]
+        raise min(errors, key=lambda e: isinstance(e, polyduct.PeerLost))
     return results
 
 

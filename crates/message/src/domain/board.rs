@@ -18,9 +18,9 @@ use std::sync::Arc;
 const STATE: usize = 0;
 /// Word of a unit's line: how many collective operations it has come to.
 const COLLECTIVES: usize = 1;
-/// Word of a unit's line: the lost unit, and one, that it knew of when it left.
+/// Word of a unit's line: the lost unit, and one, that it knew of when it left or gave up.
 const BECAUSE: usize = 2;
-/// Word of unit 0's line: the first unit that gave up, and one.
+/// Word of unit 0's line: the unit, and one, for whose sake the first gave up: itself, or one that was lost.
 const GAVE_UP_FIRST: usize = 3;
 /// The unit has said that it leaves; what it sent before is on its way.
 const LEAVING: u64 = 3;
@@ -82,16 +82,22 @@ impl Board {
 
     /// This unit takes no part any more, by its own will. `because` of the loss of another, if it knew of one.
     pub fn leave(&self, unit: Address, because: Option<Address>) {
-        let because = because.map_or(0, |lost| u64::from(lost) + 1);
-        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
+        self.say_because(unit, because);
         self.line(unit).w[STATE].store(LEFT, Ordering::Release);
     }
 
-    /// This unit gives up, in the midst of its work.
-    pub fn give_up(&self, unit: Address) {
+    /// This unit gives up, in the midst of its work; `because` of the loss of another, if it knew of one.
+    pub fn give_up(&self, unit: Address, because: Option<Address>) {
+        self.say_because(unit, because);
         self.line(unit).w[STATE].store(GAVE_UP, Ordering::Release);
         let first = &self.line(0).w[GAVE_UP_FIRST];
-        let _ = first.compare_exchange(0, u64::from(unit) + 1, Ordering::AcqRel, Ordering::Relaxed);
+        let root = u64::from(because.unwrap_or(unit)) + 1;
+        let _ = first.compare_exchange(0, root, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    fn say_because(&self, unit: Address, because: Option<Address>) {
+        let because = because.map_or(0, |lost| u64::from(lost) + 1);
+        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
     }
 
     /// Whether a unit has given up.
@@ -99,7 +105,7 @@ impl Board {
         self.line(unit).w[STATE].load(Ordering::Acquire) == GAVE_UP
     }
 
-    /// The first unit that gave up, if one has.
+    /// The first unit that gave up, if one has: or that whose loss was the reason.
     pub fn first_to_give_up(&self) -> Option<Address> {
         let first = self.line(0).w[GAVE_UP_FIRST].load(Ordering::Acquire).checked_sub(1)?;
         u32::try_from(first).ok().filter(|&first| first < self.units)
@@ -115,7 +121,7 @@ impl Board {
         self.line(unit).w[COLLECTIVES].load(Ordering::Acquire)
     }
 
-    /// Of a unit that has left: the loss that it knew of.
+    /// Of a unit that has left or given up: the loss that it knew of.
     pub fn because(&self, unit: Address) -> Option<Address> {
         let lost = self.line(unit).w[BECAUSE].load(Ordering::Relaxed).checked_sub(1)?;
         u32::try_from(lost).ok().filter(|&lost| lost < self.units)
@@ -137,5 +143,23 @@ impl Board {
     /// Whether a unit has left in order.
     pub fn has_left(&self, unit: Address) -> bool {
         self.line(unit).w[STATE].load(Ordering::Acquire) == LEFT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_up_first_is_the_one_that_is_named() {
+        let board = Board::create(4).unwrap();
+        assert_eq!((board.first_to_give_up(), board.because(2)), (None, None));
+        board.give_up(2, None);
+        board.give_up(1, Some(2));
+        board.leave(3, Some(2));
+        assert_eq!(board.first_to_give_up(), Some(2));
+        assert_eq!([1, 2, 3].map(|unit| board.has_given_up(unit)), [true, true, false]);
+        assert_eq!([1, 2, 3].map(|unit| board.has_left(unit)), [false, false, true]);
+        assert_eq!([1, 2, 3].map(|unit| board.because(unit)), [Some(2), None, Some(2)]);
     }
 }

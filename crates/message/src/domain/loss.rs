@@ -30,7 +30,8 @@ impl Inner {
             let because = self.board.because(unit).filter(|_| self.options.on_loss == OnLoss::Raise);
             self.lost().or(because.map(|lost| self.lost_error(lost)))
         };
-        let lost = Some(gone).filter(|&g| g == Gone::Left).and_then(|_| lost());
+        let lost =
+            Some(gone).filter(|&g| g == Gone::Left || self.board.has_given_up(unit)).and_then(|_| lost());
         Some(lost.unwrap_or_else(|| match gone {
             Gone::Left => MessageError::PeerLeft { unit },
             Gone::Lost => self.lost_error(unit),
@@ -51,10 +52,15 @@ impl Inner {
         }
     }
 
+    /// The first unit that was lost, as far as this one knows.
+    pub(super) fn first_lost(&self) -> Option<Address> {
+        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1);
+        first.or_else(|| self.board.first_to_give_up())
+    }
+
     /// The loss that all who wait are told of, if there is one.
     pub(super) fn lost(&self) -> Option<MessageError> {
-        let first = self.first_lost.load(Ordering::Acquire).checked_sub(1);
-        let first = first.or_else(|| self.board.first_to_give_up())?;
+        let first = self.first_lost()?;
         (self.options.on_loss == OnLoss::Raise).then(|| self.lost_error(first))
     }
 
@@ -101,7 +107,9 @@ impl Inner {
     pub(super) fn set_gone(&self, unit: Address, how: Gone) {
         if let Some(peer) = self.peers.get(unit as usize) {
             if how == Gone::Lost {
-                let _ = self.first_lost.compare_exchange(0, unit + 1, Ordering::AcqRel, Ordering::Relaxed);
+                // Who gave up because of a loss is not the one to be named, though its end be noticed first.
+                let root = self.board.because(unit).filter(|_| self.board.has_given_up(unit)).unwrap_or(unit);
+                let _ = self.first_lost.compare_exchange(0, root + 1, Ordering::AcqRel, Ordering::Relaxed);
             }
             peer.set_gone(how);
             lock(&self.calls).handle_gone(unit);

@@ -563,9 +563,7 @@ impl Inner {
             };
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
-        let because = self.first_lost.load(Ordering::Acquire).checked_sub(1);
-        let because = because.or_else(|| self.board.first_to_give_up());
-        self.board.leave(self.options.unit, because);
+        self.board.leave(self.options.unit, self.first_lost());
         self.close_links();
         if let Some(net) = &self.net {
             net.leave(self, because, if because.is_some() { Duration::ZERO } else { LAST_WORDS });
@@ -574,7 +572,7 @@ impl Inner {
 
     fn give_up(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
-            self.board.give_up(self.options.unit);
+            self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
             if let Some(net) = &self.net {
                 net.give_up(self);

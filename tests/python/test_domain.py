@@ -1,0 +1,679 @@
+"""Messages between units in threads of one process: what arrives, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import together
+
+import polyduct
+from polyduct import Domain
+from polyduct._encode import decode, encode
+
+_counter = itertools.count()
+
+
+def fresh() -> str:
+    """A domain's name of this test alone."""
+    return f"py-{os.getpid()}-{next(_counter)}"
+
+
+def units(count: int, run: Callable[[Domain], Any], **options: Any) -> list[Any]:
+    """Runs all units of a domain, each in a thread, and gives what they return."""
+    name = fresh()
+
+    def one(unit: int) -> Any:
+        with polyduct.domain(name, unit=unit, units=count, **{"timeout": 30, **options}) as d:
+            return run(d)
+
+    return together(*[partial(one, unit) for unit in range(count)])
+
+
+def alone(**options: Any) -> Domain:
+    return polyduct.domain(fresh(), unit=0, units=1, **{"timeout": 30, **options})
+
+
+DTYPES = [
+    *"? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split(),
+    ml_dtypes.bfloat16,
+    *">i4 >f8 S5 U3 V7 M8[ns] m8[s] g S0".split(),
+    [("a", "i4"), ("b", ">f8", (2,))],
+    np.dtype({"names": ["x"], "formats": ["u2"], "offsets": [4], "itemsize": 8}),
+]
+SHAPES = [(), (0,), (1,), (7,), (0, 5), (5, 0), (3, 4), (2, 3, 4), (2, 1, 2, 1, 2), (1,) * 15, (2,) + (1,) * 20]
+
+
+def some(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of any dtype whose bytes are all different."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape)) * dtype.itemsize
+    if dtype.kind in "?Ub":
+        return np.resize(np.array([0, 1, 1], dtype), shape)
+    if dtype.itemsize == 0:
+        return np.zeros(shape, dtype)
+    return (np.arange(count) % 63).astype("u1").view(dtype).reshape(shape)
+
+
+def same(a: Any, b: Any) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def test_every_dtype_and_shape() -> None:
+    arrays = [some(shape, dtype) for dtype in DTYPES for shape in SHAPES]
+
+    def run(d: Domain) -> None:
+        if d.unit == 0:
+            for a in arrays:
+                d.send(1, a)
+        else:
+            for a in arrays:
+                got = d.recv(0)
+                assert same(got, a), (a.dtype, a.shape, got)
+                assert got.flags.writeable
+
+    units(2, run)
+
+
+def test_views_in_any_order() -> None:
+    a = np.arange(3 * 4 * 5, dtype="f4").reshape(3, 4, 5)
+    fortran = np.asfortranarray(a)
+    read_only = a.copy()
+    read_only.flags.writeable = False
+    views = [a[:, ::2], a[::-1], a.T, fortran, fortran[1:], a[1, :, 3], a[..., None], np.broadcast_to(a[0], (6, 4, 5)), read_only]
+
+    def run(d: Domain) -> None:
+        for view in views:
+            got = d.sendrecv(1 - d.unit, view)
+            assert same(got, view)
+            assert got.flags.f_contiguous or not view.flags.f_contiguous
+
+    units(2, run)
+
+
+@pytest.mark.parametrize("length", [4095, 4096, 100_000, 3 << 20, 40 << 20])
+def test_long_ones_in_both_directions_at_once(length: int) -> None:
+    def run(d: Domain) -> None:
+        a = np.arange(length, dtype="u1") + np.uint8(d.unit)
+        for _ in range(3):
+            got = d.sendrecv((d.unit + 1) % 3, a, (d.unit + 2) % 3)
+            assert got[0] == (d.unit + 2) % 3 and np.array_equal(got - got[0], a - np.uint8(d.unit))
+
+    units(3, run)
+
+
+def test_bytes_numbers_and_nothing_else() -> None:
+    d = alone()
+    for what in (b"", b"abc", b"x" * 100_000):
+        for given in (what, bytearray(what), memoryview(what)):
+            d.send(0, given)
+            assert d.recv() == what
+    d.send(0, np.float32(2.5))
+    got = d.recv()
+    assert same(got, np.array(2.5, "f4"))
+    for wrong, named in [
+        ([1], "list"),
+        ("text", "str"),
+        (None, "NoneType"),
+        (3, "int"),
+        (np.ma.zeros(3), "numpy.ma.MaskedArray"),
+        (np.array([None]), "Python objects"),
+        (np.zeros(2, ml_dtypes.float8_e5m2), "float8_e5m2"),
+    ]:
+        with pytest.raises(TypeError, match=named):
+            d.send(0, wrong)  # type: ignore[arg-type]
+    with pytest.raises(polyduct.Misuse, match="gaps"):
+        d.send(0, memoryview(b"abcd")[::2])
+    with pytest.raises(polyduct.NoUnit) as e:
+        d.send(1, b"")
+    assert (e.value.unit, e.value.units) == (1, 1)
+    for wrong_tag in (-1, 2**32, "x"):
+        with pytest.raises(polyduct.Misuse):
+            d.send(0, b"", wrong_tag)  # type: ignore[arg-type]
+    d.leave()
+
+
+def test_what_is_received_is_taken_by_unit_and_tag() -> None:
+    def run(d: Domain) -> None:
+        if d.unit == 2:
+            assert d.try_recv() is None
+            for unit in (0, 1):
+                d.send(unit, b"go")
+            assert d.recv(1, 7) == b"1:7"
+            assert d.recv_from(tag=8) == (0, 8, b"0:8")
+            found = d.recv_from(0)
+            assert (found.unit, found.tag, found.data) == (0, 7, b"0:7")
+            d.recv(1)
+        else:
+            d.recv(2)
+            for tag in (7, 8) if d.unit == 0 else (5, 7):
+                d.send(2, f"{d.unit}:{tag}".encode(), tag)
+        d.barrier()
+
+    units(3, run)
+
+
+def test_out_is_filled() -> None:
+    d = alone()
+    a = np.arange(2000.0).reshape(50, 40)
+    out = np.zeros((50, 80))[:, ::2]
+    d.send(0, a)
+    assert d.recv(out=out) is out and np.array_equal(out, a)
+    for wrong, error in [(np.zeros((40, 50)), polyduct.WrongSize), (np.zeros((50, 40), "f4"), polyduct.WrongType)]:
+        d.send(0, a)
+        with pytest.raises(error) as e:
+            d.recv(out=wrong)
+        assert np.array_equal(e.value.data, a)
+    d.send(0, b"x")
+    with pytest.raises(polyduct.WrongType, match="bytes"):
+        d.recv(out=out)
+    d.send(0, a)
+    out.flags.writeable = False
+    with pytest.raises(polyduct.Misuse, match="read-only"):
+        d.recv(out=out)
+    with pytest.raises(polyduct.WrongType, match="list"):
+        d.recv(out=[1])  # type: ignore[call-overload]
+    # Refused before it was taken.
+    assert np.array_equal(d.recv(), a)
+    d.leave()
+
+
+def test_memory_that_was_given_back_is_used_again() -> None:
+    def run(d: Domain) -> None:
+        if d.unit == 0:
+            for k in range(8):
+                d.send(1, np.full(100_000, k))
+            return
+        kept, places = [], set()
+        for k in range(8):
+            got = d.recv(0)
+            places.add(got.ctypes.data)
+            if k % 2:
+                kept.append((k, got))
+        del got
+        assert len(places) < 8
+        assert all((a == k).all() for k, a in kept)
+
+    units(2, run)
+
+
+def test_a_received_array_outlives_its_domain() -> None:
+    d = alone()
+    d.send(0, np.arange(100_000))
+    got = d.recv()
+    d.leave()
+    del d
+    assert np.array_equal(got, np.arange(100_000))
+
+
+def test_no_bytes_make_trouble() -> None:
+    """What comes from another unit is input: it is an array, or an error that names the unit."""
+    random = np.random.default_rng(5)
+    good = [encode(some(shape, dtype)) for dtype in DTYPES for shape in SHAPES]
+    for n in range(4000):
+        (first, second), flat = good[n % len(good)]
+        flat = flat.copy()
+        for _ in range(random.integers(1, 4)):
+            kind = random.integers(4)
+            if kind == 0:
+                first ^= 1 << int(random.integers(32))
+            elif kind == 1:
+                second ^= 1 << int(random.integers(32))
+            elif kind == 2 and len(flat):
+                flat[-int(random.integers(1, min(len(flat), 40) + 1))] ^= random.integers(256, dtype="u1")
+            else:
+                flat = flat[: random.integers(len(flat) + 1)]
+        try:
+            got = decode((first, second), flat, 9)
+        except polyduct.BadPeer as e:
+            assert e.unit == 9
+        else:
+            assert isinstance(got, (bytes, np.ndarray)) and (isinstance(got, bytes) or not got.dtype.hasobject)
+    for text in (b"('O', (1,))", b"((", b"(1)" * 999, b"('f8', (-1,))", b"('f8', (2**70,))", b"__import__('os')"):
+        flat = np.frombuffer(text + len(text).to_bytes(4, "little"), "u1")
+        with pytest.raises(polyduct.BadPeer, match="unit 3"):
+            decode((255, 0), flat, 3)
+
+
+def test_handlers() -> None:
+    def run(d: Domain) -> None:
+        got: list[Any] = []
+
+        @d.handler("note")
+        def note(from_: int, args: tuple[int, int, int, int], payload: bytes) -> None:
+            got.append((from_, args, payload))
+
+        assert note(1, (0, 0, 0, 0), b"") is None and got.pop()
+        echo = d.handler("echo", lambda from_, args, payload: d.post(from_, "note", *args, payload=payload))
+        assert callable(echo)
+        with pytest.raises(polyduct.UnknownHandler) as unknown:
+            d.post(0, "note")
+        assert unknown.value.name == "note" and unknown.value.unit is None
+        with pytest.raises(polyduct.DuplicateHandler, match="note"):
+            d.handler("note", note)
+        for bad in ("", "a\nb", "x" * 129):
+            with pytest.raises(polyduct.HandlerError):
+                d.handler(bad, note)
+        with pytest.raises(polyduct.WrongType, match="int is no function"):
+            d.handler("number", 3)  # type: ignore[call-overload]
+        if d.unit == 1:
+            d.handler("only in 1", note)
+        d.synchronise()
+        for to in range(d.units):
+            d.post(to, "echo", 1, 2**32 - 1, payload=np.arange(3, dtype="u1"))
+        d.post(d.unit, "note", 9)
+        assert (d.unit, (9, 0, 0, 0), b"") in got
+        assert d.serve(lambda: len(got) == d.units + 1, timeout=30)
+        assert {(u, (1, 2**32 - 1, 0, 0), b"\0\1\2") for u in range(d.units)} <= set(got)
+        if d.unit != 1:
+            with pytest.raises(polyduct.UnknownHandler) as there:
+                d.post(0, "only in 1")
+            assert there.value.unit == 0
+        with pytest.raises(polyduct.Misuse, match="four"):
+            d.post(0, "note", 1, 2, 3, 4, 5)
+        d.barrier()
+
+    units(3, run)
+
+
+def test_versions_that_disagree_are_told_to_all() -> None:
+    def run(d: Domain) -> polyduct.HandlerVersions:
+        d.handler("f", lambda *_: None, version=7 if d.unit == 2 else 1)
+        with pytest.raises(polyduct.HandlerVersions) as e:
+            d.synchronise()
+        return e.value
+
+    for e in units(3, run):
+        assert (e.name, e.first, e.first_unit, e.second, e.second_unit) == ("f", 1, 0, 7, 2)
+
+
+def test_a_handler_sends_but_does_not_wait() -> None:
+    def run(d: Domain) -> None:
+        refused: list[type] = []
+
+        def ask(from_: int, args: Any, payload: bytes) -> None:
+            for wait in (d.barrier, d.recv, d.synchronise, d.status, lambda: d.call(from_, "one").result()):
+                try:
+                    wait()
+                except polyduct.InHandler as e:
+                    refused.append(type(e))
+            d.send(from_, np.arange(args[0]))
+
+        d.handler("ask", ask)
+        d.function("one", lambda _: np.int32(1))
+        d.synchronise()
+        other = 1 - d.unit
+        for n in (0, 10, 600_000):
+            d.post(other, "ask", n)
+        for n in (0, 10, 600_000):
+            assert np.array_equal(d.recv(other), np.arange(n))
+        d.barrier()
+        assert len(refused) == 15
+
+    units(2, run)
+
+
+def test_what_a_handler_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda e: seen.append((e.exc_type, str(e.exc_value))))
+
+    def run(d: Domain) -> None:
+        def fail(*_: object) -> None:
+            raise ValueError("not today")
+
+        d.handler("fail", fail)
+        d.synchronise()
+        d.post((d.unit + 1) % 2, "fail")
+        d.barrier()
+        d.send(1 - d.unit, b"goes on")
+        assert d.recv() == b"goes on"
+
+    units(2, run)
+    assert seen == [(ValueError, "not today")] * 2
+
+
+def test_calls_from_many_threads() -> None:
+    def run(d: Domain) -> None:
+        @d.function("square")
+        def square(x: Any) -> Any:
+            if not isinstance(x, np.ndarray):
+                raise ValueError(f"{x!r} is no array")
+            return x * x
+
+        d.function("nothing", lambda _: None)
+        d.function("wrong", lambda _: [1])
+        d.function("echo", lambda x: x)
+        d.synchronise()
+
+        def calls(k: int) -> None:
+            for n in range(40):
+                x = np.array([[k, n]], "i8")
+                assert np.array_equal(d.call((k + n) % 3, "square", x).result(), x * x)
+
+        together(*[partial(calls, k) for k in range(4)])
+        for to in range(3):
+            with pytest.raises(polyduct.CallFailed) as failed:
+                d.call(to, "square", b"x").result()
+            assert (failed.value.unit, failed.value.name) == (to, "square")
+            assert failed.value.error == "ValueError: b'x' is no array"
+            assert d.call(to, "nothing").result() == b""
+            with pytest.raises(polyduct.CallFailed, match="WrongType: a list cannot be sent"):
+                d.call(to, "wrong").result()
+            long = np.asfortranarray(np.random.default_rng(to).random((300, 700)))
+            call = d.call(to, "echo", long)
+            for _ in range(2):  # the result stays
+                assert np.array_equal(call.result(), long)
+            assert call.done() and not call.cancel()
+        with pytest.raises(polyduct.UnknownHandler):
+            d.call(0, "cube")
+        with pytest.raises(polyduct.NoUnit):
+            d.call(3, "square")
+        del call
+        d.barrier()
+        assert d.status() == (0, 0, 0, 0)
+
+    units(3, run)
+
+
+def test_two_threads_wait_for_one_call() -> None:
+    def run(d: Domain) -> None:
+        d.function("f", lambda _: b"yes")
+        d.synchronise()
+        if d.unit == 0:
+            call = d.call(1, "f")
+            assert together(call.result, call.result, lambda: call.result(20)) == [b"yes"] * 3
+        d.barrier()
+
+    units(2, run)
+
+
+def test_calls_end_by_deadline_cancellation_and_departure() -> None:
+    told = threading.Event()
+
+    def run(d: Domain) -> None:
+        d.function("later", lambda _: b"")
+        d.synchronise()
+        if d.unit == 1:
+            # Receives nothing before it is told, so it answers nothing.
+            told.wait(30)
+            return
+        late = d.call(1, "later", timeout=0.03)
+        with pytest.raises(polyduct.CallDeadline) as deadline:
+            late.result()
+        assert deadline.value.waited >= 0.03 and isinstance(deadline.value, TimeoutError)
+        given_up = d.call(1, "later")
+        assert not given_up.done()
+        with pytest.raises(polyduct.TimeoutError) as timeout:
+            given_up.result(timeout=0.03)
+        assert timeout.value.waited >= 0.03
+        assert given_up.cancel() and given_up.done() and given_up.cancel()
+        with pytest.raises(polyduct.CallCancelled):
+            given_up.result()
+        for bad in (-1.0, float("nan"), 1e99):
+            with pytest.raises(polyduct.BadOption):
+                d.call(1, "later", timeout=bad)
+        unanswered = d.call(1, "later")
+        told.set()
+        with pytest.raises(polyduct.CallPeerGone):
+            unanswered.result()
+
+    units(2, run)
+
+
+def test_answers_while_the_main_thread_computes() -> None:
+    done = threading.Event()
+
+    def run(d: Domain) -> None:
+        d.function("double", lambda x: 2 * x)
+        d.synchronise()
+        if d.unit == 0:
+            assert d.call(1, "double", np.arange(4)).result().tolist() == [0, 2, 4, 6]
+            done.set()
+            return
+        with d.serving():
+            # Not in any call of the domain.
+            assert done.wait(30)
+        again = d.serving()
+        again.stop()
+        d.serving()  # ends with the domain
+
+    before = threading.active_count()
+    units(2, run)
+    assert threading.active_count() == before
+
+
+def test_serve_ends_in_time() -> None:
+    d = alone()
+    assert not d.serve(lambda: False, timeout=0)
+    assert not d.serve(lambda: False, timeout=0.01)
+    assert d.serve(lambda: True, timeout=0)
+    assert d.poll() == 0
+    d.leave()
+
+
+def test_regions() -> None:
+    def run(d: Domain) -> None:
+        mine = d.region("field", (3 + d.unit, 4), "f4")
+        ints = d.region(5, np.arange(6, dtype="i2"))
+        empty = d.region("empty", (0, 3))
+        point = d.region("point", np.float64(d.unit))
+        assert (mine.array == 0).all() and ints.array.tolist() == list(range(6)) and empty.array.dtype == "f8"
+        with pytest.raises(polyduct.RegionError, match="already"):
+            d.region("field", (1,))
+        d.barrier()
+        right, left = (d.unit + 1) % 3, (d.unit + 2) % 3
+        assert mine.at(right).shape == (3 + right, 4) and mine.at(d.unit) is mine.array
+        assert empty.get(right).shape == (0, 3) and point.get(right) == right and point.at(left).shape == ()
+        mine.put(right, np.full((2, 2), d.unit + 1, "f4"), (slice(1, 3), slice(0, None, 2)))
+        mine.put(right, [9, 8, 7, 6], -1)
+        ints.put(right, 40, (..., 2))
+        d.barrier()
+        assert mine.array[1:3, ::2].tolist() == [[left + 1] * 2] * 2 or d.unit == 0
+        assert mine.array[-1].tolist() == [9, 8, 7, 6] and ints.array[2] == 40
+        out = np.zeros(4, "f4")
+        assert mine.get(right, -1, out=out) is out and out.tolist() == [9, 8, 7, 6]
+        copy = mine.get(right, (slice(None), 0))
+        assert copy.shape == (3 + right,) and copy.base is None
+        d.barrier()
+        for index in (99, -99, slice(0, 99), (slice(None), slice(-9, 2)), (0, 0, 0), (..., ...), (0, 4)):
+            with pytest.raises(polyduct.RegionError):
+                mine.put(right, np.float32(1), index)
+            with pytest.raises(IndexError):
+                mine.get(right, index)
+        for index in ("x", None, [0, 1], 1.5):
+            with pytest.raises(polyduct.Misuse):
+                mine.get(right, index)  # type: ignore[call-overload]
+        with pytest.raises(polyduct.WrongSize):
+            mine.put(right, np.zeros(3, "f4"), 0)
+        with pytest.raises(polyduct.WrongType):
+            mine.put(right, np.zeros(4), 0)
+        with pytest.raises(polyduct.WrongType):
+            mine.put(right, [1j] * 4, 0)
+        with pytest.raises(polyduct.WrongType):
+            mine.get(right, 0, out=np.zeros(4))
+        with pytest.raises(polyduct.NoUnit):
+            mine.at(3)
+        if d.unit == 0:
+            more = d.region("only here", (1,))
+            with pytest.raises(polyduct.RegionError, match="unit 1"):
+                more.at(1)
+        with pytest.raises(polyduct.WrongType):
+            d.region("objects", np.array([None]))
+        kept.append((d, mine, mine.at(right), mine.array))
+        d.barrier()
+
+    kept: list[Any] = []
+    units(3, run)
+    for d, region, theirs, array in kept:
+        assert array[-1].tolist() == [9, 8, 7, 6] == theirs[-1].tolist()
+        for use in (lambda: region.at(d.unit), lambda: region.at((d.unit + 1) % 3), d.barrier, d.recv, d.status):
+            with pytest.raises(polyduct.Closed):
+                use()
+
+
+def test_a_barrier_holds_all() -> None:
+    came: list[int] = []
+
+    def run(d: Domain) -> None:
+        for round_ in range(20):
+            came.append(round_)
+            d.barrier()
+            assert came.count(round_) == 4
+            d.barrier()
+
+    units(4, run)
+
+
+def test_who_leaves_is_not_waited_for() -> None:
+    def run(d: Domain) -> None:
+        if d.unit == 2:
+            d.send(0, np.arange(300_000))
+            return
+        if d.unit == 0:
+            assert len(d.recv(2)) == 300_000
+        with pytest.raises(polyduct.PeerLeft) as e:
+            d.recv(2)
+        assert e.value.unit == 2
+        with pytest.raises(polyduct.PeerLeft):
+            d.barrier()
+        assert d.sendrecv(1 - d.unit, b"still here") == b"still here"
+
+    units(3, run)
+
+
+def test_an_exception_gives_up_and_the_others_learn_who() -> None:
+    name = fresh()
+    joined = threading.Barrier(3)
+
+    def run(unit: int) -> object:
+        try:
+            with polyduct.domain(name, unit=unit, units=3, timeout=30) as d:
+                joined.wait(30)
+                if unit == 1:
+                    raise KeyError("mine")
+                d.recv()
+        except (KeyError, polyduct.PeerLost) as e:
+            return e
+        return None
+
+    first, mine, last = together(*[partial(run, unit) for unit in range(3)])
+    assert isinstance(mine, KeyError)
+    for e in (first, last):
+        assert isinstance(e, polyduct.PeerLost)
+        assert (e.unit, e.pid) == (1, os.getpid()) and "gave up" in str(e)
+
+
+def test_on_loss_continue() -> None:
+    name = fresh()
+
+    def run(unit: int) -> None:
+        d = polyduct.domain(name, unit=unit, units=3, timeout=30, on_loss="continue")
+        if unit == 2:
+            d.abort()
+            return
+        with pytest.raises(polyduct.PeerLost) as e:
+            d.recv(2)
+        assert e.value.unit == 2
+        assert d.sendrecv(1 - unit, b"x") == b"x"
+        d.leave()
+
+    together(*[partial(run, unit) for unit in range(3)])
+
+
+def test_joining_is_refused_by_name() -> None:
+    name = fresh()
+    with pytest.raises(polyduct.Refused) as missing:
+        polyduct.domain(name, unit=0, units=3, open_timeout=0.05)
+    assert missing.value.reason == "missing" and "unit 1" in str(missing.value)
+    with pytest.raises(polyduct.TimeoutError):
+        polyduct.domain(name, unit=1, units=2, open_timeout=0.05)
+    for wrong in (
+        {"name": "a/b", "unit": 0, "units": 1},
+        {"name": "", "unit": 0, "units": 1},
+        {"name": name, "unit": 0, "units": 1, "on_loss": "wait"},
+        {"name": name, "unit": 0, "units": 1, "timeout": -1},
+        {"name": name, "unit": 0, "units": 1, "open_timeout": float("inf")},
+        {"name": name, "unit": 2**32, "units": 1},
+    ):
+        with pytest.raises(polyduct.BadOption):
+            polyduct.domain(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(polyduct.NoUnit):
+        polyduct.domain(name, unit=1, units=1)
+    with pytest.raises(polyduct.LimitReached) as limit:
+        polyduct.domain(name, unit=0, units=5000)
+    assert (limit.value.limit, limit.value.found) == (4096, 5000)
+    with pytest.raises(polyduct.Misuse, match="name of their domain"):
+        polyduct.domain(unit=0, units=2)
+    with polyduct.domain(name, unit=0, units=1) as d:
+        assert repr(d) == f"<polyduct.Domain {name!r}: unit 0 of 1>"
+        with pytest.raises(polyduct.NameTaken) as taken:
+            polyduct.domain(name, unit=0, units=1)
+        assert taken.value.unit == 0
+    assert d.closed and "left" in repr(d)
+    d.leave()
+    with polyduct.domain() as d:
+        assert (d.unit, d.units) == (0, 1)
+
+
+def test_sizes_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_MESSAGE_INBOX", "1MiB")
+    d = alone()
+    assert d.config()["inbox"] == 1 << 20
+    d.send(0, bytes(1 << 20))
+    with pytest.raises(polyduct.LimitReached, match="1048576 allowed"):
+        d.send(0, b"one more")
+    d.leave()
+    monkeypatch.setenv("POLYDUCT_MESSAGE_RING", "many")
+    with pytest.raises(polyduct.ConfigError) as e:
+        alone()
+    assert (e.value.reason, e.value.place) == ("bad_value", "POLYDUCT_MESSAGE_RING")
+
+
+def test_another_thread_leaves() -> None:
+    name = fresh()
+    d = [None, None]
+
+    def join(unit: int) -> None:
+        d[unit] = polyduct.domain(name, unit=unit, units=2)  # type: ignore[call-overload]
+
+    together(partial(join, 0), partial(join, 1))
+    one, other = d
+    assert isinstance(one, Domain) and isinstance(other, Domain)
+    waiting = threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        with pytest.raises(polyduct.Closed):
+            one.recv()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    one.leave()
+    thread.join()
+    other.leave()
+    with pytest.raises(polyduct.Closed, match="left"):
+        one.send(1, b"")
+
+
+def test_who_is_forgotten_leaves() -> None:
+    """Also where its handlers know it."""
+    name = fresh()
+    d = polyduct.domain(name, unit=0, units=1)
+    d.handler("me", lambda *_: d)
+    d.synchronise()
+    gone = weakref.ref(d)
+    del d
+    gc.collect()
+    assert gone() is None
+    polyduct.domain(name, unit=0, units=1).leave()

@@ -1,0 +1,240 @@
+"""Domains of real processes: under `polyduct run`, killed, interrupted, forked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, Process
+from test_domain import fresh
+
+import polyduct
+
+Start = Callable[..., Process]
+
+JOIN = "d = polyduct.domain(sys.argv[1], unit=int(sys.argv[2]), units=int(sys.argv[3]))\n"
+
+
+def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [str(COMMAND), "run", text, "--timeout", "60s", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90)
+
+
+def program(path: Path, code: str) -> str:
+    path.write_text(code)
+    return f"{sys.executable} {path}"
+
+
+def test_each_stage_of_a_run_has_its_domain(tmp_path: Path) -> None:
+    code = """
+import sys, numpy as np, polyduct
+with polyduct.domain() as d:
+    right, left = (d.unit + 1) % d.units, (d.unit - 1) % d.units
+    got = d.sendrecv(right, np.full(3, d.unit), left)
+    assert got.tolist() == [left] * 3
+    print(d.unit, d.units, d.name)
+    polyduct.open("-", *sys.argv[1:2], **({"shape": 2, "dtype": "u1"} if sys.argv[1] == "w" else {}), layout="block").close()
+"""
+    python = program(tmp_path / "ring.py", code)
+    done = run(f"-n 3 {python} w | -n 2 {python} r")
+    assert done.returncode == 0, done.stderr
+    found = sorted(line.split() for line in done.stdout.splitlines())
+    assert [line[:2] for line in found] == [["0", "2"], ["0", "3"], ["1", "2"], ["1", "3"], ["2", "3"]]
+    names = {line[2] for line in found}
+    assert {name[-8:] for name in names} == {"-stage-0", "-stage-1"} and len(names) == 2
+    assert len({name[:-8] for name in names}) == 1 and all(name.startswith("run-") for name in names)
+
+
+def test_a_unit_that_fails_in_a_run_is_named(tmp_path: Path) -> None:
+    code = """
+import sys, polyduct
+d = polyduct.domain()
+d.barrier()
+if d.unit == 1:
+    sys.exit(7)
+try:
+    d.recv()
+except polyduct.PeerLost as e:
+    print("lost", e.unit)
+    raise
+"""
+    done = run(f"-n 3 {program(tmp_path / 'fail.py', code)}", "--grace", "20s")
+    assert done.returncode == 7, done.stderr
+
+
+WAITS = """
+    say("joined")
+    try:
+        {what}
+    except polyduct.PeerLost as e:
+        say("lost", e.unit, e.pid)
+    except polyduct.CallPeerGone as e:
+        say("lost", e.unit, "?")
+"""
+
+
+@pytest.mark.parametrize("what", ["d.recv()", "d.recv(0)", "d.barrier()", "d.serve(lambda: False)", "d.synchronise()"])
+def test_a_killed_unit_is_named_in_all_others(start: Start, what: str) -> None:
+    name = fresh()
+    code = JOIN + WAITS.format(what=what).replace("\n    ", "\n")
+    all_units = [start(code if unit != 2 else JOIN + "say('joined')\nwait()", name, unit, 4) for unit in range(4)]
+    assert [one.hear() for one in all_units] == ["joined"] * 4
+    all_units[2].signal(signal.SIGKILL)
+    for unit in (0, 1, 3):
+        assert all_units[unit].hear() == f"lost 2 {all_units[2].pid}"
+
+
+def test_a_call_of_a_killed_unit(start: Start) -> None:
+    name = fresh()
+    callee = start(JOIN + "d.function('f', lambda x: x)\nd.synchronise()\nsay('there')\nwait()", name, 1, 2)
+    caller = start(
+        JOIN
+        + "d.synchronise()\ncall = d.call(1, 'f')\nsay('called')\n"
+        + "try: call.result()\nexcept polyduct.CallPeerGone as e: say('gone', e.unit, e.name)",
+        name,
+        0,
+        2,
+    )
+    assert (callee.hear(), caller.hear()) == ("there", "called")
+    callee.signal(signal.SIGKILL)
+    assert caller.hear() == "gone 1 f"
+
+
+@pytest.mark.parametrize(
+    ("end", "seen"),
+    [
+        ("pass", "left"),
+        ("sys.exit(0)", "left"),
+        ("sys.exit(3)", "lost"),
+        ("raise ValueError('x')", "lost"),
+        ("d.leave(); sys.exit(3)", "left"),
+        ("import os; os._exit(0)", "lost"),
+        ("d.serving()", "left"),
+        ("d.serving(); sys.exit(3)", "lost"),
+        ("def f():\n  e = d\n  raise ValueError\nf()", "lost"),
+    ],
+)
+def test_how_a_program_ends(start: Start, end: str, seen: str) -> None:
+    name = fresh()
+    start(JOIN + end, name, 1, 2)
+    other = start(
+        JOIN
+        + "try: d.recv(1)\nexcept polyduct.PeerLeft as e: say('left', e.unit)\nexcept polyduct.PeerLost as e: say('lost', e.unit)",
+        name,
+        0,
+        2,
+    )
+    assert other.hear() == f"{seen} 1"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "d.recv()",
+        "d.recv(1)",
+        "d.barrier()",
+        "d.synchronise()",
+        "d.call(1, 'f').result()",
+        "d.serve(lambda: False)",
+        "while True: d.send(1, bytes(1000))",
+        "d.send(1, bytes(10_000_000))",
+        "polyduct.domain(sys.argv[1] + '-nobody', unit=1, units=2)",
+        "polyduct.domain(sys.argv[1] + '-nobody', unit=0, units=2)",
+    ],
+)
+def test_ctrl_c(start: Start, what: str) -> None:
+    name = fresh()
+    join = JOIN + "d.function('f', lambda x: x)\nd.synchronise()\n"
+    other = start(join + "say('there')\nwait()", name, 1, 2)
+    code = f"say('there')\ntry:\n    {what}\nexcept KeyboardInterrupt: say('interrupted')\n"
+    one = start(join + code + "d.send(0, b'still good')\nsay(d.recv(0))", name, 0, 2)
+    assert (one.hear(), other.hear()) == ("there", "there")
+    one.signal(signal.SIGINT)
+    assert one.hear() == "interrupted"
+    assert one.hear() == "b'still good'"
+    assert one.end() == (0, "", "")
+
+
+def test_ctrl_c_in_a_handler(start: Start) -> None:
+    """It ends the call in which the handler runs."""
+    name = fresh()
+    join = JOIN + "def busy(*_):\n    say('busy')\n    while True: pass\nd.handler('busy', busy)\nd.synchronise()\n"
+    start(join + "d.post(0, 'busy')\nwait()", name, 1, 2)
+    one = start(join + "try:\n    d.recv()\nexcept KeyboardInterrupt: say('interrupted')", name, 0, 2)
+    assert one.hear() == "busy"
+    one.signal(signal.SIGINT)
+    assert one.hear() == "interrupted"
+    assert one.end() == (0, "", "")
+
+
+def test_a_fork_does_not_speak_for_its_parent(start: Start) -> None:
+    name = fresh()
+    code = """
+        import os, gc
+        d = polyduct.domain(sys.argv[1], unit=0, units=2)
+        d.function("f", lambda x: x)
+        d.synchronise()
+        d.send(0, np.zeros(100_000))
+        got = d.recv(0)
+        call = d.call(1, "f")
+        child = os.fork()
+        if child == 0:
+            for use in (d.barrier, d.recv, lambda: d.send(1, b""), call.result, d.poll):
+                try:
+                    use()
+                except polyduct.Misuse as e:
+                    assert "fork" in str(e)
+                else:
+                    os._exit(1)
+            del d, got, call, use
+            gc.collect()
+            sys.exit(0)
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        d.send(1, b"go")
+        say(call.result(), d.recv(1))
+    """
+    parent = start(code, name)
+    with polyduct.domain(name, unit=1, units=2, timeout=30) as d:
+        d.function("f", lambda _: b"here")
+        d.synchronise()
+        assert parent.hear() == "0"
+        assert d.recv(0) == b"go"
+        d.send(0, b"still there")
+        assert parent.hear() == "b'here' b'still there'"
+
+
+def test_a_large_array_between_processes(start: Start) -> None:
+    name = fresh()
+    code = JOIN + "a = d.recv(0)\nassert a.flags.f_contiguous\na *= 2\nd.send(0, a)\nd.barrier()"
+    start(code, name, 1, 2)
+    import numpy as np
+
+    with polyduct.domain(name, unit=0, units=2, timeout=30) as d:
+        a = np.asfortranarray(np.random.default_rng(1).random((1500, 2001)))
+        d.send(1, a)
+        assert np.array_equal(d.recv(1), 2 * a)
+        d.barrier()
+
+
+def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
+    name = fresh()
+    code = JOIN + (
+        "def usr(*_):\n"
+        "    try: d.send(0, b'')\n"
+        "    except polyduct.Misuse as e: say('signal handler' in str(e))\n"
+        "signal.signal(signal.SIGUSR1, usr)\n"
+        "say(os.getpid())\n"
+        "say(d.recv(0))\n"
+    )
+    one = start("import os\n" + code, name, 1, 2)
+    with polyduct.domain(name, unit=0, units=2, timeout=30) as d:
+        one.hear()
+        os.kill(one.pid, signal.SIGUSR1)
+        assert one.hear() in ("True", "")
+        d.send(1, b"end")
+        assert one.hear() == "b'end'"
