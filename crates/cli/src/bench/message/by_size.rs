@@ -43,7 +43,7 @@ pub fn cases(rounds: Rounds, effort: Effort, script: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     for (link, way) in LINKS {
         for (len, size) in SIZES {
-            let ping = |way| effort.play(way, Scene::Ping, len, times(len, way, 5000), 5);
+            let ping = |way| effort.play(way, Scene::Ping { fresh: false }, len, times(len, way, 5000), 5);
             let of = |figure: &str| format!("{figure}, {link}, {size}");
             let micros = |s: f64, _: usize| s * 1e6;
             let theirs = Theirs::Latency;

@@ -91,7 +91,7 @@ const WAYS: [(Way, &str); 2] = [(Way::Domain, ""), (Way::Link, ", the link itsel
 
 fn short(rounds: Rounds, effort: Effort, peers: &Peers) -> Vec<Case> {
     let mut cases = Vec::new();
-    let ping = |way| effort.play(way, Scene::Ping, 0, 5000, 9);
+    let ping = |way| effort.play(way, Scene::Ping { fresh: false }, 0, 5000, 9);
     let rate = |way| effort.play(way, Scene::Stream, 0, 200_000, 7);
     for (way, words) in WAYS {
         let what = ping(way);
@@ -180,7 +180,7 @@ fn side_by_side(rounds: Rounds, effort: Effort) -> Vec<Case> {
 
 /// 48 KiB one way in growing fragments, against the whole in one.
 fn cut_through(rounds: Rounds, effort: Effort, way: Way, words: &str) -> Case {
-    let with = effort.play(way, Scene::Ping, 48 * KIB, 200, 9);
+    let with = effort.play(way, Scene::Ping { fresh: true }, 48 * KIB, 200, 9);
     let without = Play { first_fragment: Some(64 << 10), ..with.clone() };
     Case {
         name: format!("48 KiB, one way, with cut-through{words}"),

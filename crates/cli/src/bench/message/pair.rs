@@ -46,7 +46,10 @@ pub enum Way {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Scene {
     /// There and back.
-    Ping,
+    Ping {
+        /// Each message is the next part of a source that is larger than the caches, and not always the same.
+        fresh: bool,
+    },
     /// The same by 64 channels, beside one.
     Channels,
     /// One direction.
@@ -252,8 +255,9 @@ fn act(part: &Part) -> Result<Outcome, BenchError> {
 
 /// Bytes of the source: more than the caches where bandwidth counts, little where it does not, since fresh memory is slow.
 fn source_bytes(play: &Play) -> usize {
-    let large = matches!(play.scene, Scene::Stream | Scene::Region { .. });
-    let moved = play.size.len.saturating_mul(usize::try_from(play.size.times).unwrap_or(usize::MAX));
+    let large = matches!(play.scene, Scene::Stream | Scene::Region { .. } | Scene::Ping { fresh: true });
+    let messages = play.size.times.saturating_mul(play.size.repeat.into());
+    let moved = play.size.len.saturating_mul(usize::try_from(messages).unwrap_or(usize::MAX));
     let least = play.size.len.max(1 << 20);
     if large {
         moved.clamp(least, least.max(64 << 20))
@@ -278,7 +282,7 @@ fn ended<C: Carrier>(end: End<C>, outcome: Result<Outcome, BenchError>) -> Resul
 fn scene<C: Carrier>(end: &mut End<C>, play: &Play, link: &'static str) -> Result<Outcome, BenchError> {
     let size = play.size;
     match &play.scene {
-        Scene::Ping => scenes::ping(end, size),
+        Scene::Ping { fresh } => scenes::ping(end, size, *fresh),
         Scene::Channels => scenes::channels(end, size),
         Scene::Stream => scenes::stream(end, size),
         Scene::Overhead => scenes::overhead(end, size),

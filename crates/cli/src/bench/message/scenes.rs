@@ -21,6 +21,9 @@ const FLOOD: usize = 1024;
 /// A long message of the flood: half of the usual ring.
 const FLOOD_BYTES: usize = 256 << 10;
 
+/// Work beside a transfer, in eighths of what the transfer takes.
+const EIGHTHS: [u32; 9] = [0, 2, 4, 6, 8, 10, 12, 16, 24];
+
 /// How much of a scene is played.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Size {
@@ -68,25 +71,42 @@ fn repeat(
     (0..size.repeat.max(1)).map(|_| part()).collect::<Result<_, _>>().map(Outcome::of)
 }
 
-/// A message there and back: one way.
-pub fn ping<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
-    repeat(size, || Ok((ping_once(end, size, 1)?, 0.0)))
+/// A message there and back: one way. `fresh` ones are the next part of the source each time.
+pub fn ping<C: Carrier>(end: &mut End<C>, size: Size, fresh: bool) -> Result<Outcome, BenchError> {
+    let mut turn = 0;
+    repeat(size, || {
+        let from = turn;
+        turn += if fresh { size.times as usize } else { 0 };
+        Ok((bounce(end, size, 1, if fresh { Some(from) } else { None })?, 0.0))
+    })
 }
 
 /// The same by 64 channels in turn, beside one channel.
 pub fn channels<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
-    repeat(size, || Ok((ping_once(end, size, HIGH)?, ping_once(end, size, 1)?)))
+    repeat(size, || Ok((bounce(end, size, HIGH, None)?, bounce(end, size, 1, None)?)))
 }
 
-/// One way, by so many lanes in turn.
-pub fn ping_once<C: Carrier>(end: &mut End<C>, size: Size, lanes: usize) -> Result<f64, BenchError> {
+/// One way, the same message again and again.
+pub fn ping_once<C: Carrier>(end: &mut End<C>, size: Size) -> Result<f64, BenchError> {
+    bounce(end, size, 1, None)
+}
+
+/// One way, by so many lanes in turn; from the part of the source with this number on, or always the first.
+fn bounce<C: Carrier>(
+    end: &mut End<C>,
+    size: Size,
+    lanes: usize,
+    part: Option<usize>,
+) -> Result<f64, BenchError> {
+    let parts = end.source_len() / size.len.max(1);
     let from = end.meet()?.data;
     let start = now();
     for i in 0..size.times {
         if !end.first {
             end.until("a message to answer", |seen| seen.data > from + i)?;
         }
-        end.send(Kind::Data, i as usize % lanes, 0, size.len)?;
+        let at = part.map_or(0, |part| (part + i as usize) % parts * size.len);
+        end.send(Kind::Data, i as usize % lanes, at, size.len)?;
         if end.first {
             end.until("an answer", |seen| seen.data > from + i)?;
         }
@@ -206,35 +226,32 @@ fn ping_high<C: Carrier>(
 
 /// A message with work of the sender's own (the experiment of SCI-MPICH, Fig. 10 and 11): total time over the work's, first with
 /// the sender blocked until the receiver has the message, then with both at once. The value is the second's total where
-/// the work takes as long as the transfer, and the base where there is no work.
+/// the work takes as long as the transfer, and the base the transfer alone.
 pub fn overlap<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
-    let mut warm = Vec::new();
-    for _ in 0..size.repeat.max(3) {
-        warm.push(once(end, size, Duration::ZERO, true)?);
-    }
+    let repeat = size.repeat.max(3);
+    let alone = |end: &mut End<C>| -> Result<f64, BenchError> {
+        (0..repeat).map(|_| once(end, size, Duration::ZERO, true)).collect::<Result<_, _>>().map(median)
+    };
+    alone(end)?;
     // Both processes must play as many, but only one knows the times.
-    let alone = median(warm);
-    let mut curves =
-        [false, true].map(|both| Curve { parameter: f64::from(u8::from(both)), points: Vec::new() });
-    let (mut value, mut base) = (0.0, 0.0);
-    for eighths in [0, 2, 4, 6, 8, 10, 12, 16, 24] {
-        let job = alone * f64::from(eighths) / 8.0;
-        for curve in &mut curves {
-            let both = curve.parameter > 0.0;
-            let mut all = Vec::new();
-            for _ in 0..size.repeat.max(3) {
-                all.push(once(end, size, Duration::from_secs_f64(job), both)?);
-            }
-            let total = median(all);
-            curve.points.push((job, total));
-            match (both, eighths) {
-                (true, 0) => base = total,
-                (true, 8) => value = total,
-                _ => {}
+    let alone = alone(end)?;
+    let jobs = EIGHTHS.map(|eighths| alone * f64::from(eighths) / 8.0);
+    let mut totals = [false, true].map(|_| EIGHTHS.map(|_| Vec::new()));
+    // Turn about, so that a slow moment falls on all of them.
+    for _ in 0..repeat {
+        for (i, &job) in jobs.iter().enumerate() {
+            for (both, totals) in [false, true].into_iter().zip(&mut totals) {
+                totals[i].push(once(end, size, Duration::from_secs_f64(job), both)?);
             }
         }
     }
-    Ok(Outcome { value, base, curves: curves.into() })
+    let curves =
+        totals.map(|totals| -> Vec<(f64, f64)> { jobs.into_iter().zip(totals.map(median)).collect() });
+    let of = |eighths| EIGHTHS.iter().position(|&e| e == eighths).map_or(0.0, |i| curves[1][i].1);
+    let (value, base) = (of(8), of(0).max(alone));
+    let [blocking, both] = curves;
+    let curve = |parameter, points| Curve { parameter, points };
+    Ok(Outcome { value, base, curves: vec![curve(0.0, blocking), curve(1.0, both)] })
 }
 
 fn once<C: Carrier>(end: &mut End<C>, size: Size, job: Duration, both: bool) -> Result<f64, BenchError> {
