@@ -2,6 +2,7 @@
 
 pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
+use polyduct_message::link::{key::KeyError, net};
 use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -59,7 +60,26 @@ pub enum PipeError {
         pipe: String,
     },
 
+    /// A pipe across hosts has no key that its units could know each other by.
+    #[error("pipe {pipe}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY")]
+    Key {
+        /// The pipe.
+        pipe: String,
+        /// What is wrong with the key.
+        source: KeyError,
+    },
+
     // -- the peers --
+    /// A unit on another host could not be reached, or did not let this one in.
+    #[error("pipe {pipe}: {peer}: {source}")]
+    Link {
+        /// The pipe.
+        pipe: String,
+        /// Whom this unit spoke to.
+        peer: String,
+        /// What went wrong.
+        source: net::Fault,
+    },
     /// A unit's process ended without closing its port.
     #[error("pipe {pipe}: {unit} (pid {pid}) died")]
     PeerLost {

@@ -18,11 +18,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// How often the name is tried while nobody serves it, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+pub(crate) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// How often a wait looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How much longer than unit 0 the others wait.
-const GRACE: Duration = Duration::from_millis(500);
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 /// A connection to unit 0 in the time before data flows.
 pub struct Joining<'a> {
@@ -157,7 +157,7 @@ impl<'a> Joining<'a> {
 }
 
 /// The time left for opening; an error when there is none, or when the caller wants to stop.
-fn check_patience(
+pub(crate) fn check_patience(
     pipe: &str,
     options: &Options,
     start: Duration,

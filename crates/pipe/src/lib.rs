@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
+//! | [`net`] | the same across hosts |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends |
 //!
@@ -21,6 +22,8 @@ mod config;
 mod error;
 #[cfg(not(loom))]
 mod join;
+#[cfg(not(loom))]
+pub mod net;
 #[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]

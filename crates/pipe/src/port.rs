@@ -67,6 +67,22 @@ pub fn kernels(dataset: &Dataset) -> Kernels {
 /// Shorter tables are not worth the fence that ends streaming.
 const STREAM_FROM: usize = 64 << 10;
 
+/// What a stop means to a unit that asked for a step.
+pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
+    let pipe = pipe.to_owned();
+    match stop {
+        Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
+        Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
+        // A fault is never uneven without a first close.
+        Stop::Fault(Fault::Uneven { unit }) => {
+            PipeError::UnevenSteps { pipe, unit, closed_after: step, step }
+        }
+        Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
+        Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
+        Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },
+    }
+}
+
 impl Port {
     pub fn new(
         pipe: &str,
@@ -123,18 +139,7 @@ impl Port {
     }
 
     fn stopped(&mut self, stop: Stop, step: u64) -> PipeError {
-        let pipe = self.pipe.clone();
-        self.fail(match stop {
-            Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
-            Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
-            // A fault is never uneven without a first close.
-            Stop::Fault(Fault::Uneven { unit }) => {
-                PipeError::UnevenSteps { pipe, unit, closed_after: step, step }
-            }
-            Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
-            Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
-            Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },
-        })
+        self.fail(stop_error(&self.pipe, stop, step))
     }
 
     /// Remembers an error that ends the port, for the calls that come after it.

@@ -408,7 +408,11 @@ fn segments(
 }
 
 /// The conversion from the writer's element type, if one is needed.
-fn conversion(pipe: &str, given: &Dataset, elem: ElemType) -> Result<Option<Conversion>, PipeError> {
+pub(crate) fn conversion(
+    pipe: &str,
+    given: &Dataset,
+    elem: ElemType,
+) -> Result<Option<Conversion>, PipeError> {
     if given.elem() == elem {
         return Ok(None);
     }

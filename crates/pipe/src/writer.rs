@@ -510,7 +510,12 @@ pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, PipeError> {
 }
 
 /// See [`crate::rendezvous::CheckLayout`].
-fn check_layout(layout: &str, dataset: &wire::Dataset, units: u32, writer: bool) -> Result<(), Refusal> {
+pub(crate) fn check_layout(
+    layout: &str,
+    dataset: &wire::Dataset,
+    units: u32,
+    writer: bool,
+) -> Result<(), Refusal> {
     let check = || -> Result<(), PipeError> {
         let (layout, dataset) = (layout.parse()?, from_wire(dataset)?);
         if writer {

@@ -2,6 +2,7 @@
 
 use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::Trust;
 use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
 use std::time::Duration;
 
@@ -27,10 +28,17 @@ pub struct Open {
     shape: Option<Vec<u64>>,
     elem: Option<ElemType>,
     convert: bool,
+    trust: Option<Trust>,
     pipe: polyduct_pipe::Options,
 }
 
-/// A port at `url`: `pipe:NAME`, `PATH.npy`, `PATH.raw`, or `-` for what the pipeline gave.
+/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, `PATH.npy`, `PATH.raw`, or `-` for what the pipeline gave.
+///
+/// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at HOST:PORT, all other
+/// units connect there; writers with more than one unit also listen at ports that the system picks. Every unit needs the job's
+/// key in `POLYDUCT_JOB_KEY` (64 hexadecimal digits), or from [`trust`](Open::trust). All that goes over the network is
+/// encrypted, unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`. A lost unit cannot be replaced, and closing a writer waits
+/// until the readers have fetched its steps.
 pub fn open(url: &str) -> Open {
     Open {
         url: url.to_owned(),
@@ -40,6 +48,7 @@ pub fn open(url: &str) -> Open {
         shape: None,
         elem: None,
         convert: false,
+        trust: None,
         pipe: polyduct_pipe::Options::default(),
     }
 }
@@ -113,6 +122,12 @@ impl Open {
         self
     }
 
+    /// The job's key, and whether the network is trusted, instead of what the environment says: for pipes across hosts.
+    pub fn trust(mut self, trust: Trust) -> Open {
+        self.trust = Some(trust);
+        self
+    }
+
     /// A question asked during blocking calls: give up?
     pub fn interrupt(mut self, ask: Interrupt) -> Open {
         self.pipe.interrupt = Some(ask);
@@ -153,7 +168,7 @@ impl Open {
         self.place()?;
         let target = self.target(Mode::Write)?;
         let opening = Opening::begin(&target, Mode::Write);
-        let port = Writer::open(&target, given, layout, &self.pipe);
+        let port = Writer::open(&target, given, layout, &self.pipe, self.trust);
         opening.end(port.is_ok());
         port
     }
@@ -167,7 +182,7 @@ impl Open {
         let target = self.target(Mode::Read)?;
         let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
         let opening = Opening::begin(&target, Mode::Read);
-        let port = Reader::open(&target, layout, &expect, &self.pipe);
+        let port = Reader::open(&target, layout, &expect, &self.pipe, self.trust);
         opening.end(port.is_ok());
         port
     }

@@ -3,6 +3,7 @@
 use crate::{stats, Error, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_pipe as pipe;
+use polyduct_pipe::net::{NetReader, NetStepMut, NetWriter, Trust};
 use polyduct_pipe::{Expect, Given, Stats};
 use polyduct_store::{self as store, Format};
 use std::ops::{Deref, DerefMut};
@@ -19,6 +20,7 @@ pub struct Writer {
 
 enum WriteEnd {
     Pipe(Box<pipe::Writer>),
+    Net(Box<NetWriter>),
     File(Box<store::FileWriter>),
 }
 
@@ -28,9 +30,14 @@ impl Writer {
         given: &Given,
         layout: &str,
         options: &pipe::Options,
+        trust: Option<Trust>,
     ) -> Result<Writer, Error> {
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
+            Target::Net(place) => {
+                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                WriteEnd::Net(Box::new(NetWriter::open(place, &trust, given, layout, options)?))
+            }
             Target::Npy(path) => {
                 WriteEnd::File(Box::new(write_file(path, Format::Npy, given, layout, options)?))
             }
@@ -45,6 +52,7 @@ impl Writer {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             WriteEnd::Pipe(w) => w.mapping(),
+            WriteEnd::Net(w) => w.mapping(),
             WriteEnd::File(w) => w.mapping(),
         }
     }
@@ -58,6 +66,7 @@ impl Writer {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
+            WriteEnd::Net(w) => w.local_len_bytes(),
             WriteEnd::File(w) => w.local_len_bytes(),
         }
     }
@@ -66,6 +75,7 @@ impl Writer {
     pub fn next_step(&self) -> u64 {
         match &self.end {
             WriteEnd::Pipe(w) => w.next_step(),
+            WriteEnd::Net(w) => w.next_step(),
             WriteEnd::File(w) => w.next_step(),
         }
     }
@@ -78,6 +88,7 @@ impl Writer {
     pub fn step(&mut self) -> Result<StepMut<'_>, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
+            WriteEnd::Net(w) => Ok(StepMut(StepEnd::Net(w.step()?))),
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
         }
     }
@@ -90,6 +101,7 @@ impl Writer {
     pub fn write(&mut self, part: &[u8]) -> Result<bool, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
+            WriteEnd::Net(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
         }
     }
@@ -98,17 +110,20 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         match &self.end {
             WriteEnd::Pipe(w) => w.stats(),
+            WriteEnd::Net(w) => w.stats(),
             WriteEnd::File(w) => file_stats(w.stats()),
         }
     }
 
-    /// Ends the stream, or completes the file under its name. Every unit must have written the same number of steps.
+    /// Ends the stream, or completes the file under its name. Every unit must have written the same number of steps. Across
+    /// hosts it waits until the readers have fetched them.
     ///
     /// # Errors
     /// The error that the port failed with before, or that completing the file met.
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
+            WriteEnd::Net(w) => w.close().map_err(Error::from),
             WriteEnd::File(w) => w.close().map(file_stats).map_err(Error::from),
         };
         self.told.tell(&self.stats());
@@ -119,6 +134,7 @@ impl Writer {
     pub fn abort(&mut self) {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.abort(),
+            WriteEnd::Net(w) => w.abort(),
             WriteEnd::File(w) => w.abort("it was given up"),
         }
     }
@@ -139,6 +155,7 @@ pub struct StepMut<'a>(StepEnd<'a>);
 
 enum StepEnd<'a> {
     Pipe(pipe::StepMut<'a>),
+    Net(NetStepMut<'a>),
     File(store::StepMut<'a>),
 }
 
@@ -146,10 +163,11 @@ impl StepMut<'_> {
     /// Makes the part visible together with those of the other units. Returns `false` when a lossy queue dropped it.
     ///
     /// # Errors
-    /// Those of writing a file.
+    /// Those of writing a file, and the loss of unit 0 on another host.
     pub fn publish(self) -> Result<bool, Error> {
         match self.0 {
             StepEnd::Pipe(step) => Ok(step.publish()),
+            StepEnd::Net(step) => Ok(step.publish()?),
             StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
         }
     }
@@ -161,6 +179,7 @@ impl Deref for StepMut<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             StepEnd::Pipe(step) => step,
+            StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
         }
     }
@@ -170,6 +189,7 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
             StepEnd::Pipe(step) => step,
+            StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
         }
     }
@@ -183,6 +203,7 @@ pub struct Reader {
 
 enum ReadEnd {
     Pipe(Box<pipe::Reader>),
+    Net(Box<NetReader>),
     File(Box<store::FileReader>),
 }
 
@@ -192,9 +213,14 @@ impl Reader {
         layout: &str,
         expect: &Expect,
         options: &pipe::Options,
+        trust: Option<Trust>,
     ) -> Result<Reader, Error> {
         let end = match target {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
+            Target::Net(place) => {
+                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
+            }
             Target::Npy(path) => {
                 ReadEnd::File(Box::new(read_file(path, Format::Npy, layout, expect, options)?))
             }
@@ -209,6 +235,7 @@ impl Reader {
     pub fn dataset(&self) -> &Dataset {
         match &self.end {
             ReadEnd::Pipe(r) => r.dataset(),
+            ReadEnd::Net(r) => r.dataset(),
             ReadEnd::File(r) => r.dataset(),
         }
     }
@@ -217,6 +244,7 @@ impl Reader {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             ReadEnd::Pipe(r) => r.mapping(),
+            ReadEnd::Net(r) => r.mapping(),
             ReadEnd::File(r) => r.mapping(),
         }
     }
@@ -225,6 +253,7 @@ impl Reader {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
+            ReadEnd::Net(r) => r.local_len_bytes(),
             ReadEnd::File(r) => r.local_len_bytes(),
         }
     }
@@ -238,6 +267,7 @@ impl Reader {
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
+            ReadEnd::Net(r) => Ok(r.read(part)?),
             ReadEnd::File(r) => Ok(r.read(part)?),
         }
     }
@@ -246,6 +276,7 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         match &self.end {
             ReadEnd::Pipe(r) => r.stats(),
+            ReadEnd::Net(r) => r.stats(),
             ReadEnd::File(r) => file_stats(r.stats()),
         }
     }
@@ -257,6 +288,7 @@ impl Reader {
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
+            ReadEnd::Net(r) => r.close().map_err(Error::from),
             ReadEnd::File(r) => Ok(file_stats(r.close())),
         };
         self.told.tell(&self.stats());
@@ -267,6 +299,7 @@ impl Reader {
     pub fn abort(&mut self) {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.abort(),
+            ReadEnd::Net(r) => r.abort(),
             // Nobody else is concerned by who reads a file.
             ReadEnd::File(r) => {
                 r.close();

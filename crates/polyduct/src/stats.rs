@@ -84,6 +84,7 @@ impl Sink {
     pub fn new(target: &Target, mode: Mode, options: &Options) -> Sink {
         let url = match target {
             Target::Pipe(name) => format!("pipe:{name}"),
+            Target::Net(place) => format!("pipe:{place}"),
             Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
         };
         let (program, unit) = (options.program.clone(), options.unit);

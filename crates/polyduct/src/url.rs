@@ -1,6 +1,7 @@
 //! What a program may name as the other end of a port.
 
 use crate::Error;
+use polyduct_pipe::net::Place;
 use std::path::PathBuf;
 
 /// The other end of a port.
@@ -8,6 +9,8 @@ use std::path::PathBuf;
 pub enum Target {
     /// `pipe:NAME`: another program on this host.
     Pipe(String),
+    /// `pipe://HOST:PORT/NAME`: programs on several hosts; the writers' unit 0 listens at HOST:PORT.
+    Net(Place),
     /// `PATH.npy`.
     Npy(PathBuf),
     /// `PATH.raw`: the bytes of the row-major array and nothing else.
@@ -49,22 +52,59 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
         };
     }
     if let Some(name) = url.strip_prefix("pipe:") {
-        if name.starts_with("//") {
-            return bad("pipes across hosts are not available in this version; use pipe:NAME on one host");
-        }
-        return Ok(Target::Pipe(name.to_owned()));
+        return match name.strip_prefix("//") {
+            None => Ok(Target::Pipe(name.to_owned())),
+            Some(rest) => match place(rest) {
+                Ok(place) => Ok(Target::Net(place)),
+                Err((at, why)) => bad(&format!("{why} at character {}", "pipe://".len() + at)),
+            },
+        };
     }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
         None if url.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme)) => {
-            return bad("unknown kind; expected pipe:NAME, PATH.npy, PATH.raw or -")
+            return bad("unknown kind; expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw or -")
         }
         None => url,
     };
     match path.rsplit_once('.').map(|(_, end)| end) {
         Some("npy") => Ok(Target::Npy(path.into())),
         Some("raw") => Ok(Target::Raw(path.into())),
-        _ => bad("expected pipe:NAME, PATH.npy, PATH.raw or -"),
+        _ => bad("expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw or -"),
+    }
+}
+
+/// Understands `HOST:PORT/NAME`, an IPv6 address in brackets. What is wrong comes with where, from 0.
+fn place(text: &str) -> Result<Place, (usize, &'static str)> {
+    let (host, after) = match text.strip_prefix('[') {
+        Some(inner) => match inner.split_once(']') {
+            Some((host, _)) => (host, host.len() + 2),
+            None => return Err((text.chars().count(), "expected ] after an IPv6 address")),
+        },
+        None => match text.find([':', '/']) {
+            Some(end) => (&text[..end], end),
+            None => (text, text.len()),
+        },
+    };
+    let at = |byte: usize| text[..byte].chars().count();
+    if host.is_empty() {
+        return Err((0, "expected a host"));
+    }
+    if host.chars().any(|c| c.is_whitespace() || c.is_control() || "/[]@".contains(c)) {
+        return Err((0, "expected a host's name or address"));
+    }
+    let Some(rest) = text[after..].strip_prefix(':') else {
+        return Err((at(after), "expected :PORT, the port at which the writers' unit 0 listens,"));
+    };
+    let digits = rest.find('/').unwrap_or(rest.len());
+    let port = rest[..digits].parse().ok().filter(|&port: &u16| port > 0);
+    let plain = rest[..digits].chars().all(|c| c.is_ascii_digit());
+    let Some(port) = port.filter(|_| plain) else {
+        return Err((at(after + 1), "expected a port, 1 to 65535,"));
+    };
+    match rest[digits..].strip_prefix('/') {
+        Some(name) if !name.is_empty() => Ok(Place { host: host.into(), port, name: name.into() }),
+        _ => Err((at(after + 1 + digits), "expected /NAME, the pipe's name,")),
     }
 }
 
@@ -90,8 +130,40 @@ mod tests {
     }
 
     #[test]
+    fn places_on_other_hosts_are_understood() {
+        let place =
+            |host: &str, port, name: &str| Target::Net(Place { host: host.into(), port, name: name.into() });
+        assert_eq!(read("pipe://node7:4100/field").unwrap(), place("node7", 4100, "field"));
+        assert_eq!(read("pipe://10.0.0.1:65535/a/b").unwrap(), place("10.0.0.1", 65535, "a/b"));
+        assert_eq!(read("pipe://[fe80::1]:7/x").unwrap(), place("fe80::1", 7, "x"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_place_is_said_with_where() {
+        for (url, at) in [
+            ("pipe://", 7),
+            ("pipe://:1/x", 7),
+            ("pipe://a b:1/x", 7),
+            ("pipe://host", 11),
+            ("pipe://host/x", 11),
+            ("pipe://höst/x", 11),
+            ("pipe://host:/x", 12),
+            ("pipe://host:0/x", 12),
+            ("pipe://host:65536/x", 12),
+            ("pipe://host:+1/x", 12),
+            ("pipe://host:1", 13),
+            ("pipe://host:1/", 13),
+            ("pipe://[::1", 11),
+            ("pipe://[::1]/x", 12),
+        ] {
+            let error = read(url).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("at character {at}")), "{error}");
+        }
+    }
+
+    #[test]
     fn the_rest_is_refused_with_a_reason() {
-        for url in ["", "x", "x.png", "pipe://h:1/x", "http://x.npy", "store:d/x"] {
+        for url in ["", "x", "x.png", "http://x.npy", "store:d/x"] {
             assert!(matches!(read(url), Err(Error::Url { .. })), "{url}");
         }
         assert!(matches!(parse("-", Mode::Write, |_| None), Err(Error::Url { .. })));

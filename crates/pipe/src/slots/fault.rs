@@ -3,9 +3,10 @@
 use super::names::{Side, UnitName};
 use super::{Slots, FAULT, GLOBAL};
 use polyduct_os::sync::Ordering;
+use serde::{Deserialize, Serialize};
 
 /// Why a pipe came to a bad end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// A unit's process ended without closing.
     Lost {

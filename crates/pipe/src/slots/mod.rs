@@ -26,6 +26,7 @@ use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
 use names::Policy;
 use names::{Side, UnitName};
 use polyduct_os::sync::{fence, Line, Ordering};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Where the control lines lie.
@@ -34,7 +35,7 @@ pub enum Lines {
     /// In a segment that all units map.
     #[cfg(not(loom))]
     Shared(Arc<polyduct_os::segment::Segment>),
-    /// In this process: for models and tests of the protocol.
+    /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
     Heap(Arc<[Line]>),
 }
 
@@ -46,7 +47,7 @@ pub struct Slots {
 }
 
 /// What a writer may do with its next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Begin {
     /// Fill this slot, then publish.
     Fill(Turn),
@@ -55,7 +56,7 @@ pub enum Begin {
 }
 
 /// What a reader gets as its next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Next {
     /// Read this slot, then release it.
     Step(Turn),
@@ -64,7 +65,7 @@ pub enum Next {
 }
 
 /// One use of a slot by one program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// The writer's number of the step.
     pub step: u64,

@@ -1,6 +1,8 @@
 //! What the tests of whole pipes share.
 #![allow(dead_code)]
 
+pub mod net;
+
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_pipe::{Expect, Given, Options, Policy, Reader, Writer};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -155,7 +155,7 @@ pub fn local_addr(listener: &TcpListener) -> Result<SocketAddr, OsError> {
 ///
 /// # Errors
 /// [`OsError::PeerClosed`] where nobody reads any more.
-pub(crate) fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Result<Option<usize>, OsError> {
+pub fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Result<Option<usize>, OsError> {
     let flags = net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT;
     let mut control = net::SendAncillaryBuffer::default();
     match retry_on_intr(|| net::sendmsg(stream, parts, &mut control, flags)) {
@@ -170,7 +170,7 @@ pub(crate) fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Resul
 ///
 /// # Errors
 /// [`OsError::PeerClosed`] at the end.
-pub(crate) fn read(
+pub fn read(
     stream: &TcpStream,
     parts: &mut [std::io::IoSliceMut<'_>],
 ) -> Result<Option<usize>, OsError> {

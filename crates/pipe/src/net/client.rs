@@ -1,0 +1,377 @@
+//! The way of every other unit to unit 0 of the writers: joining, then asking.
+//!
+//! There is no thread: whoever asks waits here for the answer, and learns of deaths while it waits. What unit 0 says between two
+//! calls waits in the socket.
+
+use super::channel::Channel;
+use super::place::{Place, Trust};
+use super::wire::{Ask, First, Tell};
+use crate::config::Options;
+use crate::error::{PipeError, Refusal, UnitName};
+use crate::join::{check_patience, GRACE, RETRY, SLICE};
+use crate::port::stop_error;
+use crate::serve::HOST;
+use crate::slots::{fault::Fault, Begin, Next, Stop};
+use crate::wire::{FromHost, ToHost, Welcome};
+use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
+use polyduct_message::LinkError;
+use polyduct_os::{
+    clock,
+    poll::{poll, EventFd, PollItem},
+    Errno, OsError,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a unit waits for unit 0 to confirm that a connection's end is a death.
+const VERDICT: Duration = Duration::from_millis(500);
+/// How long a leaving unit waits for unit 0's good-bye.
+const BYE: Duration = Duration::from_secs(2);
+
+/// A connection to unit 0.
+pub struct Client {
+    channel: Channel,
+    pipe: String,
+    options: Options,
+    start: Duration,
+    host_pid: u32,
+    begin: Option<Begin>,
+    next: Option<Next>,
+    stop: Option<Stop>,
+    bye: bool,
+    /// A question of this unit has yet to be answered.
+    pub asked: bool,
+}
+
+impl Client {
+    /// Connects to unit 0 and says hello; waits until all units have come.
+    pub fn join(
+        place: &Place,
+        trust: &Trust,
+        options: &Options,
+        hello: crate::wire::Hello,
+        port: impl FnOnce(&Channel) -> Result<Option<u16>, PipeError>,
+        start: Duration,
+    ) -> Result<(Client, Welcome), PipeError> {
+        let pipe = place.to_string();
+        let addrs = place.resolve()?;
+        let mut channel = dial(place, trust, options, start, &addrs, HOST)?;
+        let port = port(&channel)?;
+        let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello) };
+        channel.post(&first).map_err(link(&pipe, HOST))?;
+        let (begin, next, stop, bye) = (None, None, None, false);
+        let mut client = Client {
+            channel,
+            pipe,
+            options: options.clone(),
+            start,
+            host_pid: 0,
+            begin,
+            next,
+            stop,
+            bye,
+            asked: false,
+        };
+        match client.meet("all other units")? {
+            (FromHost::Welcome(welcome), host_pid, _) => {
+                client.host_pid = host_pid;
+                Ok((client, welcome))
+            }
+            _ => Err(client.bad("no welcome")),
+        }
+    }
+
+    /// Asks where these writer units are.
+    pub fn addresses(&mut self, units: &[u32]) -> Result<Vec<SocketAddr>, PipeError> {
+        let mut addrs = Vec::with_capacity(units.len());
+        for chunk in units.chunks(crate::wire::SEGMENTS_AT_ONCE) {
+            self.say(&Ask::Meet(ToHost::Segments(chunk.to_vec())))?;
+            for &unit in chunk {
+                match self.meet("the addresses of the writers")? {
+                    (FromHost::Segment(got), _, Some(addr)) if got == unit => {
+                        addrs.push(self.reachable(addr))
+                    }
+                    _ => return Err(self.bad("an address that was not asked for")),
+                }
+            }
+        }
+        Ok(addrs)
+    }
+
+    /// A writer that listens everywhere is found where unit 0 is.
+    fn reachable(&self, addr: SocketAddr) -> SocketAddr {
+        match self.channel.peer().filter(|_| addr.ip().is_unspecified()) {
+            Some(host) => SocketAddr::new(host.ip(), addr.port()),
+            None => addr,
+        }
+    }
+
+    /// Says that this unit has all it needs, and waits until all have.
+    pub fn ready(&mut self) -> Result<(), PipeError> {
+        self.say(&Ask::Meet(ToHost::Ready))?;
+        match self.meet("all other units to be ready")? {
+            (FromHost::Go, ..) => Ok(()),
+            _ => Err(self.bad("no go")),
+        }
+    }
+
+    fn meet(&mut self, what: &str) -> Result<(FromHost, u32, Option<SocketAddr>), PipeError> {
+        loop {
+            match self.hear() {
+                Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
+                    return Err(PipeError::Refused { pipe: self.pipe.clone(), reason })
+                }
+                Ok(Some(Tell::Meet(message, pid, addr))) => return Ok((message, pid, addr)),
+                Ok(Some(Tell::Stop(halt))) => return Err(self.stopped(halt.into(), 0)),
+                Ok(Some(_)) => return Err(self.bad("an answer before a question")),
+                Ok(None) => {
+                    let left = check_patience(&self.pipe, &self.options, self.start, GRACE, what)?;
+                    self.poll(Vec::new(), Some(left))?;
+                }
+                Err(fault) => {
+                    let lost = self.gone(fault);
+                    // Before all had come, unit 0 alone is missing.
+                    let reason = Refusal::Lost { unit: HOST, pid: self.host_pid };
+                    return Err(match lost {
+                        PipeError::PeerLost { pipe, .. } if self.host_pid == 0 => {
+                            PipeError::Refused { pipe, reason }
+                        }
+                        lost => lost,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Says something.
+    pub fn say(&mut self, ask: &Ask) -> Result<(), PipeError> {
+        match self.channel.post(ask).and_then(|()| self.channel.flush()) {
+            // The end of the connection is noticed where answers are read, behind what was said before it.
+            Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => Ok(()),
+            Err(fault) => Err(self.gone(fault)),
+        }
+    }
+
+    fn hear(&mut self) -> Result<Option<Tell>, LinkFault> {
+        match self.channel.flush() {
+            Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => {}
+            Err(fault) => return Err(fault),
+        }
+        self.channel.next()
+    }
+
+    /// Takes what has come.
+    pub fn take(&mut self, step: u64) -> Result<(), PipeError> {
+        loop {
+            match self.hear() {
+                Ok(None) => break,
+                Ok(Some(Tell::Begin(begin))) => self.begin = Some(begin),
+                Ok(Some(Tell::Next(next))) => self.next = Some(next),
+                Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
+                Ok(Some(Tell::Bye)) => self.bye = true,
+                Ok(Some(Tell::Meet(..))) => return Err(self.bad("a second welcome")),
+                Err(_) if self.bye => break,
+                // What was said before the end counts.
+                Err(_) if self.stop.is_some() || self.next.is_some() || self.begin.is_some() => break,
+                Err(fault) => return Err(self.gone(fault)),
+            }
+        }
+        match self.stop {
+            Some(stop) if self.next.is_none() => Err(self.stopped(stop, step)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for what `look` finds in this client after each thing that comes.
+    pub fn wait<T>(
+        &mut self,
+        step: u64,
+        what: &str,
+        waited: &mut Duration,
+        mut look: impl FnMut(&mut Client) -> Option<T>,
+    ) -> Result<T, PipeError> {
+        let start = clock::now();
+        let found = loop {
+            if let Err(e) = self.take(step) {
+                break Err(e);
+            }
+            if let Some(found) = look(self) {
+                break Ok(found);
+            }
+            if let Err(e) = self.pause(Vec::new(), start, what, step) {
+                break Err(e);
+            }
+        };
+        *waited += clock::now() - start;
+        found
+    }
+
+    /// Waits until unit 0 says something or one of `items` is ready, within the port's patience since `start`.
+    pub fn pause(
+        &self,
+        items: Vec<PollItem<'_>>,
+        start: Duration,
+        what: &str,
+        step: u64,
+    ) -> Result<(), PipeError> {
+        if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(PipeError::Interrupted { pipe: self.pipe.clone() });
+        }
+        let waited = clock::now() - start;
+        let left = self.options.timeout.map(|t| t.saturating_sub(waited));
+        if left.is_some_and(|l| l.is_zero()) {
+            return Err(PipeError::Timeout {
+                pipe: self.pipe.clone(),
+                what: format!("{what} {step}"),
+                waited,
+            });
+        }
+        self.poll(items, left)
+    }
+
+    fn poll<'a>(&'a self, mut items: Vec<PollItem<'a>>, left: Option<Duration>) -> Result<(), PipeError> {
+        items.push(match self.channel.is_backed_up() {
+            true => PollItem::both(&self.channel),
+            false => PollItem::readable(&self.channel),
+        });
+        let slice = self.options.interrupt.as_ref().map(|_| SLICE);
+        let timeout = left.into_iter().chain(slice).min();
+        poll(&mut items, timeout).map(drop).map_err(crate::join::system(&self.pipe))
+    }
+
+    /// What a writer may do with its next step, if unit 0 has said so.
+    pub fn begin(&mut self) -> Option<Begin> {
+        self.begin.take()
+    }
+
+    /// A reader's next step, if unit 0 has said which.
+    pub fn next(&mut self) -> Option<Next> {
+        self.next.take()
+    }
+
+    /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
+    pub fn verdict(&mut self, unit: UnitName, step: u64) -> PipeError {
+        let _ = self.say(&Ask::Lost(unit));
+        let start = clock::now();
+        while clock::now() - start < VERDICT {
+            if let Err(e) = self.take(step) {
+                return e;
+            }
+            let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
+        }
+        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0 }
+    }
+
+    /// Leaves: what was said before reaches unit 0.
+    pub fn leave(&mut self, ask: &Ask) {
+        let start = clock::now();
+        let _ = self.say(ask);
+        while !self.bye && clock::now() - start < BYE {
+            match self.hear() {
+                Ok(Some(Tell::Bye)) => self.bye = true,
+                Ok(Some(_)) => {}
+                Ok(None) => drop(poll(&mut [PollItem::readable(&self.channel)], Some(BYE))),
+                Err(_) => break,
+            }
+        }
+        self.channel.shut();
+    }
+
+    /// Whether unit 0 has said that nobody needs this unit any more.
+    pub fn is_dismissed(&self) -> bool {
+        self.bye
+    }
+
+    /// An error for a peer that answered something else than it should.
+    pub fn bad(&self, what: &str) -> PipeError {
+        PipeError::BadPeer { pipe: self.pipe.clone(), what: what.to_owned() }
+    }
+
+    fn stopped(&self, stop: Stop, step: u64) -> PipeError {
+        stop_error(&self.pipe, stop, step)
+    }
+
+    fn gone(&self, fault: LinkFault) -> PipeError {
+        tracing::debug!(%fault, "the connection to unit 0 ended");
+        let lost = Stop::Fault(Fault::Lost { unit: HOST, pid: self.host_pid });
+        match fault {
+            LinkFault::Peer(LinkError::Closed) | LinkFault::System(_) => self.stopped(lost, 0),
+            fault => link(&self.pipe, HOST)(fault),
+        }
+    }
+}
+
+/// The fault of a connection, in terms of a pipe.
+pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ {
+    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source }
+}
+
+/// Connects to a writer unit and proves the key, trying again while nobody listens there.
+pub fn dial(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    start: Duration,
+    addrs: &[SocketAddr],
+    unit: UnitName,
+) -> Result<Channel, PipeError> {
+    let pipe = place.to_string();
+    let terms = place.terms(trust, options.unit);
+    let mut pause = RETRY.0;
+    let never = EventFd::new().map_err(crate::join::system(&pipe))?;
+    for addr in addrs.iter().cycle() {
+        let what = format!("{unit} to open the pipe");
+        let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
+        let begun = Dial::new(&terms, unit.unit, *addr, Patience::default(), clock::now(), left);
+        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what)) {
+            Ok(Ok(channel)) => return Ok(channel),
+            Ok(Err(e)) => return Err(e),
+            Err(fault) if is_passing(&fault) => {}
+            Err(fault) => return Err(link(&pipe, unit)(fault)),
+        }
+        check_patience(&pipe, options, start, Duration::ZERO, &what)?;
+        // Nobody is told when a port opens somewhere else: it is tried again after a while.
+        let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
+        pause = (pause * 2).min(RETRY.1);
+    }
+    Err(PipeError::Timeout { pipe, what: format!("{unit}"), waited: clock::now() - start })
+}
+
+fn shake_hands(
+    mut dial: Dial,
+    pipe: &str,
+    options: &Options,
+    start: Duration,
+    what: &str,
+) -> Result<Result<Channel, PipeError>, LinkFault> {
+    loop {
+        if let Some(established) = dial.serve(clock::now())? {
+            return Ok(Ok(Channel::new(dial.into_stream(), established)));
+        }
+        let left = match check_patience(pipe, options, start, Duration::ZERO, what) {
+            Ok(left) => left,
+            Err(e) => return Ok(Err(e)),
+        };
+        let (stream, writes) = dial.waits_for();
+        let item = if writes { PollItem::writable(stream) } else { PollItem::readable(stream) };
+        poll(&mut [item], Some(left.min(SLICE)))?;
+    }
+}
+
+/// Whether another attempt may fare better: nobody listens yet, or the host is not up.
+fn is_passing(fault: &LinkFault) -> bool {
+    match fault {
+        LinkFault::System(OsError::NotListening { .. } | OsError::PeerClosed) => true,
+        LinkFault::System(OsError::System { errno, .. }) => [
+            Errno::HOSTUNREACH,
+            Errno::NETUNREACH,
+            Errno::HOSTDOWN,
+            Errno::TIMEDOUT,
+            Errno::CONNRESET,
+            Errno::NETDOWN,
+        ]
+        .contains(errno),
+        LinkFault::Peer(LinkError::Closed | LinkError::Busy | LinkError::Deadline { .. }) => true,
+        _ => false,
+    }
+}

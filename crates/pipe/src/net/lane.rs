@@ -1,0 +1,207 @@
+//! A reader's end of a connection to a writer unit: the bytes of a step land where they belong.
+
+use super::channel::Channel;
+use super::route::{Cursor, Piece, Route, FRAME};
+use super::wire::{LaneOpen, Want};
+use polyduct_copy::{Conversion, Dest, Kernels, Source};
+use polyduct_layout::OpTable;
+use polyduct_message::link::net::Fault;
+use polyduct_message::LinkError;
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+/// Runs that one system call fills, at most.
+const RUNS: usize = 64;
+/// Bytes that one lane takes before the next has its turn.
+const TURN: usize = 1 << 20;
+
+/// A connection to a writer unit.
+pub struct Lane {
+    /// The writer unit.
+    pub unit: u32,
+    channel: Channel,
+    route: Route,
+    cursor: Cursor,
+    header: [u8; 16],
+    have: usize,
+    /// Runs of the reader's array that come next.
+    runs: VecDeque<Range<usize>>,
+    /// A frame that comes next: its table, its length, and what has come of it.
+    frame: Option<(OpTable, usize, usize)>,
+    buffer: Vec<u8>,
+    waits: bool,
+    open: bool,
+}
+
+impl Lane {
+    /// A lane whose writer has been told what for.
+    pub fn new(unit: u32, channel: Channel, route: Route) -> Lane {
+        Lane {
+            unit,
+            channel,
+            route,
+            cursor: Cursor::default(),
+            header: [0; 16],
+            have: 0,
+            runs: VecDeque::new(),
+            frame: None,
+            buffer: Vec::new(),
+            waits: false,
+            open: false,
+        }
+    }
+
+    /// The connection, to wait for.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Whether the writer has opened its end; looks for that.
+    pub fn is_open(&mut self) -> Result<bool, Fault> {
+        self.channel.flush()?;
+        if let Some(LaneOpen { bytes }) = self.channel.next()? {
+            self.check_len(bytes)?;
+            self.open = true;
+        }
+        Ok(self.open)
+    }
+
+    /// Asks for a step, where the queue may drop some.
+    pub fn want(&mut self, step: u64) -> Result<(), Fault> {
+        self.channel.post(&Want { step })
+    }
+
+    /// From now on the next step's bytes are awaited.
+    pub fn begin(&mut self) {
+        (self.waits, self.have, self.cursor) = (true, 0, Cursor::default());
+    }
+
+    /// Whether bytes of the step are missing.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Takes what has come of `step` into `part`. Returns whether there may be more at once.
+    pub fn receive(
+        &mut self,
+        step: u64,
+        part: &mut [u8],
+        kernels: Kernels,
+        conversion: Option<Conversion>,
+    ) -> Result<bool, Fault> {
+        self.channel.flush()?;
+        let mut turn = TURN;
+        while self.waits && turn > 0 {
+            let n = if self.have < self.header.len() {
+                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.header[self.have..])])?;
+                self.have += n.unwrap_or(0);
+                if self.have == self.header.len() {
+                    self.check_header(step)?;
+                    self.advance();
+                }
+                n
+            } else if let Some((table, len, have)) = &mut self.frame {
+                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.buffer[*have..*len])])?;
+                *have += n.unwrap_or(0);
+                if have == len {
+                    let (src, dst) = (Source::from(&self.buffer[..*len]), Dest::from(&mut *part));
+                    let scattered = match conversion {
+                        None => kernels.execute(table, src, dst),
+                        Some(conversion) => kernels.execute_convert(table, conversion, src, dst),
+                    };
+                    scattered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })?;
+                    self.frame = None;
+                    self.advance();
+                }
+                n
+            } else {
+                let n = self.fill_runs(part)?;
+                self.came(n.unwrap_or(0));
+                if self.runs.len() < RUNS / 2 {
+                    self.advance();
+                }
+                n
+            };
+            match n {
+                Some(n) => turn = turn.saturating_sub(n.max(1)),
+                None => return Ok(false),
+            }
+        }
+        Ok(self.waits)
+    }
+
+    fn check_header(&self, step: u64) -> Result<(), LinkError> {
+        let word = |at: usize| self.header[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+        if word(0) != step {
+            return Err(LinkError::BadField {
+                what: "step",
+                found: word(0),
+                expected: "the one that is complete",
+            });
+        }
+        self.check_len(word(8))
+    }
+
+    fn check_len(&self, found: u64) -> Result<(), LinkError> {
+        let (what, expected) = ("length of a part", "the bytes that the plan says");
+        match found == self.route.bytes() {
+            true => Ok(()),
+            false => Err(LinkError::BadField { what, found, expected }),
+        }
+    }
+
+    /// Looks what comes next. Runs are collected up to the next frame.
+    fn advance(&mut self) {
+        if self.frame.is_some() {
+            return;
+        }
+        while self.runs.len() < RUNS {
+            let mut ahead = self.cursor;
+            match self.route.next(&mut ahead) {
+                Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),
+                Some(Piece::Frame { table, len }) if self.runs.is_empty() => {
+                    self.buffer.resize(FRAME as usize, 0);
+                    self.frame = Some((table, len, 0));
+                    self.cursor = ahead;
+                    return;
+                }
+                Some(Piece::Frame { .. }) => return,
+                None => {
+                    self.waits = !self.runs.is_empty();
+                    return;
+                }
+            }
+            self.cursor = ahead;
+        }
+    }
+
+    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let mut parts = Vec::with_capacity(self.runs.len());
+        let (mut rest, mut at) = (part, 0);
+        for run in &self.runs {
+            // Those behind one that lies further back wait for the next call.
+            let Some(skip) = run.start.checked_sub(at) else { break };
+            let Some((_, from)) = rest.split_at_mut_checked(skip) else { break };
+            let Some((room, behind)) = from.split_at_mut_checked(run.len()) else { break };
+            parts.push(IoSliceMut::new(room));
+            (rest, at) = (behind, run.end);
+        }
+        if parts.is_empty() {
+            return Err(LinkError::OutOfTurn { what: "a route that leaves its array" }.into());
+        }
+        self.channel.recv(&mut parts)
+    }
+
+    fn came(&mut self, mut n: usize) {
+        while let Some(run) = self.runs.front_mut() {
+            let taken = n.min(run.len());
+            run.start += taken;
+            n -= taken;
+            if run.start < run.end {
+                return;
+            }
+            self.runs.pop_front();
+        }
+    }
+}

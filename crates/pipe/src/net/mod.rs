@@ -1,0 +1,41 @@
+//! Pipes across hosts: `pipe://HOST:PORT/NAME`, with the same programs as on one host.
+//!
+//! Unit 0 of the writers listens at HOST:PORT; every other unit, of the writers and of the readers, connects there, proves
+//! that it knows the job's key, and joins by the same [rendezvous](crate::rendezvous) as on one host, with addresses in the
+//! place of descriptors. Unit 0 then keeps the step protocol for all ([`hub`]). The bytes of a step take no detour: each
+//! reader unit has a connection to each writer unit that has something for it, and both walk the same [`route`].
+//!
+//! A writer's slots stay in its own process. So a writer that closes stays until all readers have what they came for, and unit
+//! 0 until everybody has left.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`place`] | where, and whom to trust |
+//! | [`channel`] | an authenticated connection: messages and bytes |
+//! | [`wire`] | the messages |
+//! | [`porch`] | who comes in |
+//! | [`hub`], [`serve`] | unit 0: the step protocol for all; its thread |
+//! | [`client`] | the other units' way to unit 0 |
+//! | [`route`] | which bytes, in which order |
+//! | [`store`], [`senders`] | a writer's slots, and the threads that send from them |
+//! | [`lane`] | a reader's end of a connection to a writer |
+//! | [`writer`], [`reader`] | the two ends |
+
+mod channel;
+mod client;
+pub mod hub;
+mod lane;
+mod place;
+mod porch;
+mod reader;
+pub mod route;
+mod senders;
+mod serve;
+mod store;
+pub mod wire;
+mod writer;
+
+pub use place::{Place, Trust};
+pub use polyduct_message::link::key::{JobKey, KeyError, KEY_VARIABLE};
+pub use reader::NetReader;
+pub use writer::{NetStepMut, NetWriter};

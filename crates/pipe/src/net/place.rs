@@ -1,0 +1,80 @@
+//! Where a pipe across hosts is, and whom its units trust.
+
+use super::wire::VERSION;
+use crate::error::PipeError;
+use crate::join::check_name;
+use polyduct_message::link::hello::{Carrier, Identity};
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::noise::Terms;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// Set to 1 in all units, it declares the network trusted: the key is proved, but steps are not encrypted.
+pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
+
+/// The address of a pipe: where its writers' unit 0 listens, and the pipe's name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// A host's name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The pipe's name.
+    pub name: String,
+}
+
+/// What the units of a pipe prove to each other.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// The secret that all units share.
+    pub key: JobKey,
+    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
+    pub trusted_network: bool,
+}
+
+impl Trust {
+    /// What a launcher left in the environment: the key in `POLYDUCT_JOB_KEY`, and `POLYDUCT_TRUSTED_NETWORK=1` where the
+    /// network is trusted.
+    ///
+    /// # Errors
+    /// [`PipeError::Key`], which says how to make one.
+    pub fn from_env(place: &Place) -> Result<Trust, PipeError> {
+        let key = JobKey::from_env();
+        let key = key.map_err(|source| PipeError::Key { pipe: place.to_string(), source })?;
+        let trusted_network = std::env::var_os(TRUSTED_VARIABLE).is_some_and(|v| v == "1");
+        Ok(Trust { key, trusted_network })
+    }
+}
+
+impl Place {
+    /// Checks the name, and finds the host's addresses.
+    pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, PipeError> {
+        check_name(&self.name)?;
+        let found = (&self.host[..], self.port).to_socket_addrs().map(Vec::from_iter);
+        found.ok().filter(|a| !a.is_empty()).ok_or_else(|| PipeError::BadOption {
+            option: "host",
+            found: format!("{:?}", self.host.chars().take(100).collect::<String>()),
+            expected: "a name or an address of a host".into(),
+        })
+    }
+
+    /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different names, and so
+    /// their units do not meet.
+    pub(super) fn terms(&self, trust: &Trust, unit: u32) -> Terms {
+        // FNV-1a: it need not be secret, the key is.
+        let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+        let domain = self.name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325 ^ VERSION, hash);
+        let incarnation = u64::from(std::process::id());
+        let me = Identity { domain, unit, incarnation, features: 0, frame_limit: 0, index: 0 };
+        Terms { key: trust.key.clone(), me, trusted: trust.trusted_network, carrier: Carrier::Stream }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "//[{}]:{}/{}", self.host, self.port, self.name),
+            false => write!(f, "//{}:{}/{}", self.host, self.port, self.name),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The reading side of a pipe across hosts.
+
+use super::client::{dial, link, Client};
+use super::lane::Lane;
+use super::place::{Place, Trust};
+use super::route::{End, Route};
+use super::wire::{Ask, First};
+use super::writer::check_on_loss;
+use crate::config::{Options, Policy};
+use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};
+use crate::port::{kernels, Stats};
+use crate::reader::{conversion, Expect};
+use crate::slots::{Next, Turn};
+use crate::wire::Role;
+use crate::writer::from_wire;
+use polyduct_copy::{Conversion, Kernels};
+use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_os::{
+    clock,
+    poll::{poll, PollItem},
+};
+use std::time::Duration;
+
+/// One unit's reading end of a pipe across hosts.
+///
+/// It has no thread: what comes waits in the sockets until it is [read](NetReader::read), and lands in the caller's array.
+pub struct NetReader {
+    pipe: String,
+    me: UnitName,
+    client: Client,
+    lanes: Vec<Lane>,
+    dataset: Dataset,
+    dst: Mapping,
+    conversion: Option<Conversion>,
+    kernels: Kernels,
+    lossy: bool,
+    len: usize,
+    next: u64,
+    /// The step whose bytes are coming.
+    turn: Option<Turn>,
+    /// What had come of it when a wait was given up.
+    kept: Vec<u8>,
+    ended: bool,
+    stats: Stats,
+    failed: Option<PipeError>,
+    open: bool,
+}
+
+impl NetReader {
+    /// Opens the pipe at `place` and waits until all units of this program, of the writer and of all reader programs have
+    /// come. The dataset is the writer's.
+    ///
+    /// # Errors
+    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is done; [`PipeError::Timeout`] when no writer
+    /// comes within the open timeout; [`PipeError::Link`] where it does not let this unit in; [`PipeError::Refused`] when
+    /// the units disagree.
+    pub fn open(
+        place: &Place,
+        trust: &Trust,
+        layout: &str,
+        expect: &Expect,
+        options: &Options,
+    ) -> Result<NetReader, PipeError> {
+        let start = clock::now();
+        let pipe = place.to_string();
+        check_options(options, Side::Reader(0))?;
+        check_on_loss(options)?;
+        let layout: Layout = layout.parse()?;
+        let role = Role::Reader {
+            shape: expect.shape.clone(),
+            elem: expect.elem.map(|e| e.to_string()),
+            convert: expect.convert,
+        };
+        let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
+        let (mut client, welcome) = Client::join(place, trust, options, hello, |_| Ok(None), start)?;
+        let program = welcome.program;
+        let me = UnitName { side: Side::Reader(program), unit: options.unit };
+
+        let given = from_wire(&welcome.dataset)?;
+        let elem = expect.elem.unwrap_or(given.elem());
+        let conversion = conversion(&pipe, &given, elem)?;
+        let dataset = Dataset::new(given.shape(), elem)?;
+        let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
+        let dst = layout.bind(&dataset, u64::from(options.units))?;
+        // Offsets count elements, so the writers know the same route without knowing the element type.
+        let seen = layout.bind(&given, u64::from(options.units))?;
+        let (unit, end) = (u64::from(options.unit), End::Scatter { convert: conversion.is_some() });
+        let plan = Plan::to_reader(&src, &seen, unit)?;
+        let from: Vec<u32> =
+            plan.transfers().iter().filter(|t| t.bytes() > 0).map(|t| t.src_unit() as u32).collect();
+        let addrs = client.addresses(&from)?;
+        let mut lanes = Vec::with_capacity(from.len());
+        for (&writer, addr) in from.iter().zip(addrs) {
+            let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
+            let name = UnitName { side: Side::Writer, unit: writer };
+            let mut channel = dial(place, trust, options, start, &[addr], name)?;
+            channel.post(&First::Lane { program, unit: options.unit }).map_err(link(&pipe, name))?;
+            lanes.push(Lane::new(writer, channel, route));
+        }
+        for lane in &mut lanes {
+            let name = UnitName { side: Side::Writer, unit: lane.unit };
+            while !lane.is_open().map_err(link(&pipe, name))? {
+                let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
+                poll(&mut [PollItem::readable(lane.channel())], Some(left.min(SLICE)))
+                    .map_err(system(&pipe))?;
+            }
+        }
+        client.ready()?;
+        let len = dst.local_len_bytes(unit)? as usize;
+        let mut reader = NetReader {
+            pipe,
+            me,
+            client,
+            lanes,
+            dataset,
+            dst,
+            conversion,
+            kernels: kernels(&given),
+            lossy: welcome.policy != Policy::Block,
+            len,
+            next: 0,
+            turn: None,
+            kept: Vec::new(),
+            ended: false,
+            stats: Stats { opened: clock::now() - start, ..Stats::default() },
+            failed: None,
+            open: true,
+        };
+        reader.ask_ahead()?;
+        Ok(reader)
+    }
+
+    /// Shape and element type of what this unit reads.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// This program's mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.dst
+    }
+
+    /// Which unit of which program this is.
+    pub fn name(&self) -> UnitName {
+        self.me
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Waits for the next step and receives this unit's part of it into `part`. Returns the writer's number of the step,
+    /// `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// [`PipeError::WrongSize`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used
+    /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
+    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
+        if part.len() != self.len {
+            return Err(PipeError::WrongSize {
+                pipe: self.pipe.clone(),
+                unit: self.me.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        match (&self.failed, self.open) {
+            (Some(e), _) => return Err(e.clone()),
+            (None, false) => return Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            _ => {}
+        }
+        self.read_step(part).inspect_err(|e| {
+            if e.scope() == Scope::Port {
+                self.failed = Some(e.clone());
+            }
+        })
+    }
+
+    fn read_step(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
+        let turn = match self.turn {
+            Some(turn) => {
+                part.copy_from_slice(&self.kept);
+                turn
+            }
+            None => match self.take()? {
+                None => return Ok(None),
+                Some(turn) => turn,
+            },
+        };
+        let received = self.receive(turn.step, part);
+        if let Err(e) = received {
+            if e.scope() == Scope::Operation {
+                self.kept.clear();
+                self.kept.extend_from_slice(part);
+            }
+            return Err(e);
+        }
+        self.turn = None;
+        self.next += 1;
+        self.stats.steps += 1;
+        self.stats.bytes += self.len as u64;
+        self.client.say(&Ask::Release)?;
+        self.ask_ahead()?;
+        Ok(Some(turn.step))
+    }
+
+    /// Where every step comes, the next is asked for before it is needed; where steps are dropped, that would give an old one.
+    fn ask_ahead(&mut self) -> Result<(), PipeError> {
+        if !self.lossy {
+            self.client.say(&Ask::Next)?;
+            self.client.asked = true;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<Option<Turn>, PipeError> {
+        if self.ended {
+            return Ok(None);
+        }
+        if !self.client.asked {
+            self.client.say(&Ask::Next)?;
+            self.client.asked = true;
+        }
+        let next = self.client.wait(self.next, "step", &mut self.stats.waited, Client::next)?;
+        self.client.asked = false;
+        let Next::Step(turn) = next else {
+            self.ended = true;
+            return Ok(None);
+        };
+        for lane in &mut self.lanes {
+            lane.begin();
+            if self.lossy {
+                // A connection that is gone is noticed where its bytes are missed.
+                let _ = lane.want(turn.step);
+            }
+        }
+        self.turn = Some(turn);
+        Ok(Some(turn))
+    }
+
+    /// Takes the bytes of a step from all lanes as they come.
+    fn receive(&mut self, step: u64, part: &mut [u8]) -> Result<(), PipeError> {
+        let start = clock::now();
+        let mut waited = Duration::ZERO;
+        while self.lanes.iter().any(Lane::waits) {
+            let mut more = false;
+            for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
+                match lane.receive(step, part, self.kernels, self.conversion) {
+                    Ok(perhaps) => more |= perhaps,
+                    Err(fault) => {
+                        let unit = UnitName { side: Side::Writer, unit: lane.unit };
+                        tracing::debug!(%unit, %fault, "a lane ended");
+                        return Err(self.client.verdict(unit, step));
+                    }
+                }
+            }
+            if more || !self.lanes.iter().any(Lane::waits) {
+                continue;
+            }
+            self.client.take(step)?;
+            let pause = clock::now();
+            let mut items = Vec::with_capacity(self.lanes.len() + 1);
+            items.extend(self.lanes.iter().filter(|l| l.waits()).map(|l| PollItem::readable(l.channel())));
+            self.client.pause(items, start, "the rest of step", step)?;
+            waited += clock::now() - pause;
+        }
+        self.stats.waited += waited;
+        self.stats.copied += (clock::now() - start).saturating_sub(waited);
+        Ok(())
+    }
+
+    /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with
+    /// [`PipeError::ReadersGone`].
+    ///
+    /// # Errors
+    /// The error that the port failed with before, if any.
+    pub fn close(&mut self) -> Result<Stats, PipeError> {
+        if self.open {
+            self.open = false;
+            self.client.leave(match self.failed {
+                None => &Ask::Close,
+                Some(_) => &Ask::Abort,
+            });
+        }
+        self.failed.clone().map_or(Ok(self.stats), Err)
+    }
+
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    pub fn abort(&mut self) {
+        if self.open {
+            self.open = false;
+            self.client.leave(&Ask::Abort);
+        }
+    }
+}
+
+impl Drop for NetReader {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        } else {
+            let _ = self.close();
+        }
+    }
+}

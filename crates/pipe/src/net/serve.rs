@@ -1,0 +1,295 @@
+//! The thread of the writers' unit 0: lets units in, carries out the [rendezvous](crate::rendezvous), then serves the
+//! [hub](super::hub) and notices who is gone.
+
+use super::channel::Channel;
+use super::hub::Hub;
+use super::porch::Porch;
+use super::senders::Senders;
+use super::wire::{Ask, First, Tell};
+use crate::error::{Refusal, UnitName};
+use crate::rendezvous::{Action, ConnId, Rendezvous};
+use crate::serve::{sizes, HOST};
+use crate::slots::{fault::Fault, Slots};
+use crate::wire::{FromHost, Welcome};
+use polyduct_os::{
+    clock,
+    poll::{poll, EventFd, PollItem},
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
+
+/// Connections that have not joined, at most.
+const STRANGERS: usize = 256;
+/// How long the last words to the others may take.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What unit 0 learns when the pipe is open.
+pub struct Opened {
+    /// The control state.
+    pub slots: Slots,
+    /// Unit 0's slots.
+    pub senders: Arc<Senders>,
+}
+
+/// What unit 0 and its thread share.
+pub struct Shared {
+    /// Something happened that the thread should look at.
+    pub wake: EventFd,
+    /// The thread is to end.
+    pub stop: AtomicBool,
+    /// Everybody else has left.
+    pub alone: AtomicBool,
+}
+
+struct Conn {
+    channel: Channel,
+    pid: u32,
+}
+
+/// Everything the thread holds.
+pub struct Server {
+    pipe: String,
+    porch: Porch,
+    conns: BTreeMap<ConnId, Conn>,
+    next_id: ConnId,
+    rendezvous: Rendezvous<SocketAddr>,
+    open: Option<(Hub, Arc<Senders>)>,
+    outcome: Option<mpsc::Sender<Result<Opened, Refusal>>>,
+    shared: Arc<Shared>,
+    started: Duration,
+    deadline: Duration,
+}
+
+impl Server {
+    /// A server for a bound porch.
+    pub fn new(
+        pipe: &str,
+        porch: Porch,
+        rendezvous: Rendezvous<SocketAddr>,
+        outcome: mpsc::Sender<Result<Opened, Refusal>>,
+        shared: Arc<Shared>,
+        open_timeout: Duration,
+    ) -> Server {
+        let started = clock::now();
+        Server {
+            pipe: pipe.to_owned(),
+            porch,
+            conns: BTreeMap::new(),
+            next_id: 1,
+            rendezvous,
+            open: None,
+            outcome: Some(outcome),
+            shared,
+            started,
+            deadline: started + open_timeout,
+        }
+    }
+
+    /// Runs until stopped, or until the pipe has failed to open. `first` is what the rendezvous said when it was made.
+    pub fn run(mut self, first: Vec<Action>) {
+        self.carry_out(first);
+        while self.outcome.is_some() || self.rendezvous.is_running() {
+            self.tell();
+            if self.shared.stop.load(Ordering::Acquire) || !self.wait() {
+                break;
+            }
+            let _ = self.shared.wake.drain();
+            let ids: Vec<ConnId> = self.conns.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.serve(id));
+            self.welcome_strangers();
+            if self.outcome.is_some() && clock::now() >= self.deadline {
+                let waited = (clock::now() - self.started).as_millis() as u64;
+                let actions = self.rendezvous.deadline(waited);
+                self.carry_out(actions);
+            }
+        }
+        self.say_last_words();
+    }
+
+    /// Waits for something to happen. `false`: the system does not let us.
+    fn wait(&self) -> bool {
+        let mut items = vec![PollItem::readable(&self.shared.wake)];
+        for conn in self.conns.values() {
+            // Who does not take its answers is not asked for more questions.
+            items.push(match conn.channel.is_backed_up() {
+                true => PollItem::writable(&conn.channel),
+                false => PollItem::readable(&conn.channel),
+            });
+        }
+        self.porch.items(&mut items);
+        let opening = self.outcome.as_ref().map(|_| self.deadline);
+        let deadline = self.porch.deadline().into_iter().chain(opening).min();
+        poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
+    }
+
+    fn welcome_strangers(&mut self) {
+        // A listener that fails lets nobody in any more; those who are in go on.
+        for (channel, first) in self.porch.serve(clock::now()).unwrap_or_default() {
+            match first {
+                First::Lane { program, unit } => {
+                    if let Some((_, senders)) = &self.open {
+                        senders.adopt(channel, program, unit);
+                    }
+                }
+                First::Join { pid, port, hello } => {
+                    let strangers = self.conns.keys().filter(|&&id| !self.rendezvous.is_member(id));
+                    if strangers.count() >= STRANGERS {
+                        continue;
+                    }
+                    let addr = channel.peer().zip(port).map(|(peer, port)| SocketAddr::new(peer.ip(), port));
+                    let id = self.next_id;
+                    self.next_id += 1;
+                    self.conns.insert(id, Conn { channel, pid });
+                    let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
+                    self.carry_out(actions);
+                    self.serve(id);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, id: ConnId) {
+        loop {
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            let asked = match conn.channel.flush() {
+                Ok(false) => return,
+                Ok(true) => conn.channel.next::<Ask>(),
+                Err(fault) => Err(fault),
+            };
+            match asked {
+                Ok(None) => return,
+                Ok(Some(Ask::Meet(message))) => {
+                    let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
+                    self.carry_out(actions);
+                }
+                Ok(Some(ask)) => {
+                    let taken = self.open.as_mut().is_some_and(|(hub, _)| hub.handle(id, &ask).is_ok());
+                    if !taken {
+                        tracing::warn!(?ask, "a unit spoke out of turn");
+                        return self.hang_up(id);
+                    }
+                }
+                Err(fault) => {
+                    tracing::debug!(%fault, "a connection ended");
+                    return self.hang_up(id);
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self, id: ConnId) {
+        if self.conns.remove(&id).is_none() {
+            return;
+        }
+        let closed = self.open.as_mut().is_some_and(|(hub, _)| hub.hangup(id));
+        let actions = self.rendezvous.hangup(id, closed);
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None)),
+                Action::Welcome { to, welcome, .. } => {
+                    self.send(to, &Tell::Meet(FromHost::Welcome(welcome), std::process::id(), None));
+                }
+                Action::Segment(to, unit) => {
+                    let addr = self.rendezvous.segment(unit).copied();
+                    self.send(to, &Tell::Meet(FromHost::Segment(unit), 0, addr));
+                }
+                Action::Drop(id) => {
+                    if let Some(conn) = self.conns.get(&id) {
+                        conn.channel.shut();
+                    }
+                    self.hang_up(id);
+                }
+                Action::Build(welcome) => {
+                    if let Err(error) = self.build(welcome) {
+                        let actions = self.rendezvous.abandon(Refusal::System { error });
+                        return self.carry_out(actions);
+                    }
+                }
+                // Nobody rejoins across hosts.
+                Action::Revive(_) => {}
+                Action::Join(id, unit, pid, start_time) => {
+                    if let Some((hub, _)) = &mut self.open {
+                        match unit == HOST {
+                            true => hub.slots().join(unit, (pid, start_time)),
+                            false => hub.join(id, unit, pid, start_time),
+                        }
+                    }
+                }
+                Action::Go => {
+                    if let (Some(tell), Some((hub, senders))) = (self.outcome.take(), &self.open) {
+                        let (slots, senders) = (hub.slots().clone(), senders.clone());
+                        let _ = tell.send(Ok(Opened { slots, senders }));
+                    }
+                }
+                Action::Fail(why) => {
+                    if let Some(tell) = self.outcome.take() {
+                        let _ = tell.send(Err(why));
+                    }
+                }
+                Action::Lost(unit, pid) => self.lost(unit, pid),
+            }
+        }
+    }
+
+    fn lost(&mut self, unit: UnitName, pid: u32) {
+        tracing::warn!(%unit, pid, "lost");
+        if let Some((hub, _)) = &self.open {
+            hub.slots().fail(Fault::Lost { unit, pid });
+        }
+    }
+
+    fn build(&mut self, welcome: Welcome) -> Result<(), String> {
+        let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
+        let senders = Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.to_string())?;
+        self.open = Some((Hub::new(Slots::on_heap(sizes)), senders));
+        Ok(())
+    }
+
+    fn send(&mut self, to: ConnId, message: &Tell) {
+        if let Some(conn) = self.conns.get_mut(&to) {
+            // A peer that is gone is noticed by its hangup.
+            let _ = conn.channel.post(message).and_then(|()| conn.channel.flush());
+        }
+    }
+
+    /// Tells the others what there is to tell, and unit 0 whether it is alone.
+    fn tell(&mut self) {
+        // What one is told may be what another waits for.
+        loop {
+            let Some((hub, _)) = &mut self.open else { return };
+            let told = hub.poll();
+            if told.is_empty() {
+                break;
+            }
+            told.iter().for_each(|(id, tell)| self.send(*id, tell));
+        }
+        let Some((hub, _)) = &self.open else { return };
+        if hub.is_alone() && self.outcome.is_none() && !self.shared.alone.swap(true, Ordering::AcqRel) {
+            hub.slots().wake_all();
+        }
+    }
+
+    /// What was said last shall reach the others before the connections close.
+    fn say_last_words(&mut self) {
+        self.tell();
+        let end = clock::now() + LAST_WORDS;
+        for conn in self.conns.values_mut() {
+            while let Ok(false) = conn.channel.flush() {
+                let left = end.saturating_sub(clock::now());
+                if left.is_zero() || poll(&mut [PollItem::writable(&conn.channel)], Some(left)).is_err() {
+                    break;
+                }
+            }
+            // Unread questions would turn the end into a reset.
+            while let Ok(Some(_)) = conn.channel.next::<Ask>() {}
+            conn.channel.shut();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The slots of a writer unit: filled by the program's thread, sent from by the threads of its readers.
+//!
+//! A slot belongs to one of them: it is taken out to be filled, and comes back shared. It is taken out again only when
+//! nobody sends from it any more.
+
+use polyduct_os::{segment::Segment, OsError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The slots.
+pub struct Store {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+struct Inner {
+    slots: Vec<Slot>,
+    stopped: bool,
+}
+
+struct Slot {
+    step: Option<u64>,
+    /// `None` while it is being filled.
+    memory: Option<Arc<Segment>>,
+}
+
+impl Store {
+    /// `depth` slots of `len` bytes, backed by memory from the start.
+    pub fn new(depth: u32, len: usize) -> Result<Store, OsError> {
+        let slot = || {
+            let memory = Segment::create("polyduct-slot", len.max(1))?;
+            memory.prefault(0..memory.len())?;
+            Ok(Slot { step: None, memory: Some(Arc::new(memory)) })
+        };
+        let slots = (0..depth).map(|_| slot()).collect::<Result<_, OsError>>()?;
+        Ok(Store { inner: Mutex::new(Inner { slots, stopped: false }), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a slot out to fill it, if nobody sends from it; waits for that no longer than `patience`.
+    pub fn take(&self, slot: u32, patience: Duration) -> Option<Segment> {
+        let mut inner = self.lock();
+        let mut left = Some(patience);
+        loop {
+            let slot = inner.slots.get_mut(slot as usize)?;
+            slot.step = None;
+            let memory = slot.memory.take()?;
+            match Arc::try_unwrap(memory) {
+                Ok(memory) => return Some(memory),
+                Err(shared) => slot.memory = Some(shared),
+            }
+            let waited = left.take()?;
+            inner = self.changed.wait_timeout(inner, waited).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Puts a slot back, holding this step; `None` where nothing was made of it.
+    pub fn put(&self, slot: u32, step: Option<u64>, memory: Segment) {
+        if let Some(slot) = self.lock().slots.get_mut(slot as usize) {
+            *slot = Slot { step, memory: Some(Arc::new(memory)) };
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for a step, to send from it; `None` when stopped.
+    pub fn wait_for(&self, step: u64) -> Option<Arc<Segment>> {
+        let mut inner = self.lock();
+        while !inner.stopped {
+            if let Some(slot) = inner.slots.iter().find(|s| s.step == Some(step)) {
+                if let Some(memory) = &slot.memory {
+                    return Some(memory.clone());
+                }
+            }
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// A step that is there.
+    pub fn find(&self, step: u64) -> Option<Arc<Segment>> {
+        self.lock().slots.iter().find(|s| s.step == Some(step)).and_then(|s| s.memory.clone())
+    }
+
+    /// Ends a use of a slot.
+    pub fn done(&self, memory: Arc<Segment>) {
+        let inner = self.lock();
+        drop(memory);
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    /// Wakes everybody who waits, for ever.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+}

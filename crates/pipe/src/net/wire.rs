@@ -1,0 +1,127 @@
+//! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of the steps.
+
+use crate::error::UnitName;
+use crate::slots::{fault::Fault, Begin, Next, Stop};
+use crate::wire::{FromHost, ToHost};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// The version of all this. Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 1;
+
+/// The first message on a connection.
+// One at a time, and never kept: not worth a box.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum First {
+    /// To unit 0 of the writers: I am a unit of the pipe.
+    Join {
+        /// My process.
+        pid: u32,
+        /// A writer: the port at which its readers find it.
+        port: Option<u16>,
+        /// The first message of the handshake.
+        hello: ToHost,
+    },
+    /// To any writer unit: I am this unit of this reader program; send what you have for me.
+    Lane {
+        /// The reader program.
+        program: u32,
+        /// The unit.
+        unit: u32,
+    },
+}
+
+/// To a reader: its lane is open, and steps follow.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LaneOpen {
+    /// Bytes that each step will have here.
+    pub bytes: u64,
+}
+
+/// To a writer, where the queue may drop steps: this one is wanted.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Want {
+    /// The step.
+    pub step: u64,
+}
+
+/// From a unit to unit 0 of the writers.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// The handshake.
+    Meet(ToHost),
+    /// A writer: may I fill my next step?
+    Begin,
+    /// A writer: my part of the step is filled.
+    Publish,
+    /// A writer: I know that the queue drops the step.
+    Skip,
+    /// A reader: what is my next step?
+    Next,
+    /// A reader: I have my part of the step.
+    Release,
+    /// I write or read no more.
+    Close,
+    /// I give up.
+    Abort,
+    /// The connection to this unit is gone.
+    Lost(UnitName),
+}
+
+/// From unit 0 of the writers.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Tell {
+    /// The handshake. With a welcome comes unit 0's process, with a "segment" the address of that writer unit.
+    Meet(FromHost, u32, Option<SocketAddr>),
+    /// What to do with your next step.
+    Begin(Begin),
+    /// Your next step.
+    Next(Next),
+    /// There will be no next step.
+    Stop(Halt),
+    /// Nobody needs you any more.
+    Bye,
+}
+
+/// A [`Stop`] as it crosses the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Halt {
+    /// See [`Stop::Fault`].
+    Fault(Fault),
+    /// See [`Stop::Uneven`].
+    Uneven {
+        /// That unit.
+        unit: UnitName,
+        /// Its steps.
+        closed_after: u64,
+    },
+    /// See [`Stop::ReadersGone`].
+    ReadersGone,
+    /// See [`Stop::Corrupt`].
+    Corrupt,
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        match stop {
+            Stop::Fault(fault) => Halt::Fault(fault),
+            Stop::Uneven { unit, closed_after } => Halt::Uneven { unit, closed_after },
+            Stop::ReadersGone => Halt::ReadersGone,
+            Stop::Corrupt(_) => Halt::Corrupt,
+        }
+    }
+}
+
+impl From<Halt> for Stop {
+    fn from(halt: Halt) -> Stop {
+        match halt {
+            Halt::Fault(fault) => Stop::Fault(fault),
+            Halt::Uneven { unit, closed_after } => Stop::Uneven { unit, closed_after },
+            Halt::ReadersGone => Stop::ReadersGone,
+            Halt::Corrupt => Stop::Corrupt("the state of the steps at the writer's unit 0"),
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! The writing side of a pipe across hosts.
+
+use super::channel::Channel;
+use super::client::Client;
+use super::place::{Place, Trust};
+use super::porch::Porch;
+use super::senders::Senders;
+use super::serve::{Opened, Server, Shared};
+use super::wire::Ask;
+use crate::config::{OnLoss, Options};
+use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::join::{check_options, hello, system};
+use crate::port::{stop_error, Stats, TIMED_FROM};
+use crate::rendezvous::Rendezvous;
+use crate::slots::bell::{wait_for, Patience, Unmet};
+use crate::slots::{fault::Fault, Begin, Slots, Stop, Turn};
+use crate::wire::Role;
+use crate::writer::{bind_writer, check_layout, spawn, to_wire, Given};
+use polyduct_layout::{Layout, Mapping};
+use polyduct_os::{clock, poll::EventFd, segment::Segment};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a wait for a slot looks whether the pipe has failed.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// One unit's writing end of a pipe across hosts.
+///
+/// As [`Writer`](crate::Writer), but for one thing: the steps stay in this process until readers have fetched them, and so
+/// [`close`](NetWriter::close) waits for that.
+pub struct NetWriter {
+    pipe: String,
+    me: UnitName,
+    control: Control,
+    senders: Arc<Senders>,
+    accepts: Option<JoinHandle<()>>,
+    patience: Patience,
+    len: usize,
+    next: u64,
+    /// What this unit may do with the next step, once it knows.
+    begun: Option<Begin>,
+    filling: Option<(Turn, Segment)>,
+    /// Where a step is written that the queue drops; made when first needed.
+    scratch: Vec<u8>,
+    stats: Stats,
+    failed: Option<PipeError>,
+    open: bool,
+}
+
+/// Where the step protocol is: here, or with unit 0.
+enum Control {
+    Host { slots: Slots, shared: Arc<Shared>, thread: Option<JoinHandle<()>> },
+    Guest(Box<Client>),
+}
+
+impl NetWriter {
+    /// Opens the pipe at `place` and waits until all units of this program and of the expected reader programs have come.
+    /// Unit 0 listens there.
+    ///
+    /// # Errors
+    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::Link`] where unit 0
+    /// does not let this unit in; [`PipeError::Refused`] when units disagree or do not come within the open timeout; the
+    /// system's refusals.
+    pub fn open(
+        place: &Place,
+        trust: &Trust,
+        given: &Given,
+        layout: &str,
+        options: &Options,
+    ) -> Result<NetWriter, PipeError> {
+        let start = clock::now();
+        let pipe = place.to_string();
+        let me = check_options(options, Side::Writer)?;
+        check_on_loss(options)?;
+        let layout: Layout = layout.parse()?;
+        let dataset = match given {
+            Given::Dataset(d) => {
+                bind_writer(&layout, d, options.units)?;
+                Some(to_wire(d))
+            }
+            Given::ByReader if options.units == 1 => None,
+            Given::ByReader => {
+                let (option, found) = ("units", options.units.to_string());
+                let expected = "1 where the reader says the shape".into();
+                return Err(PipeError::BadOption { option, found, expected });
+            }
+        };
+        let addrs = place.resolve()?;
+        let role =
+            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
+        let (control, senders, accepts) = if options.unit == 0 {
+            let (control, senders) = host(place, trust, options, hello, addrs[0])?;
+            (control, senders, None)
+        } else {
+            let (client, senders, accepts) = guest(place, trust, options, hello, start)?;
+            (Control::Guest(Box::new(client)), senders, Some(accepts))
+        };
+        let len = senders.mapping().local_len_bytes(u64::from(options.unit))? as usize;
+        let (timeout, interrupt) = (options.timeout, options.interrupt.clone());
+        Ok(NetWriter {
+            pipe,
+            me,
+            control,
+            senders,
+            accepts,
+            patience: Patience { spin: Duration::from_micros(5), timeout, interrupt },
+            len,
+            next: 0,
+            begun: None,
+            filling: None,
+            scratch: Vec::new(),
+            stats: Stats { opened: clock::now() - start, ..Stats::default() },
+            failed: None,
+            open: true,
+        })
+    }
+
+    /// The dataset and who owns what of it.
+    pub fn mapping(&self) -> &Mapping {
+        self.senders.mapping()
+    }
+
+    /// Number of the next step, from 0.
+    pub fn next_step(&self) -> u64 {
+        self.next
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Waits for a slot and gives this unit's part of the next step; as [`Writer::step`](crate::Writer::step).
+    ///
+    /// # Errors
+    /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,
+    /// after which it cannot.
+    pub fn step(&mut self) -> Result<NetStepMut<'_>, PipeError> {
+        if self.begin()? == Begin::Drop && self.scratch.len() != self.len {
+            self.scratch.resize(self.len, 0);
+        }
+        Ok(NetStepMut { writer: self })
+    }
+
+    /// Writes this unit's part of the next step from memory of the caller's. Returns whether the step was taken.
+    ///
+    /// # Errors
+    /// [`PipeError::WrongSize`]; otherwise as [`step`](Self::step).
+    pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
+        if part.len() != self.len {
+            return Err(PipeError::WrongSize {
+                pipe: self.pipe.clone(),
+                unit: self.me.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            });
+        }
+        if let Begin::Fill(_) = self.begin()? {
+            let start = (part.len() >= TIMED_FROM).then(clock::now);
+            let kernels = crate::port::kernels(self.mapping().dataset());
+            let copied = kernels.memcpy(self.part_mut().into(), part.into());
+            copied.map_err(|e| PipeError::BadPeer { pipe: self.pipe.clone(), what: e.to_string() })?;
+            self.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
+        }
+        self.finish()
+    }
+
+    fn begin(&mut self) -> Result<Begin, PipeError> {
+        self.check_open()?;
+        if self.begun.is_none() {
+            let begun = self.ask().map_err(|e| self.fail(e))?;
+            self.begun = Some(begun);
+        }
+        match self.begun {
+            Some(Begin::Fill(turn)) if self.filling.is_none() => {
+                let memory = self.take(turn.slot).map_err(|e| self.fail(e))?;
+                self.filling = Some((turn, memory));
+                Ok(Begin::Fill(turn))
+            }
+            Some(begun) => Ok(begun),
+            None => Ok(Begin::Drop),
+        }
+    }
+
+    fn ask(&mut self) -> Result<Begin, PipeError> {
+        let n = self.next;
+        match &mut self.control {
+            Control::Host { slots, .. } => {
+                let (unit, mut waited) = (self.me.unit, Duration::ZERO);
+                let looked = wait_for(slots.freed_bell(), &self.patience, &mut waited, || {
+                    slots.poll_begin(unit, n).transpose()
+                });
+                self.stats.waited += waited;
+                unmet(&self.pipe, looked, n, waited)
+            }
+            Control::Guest(client) => {
+                if !client.asked {
+                    client.say(&Ask::Begin)?;
+                    client.asked = true;
+                }
+                let begun = client.wait(n, "a free slot for step", &mut self.stats.waited, Client::begin)?;
+                client.asked = false;
+                Ok(begun)
+            }
+        }
+    }
+
+    /// The slot's memory. Its readers have what was in it; the thread of one may be about to say so.
+    fn take(&mut self, slot: u32) -> Result<Segment, PipeError> {
+        let start = clock::now();
+        loop {
+            if let Some(memory) = self.senders.store.take(slot, SLICE) {
+                return Ok(memory);
+            }
+            let waited = clock::now() - start;
+            if self.patience.interrupt.as_ref().is_some_and(|ask| ask()) {
+                return Err(PipeError::Interrupted { pipe: self.pipe.clone() });
+            }
+            if self.patience.timeout.is_some_and(|t| waited >= t) {
+                let what = format!("a slot to be sent for step {}", self.next);
+                return Err(PipeError::Timeout { pipe: self.pipe.clone(), what, waited });
+            }
+            if let Control::Guest(client) = &mut self.control {
+                client.take(self.next)?;
+            }
+        }
+    }
+
+    fn part_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        match &mut self.filling {
+            Some((_, memory)) => memory.slice_mut(0..len).unwrap_or_default(),
+            None => &mut self.scratch,
+        }
+    }
+
+    /// Publishes what was filled, or skips what is dropped.
+    fn finish(&mut self) -> Result<bool, PipeError> {
+        let (unit, n) = (self.me.unit, self.next);
+        let filled = self.filling.take();
+        let taken = filled.is_some();
+        self.begun = None;
+        self.next += 1;
+        match filled {
+            Some((turn, memory)) => {
+                // Before anybody can ask for it.
+                self.senders.store.put(turn.slot, Some(n), memory);
+                self.stats.steps += 1;
+                self.stats.bytes += self.len as u64;
+                match &mut self.control {
+                    Control::Host { slots, shared, .. } => {
+                        slots.publish(unit, turn);
+                        let _ = shared.wake.signal();
+                    }
+                    Control::Guest(client) => client.say(&Ask::Publish)?,
+                }
+            }
+            None => {
+                self.stats.dropped += 1;
+                match &mut self.control {
+                    Control::Host { slots, shared, .. } => {
+                        slots.skip(unit, n);
+                        let _ = shared.wake.signal();
+                    }
+                    Control::Guest(client) => client.say(&Ask::Skip)?,
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn check_open(&self) -> Result<(), PipeError> {
+        match &self.failed {
+            Some(e) => Err(e.clone()),
+            None if !self.open => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, error: PipeError) -> PipeError {
+        if error.scope() == Scope::Port {
+            self.failed = Some(error.clone());
+        }
+        error
+    }
+
+    /// Ends the stream: readers get every step published so far, then its end. All units must have written the same number
+    /// of steps. Waits until the readers have fetched them, and unit 0 until all other units have left: the data are
+    /// in this process.
+    ///
+    /// # Errors
+    /// The error that the port failed with before; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while waiting,
+    /// after which it can be called again; loss of a reader before it had all.
+    pub fn close(&mut self) -> Result<Stats, PipeError> {
+        if !self.open {
+            return self.failed.clone().map_or(Ok(self.stats), Err);
+        }
+        if self.failed.is_none() {
+            if let Err(e) = self.linger() {
+                if e.scope() == Scope::Operation {
+                    return Err(e);
+                }
+                self.failed = Some(e);
+            }
+        }
+        self.leave();
+        self.failed.clone().map_or(Ok(self.stats), Err)
+    }
+
+    fn linger(&mut self) -> Result<(), PipeError> {
+        let (unit, n) = (self.me.unit, self.next);
+        match &mut self.control {
+            Control::Host { slots, shared, .. } => {
+                if !slots.is_closed(self.me) {
+                    slots.close_writer(unit, n);
+                    let _ = shared.wake.signal();
+                }
+                let mut waited = Duration::ZERO;
+                let done = wait_for(slots.freed_bell(), &self.patience, &mut waited, || {
+                    let fault = slots.fault().map(|fault| Err(slots.stop(fault)));
+                    fault.or(shared.alone.load(Ordering::Acquire).then_some(Ok(())))
+                });
+                unmet(&self.pipe, done, n, waited)
+            }
+            Control::Guest(client) => {
+                client.say(&Ask::Close)?;
+                let dismissed = |client: &mut Client| client.is_dismissed().then_some(());
+                client.wait(n, "the readers to have all up to step", &mut Duration::default(), dismissed)
+            }
+        }
+    }
+
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    pub fn abort(&mut self) {
+        if !self.open {
+            return;
+        }
+        if let Control::Host { slots, .. } = &self.control {
+            slots.fail(Fault::Aborted { unit: self.me });
+            slots.leave(self.me);
+        }
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        self.open = false;
+        match &mut self.control {
+            Control::Host { slots, shared, thread } => {
+                if !slots.is_closed(self.me) || !shared.alone.load(Ordering::Acquire) {
+                    // Whoever is still there would wait for what cannot come any more.
+                    slots.fail(Fault::Aborted { unit: self.me });
+                }
+                shared.stop.store(true, Ordering::Release);
+                let _ = shared.wake.signal();
+                thread.take().into_iter().for_each(|t| drop(t.join()));
+            }
+            Control::Guest(client) if client.is_dismissed() => client.leave(&Ask::Close),
+            Control::Guest(client) => client.leave(&Ask::Abort),
+        }
+        self.senders.stop();
+        self.accepts.take().into_iter().for_each(|t| drop(t.join()));
+    }
+}
+
+impl Drop for NetWriter {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        } else if self.close().is_err() && self.open {
+            // The readers had their time.
+            self.leave();
+        }
+    }
+}
+
+/// This unit's part of one step, to be filled in place. Dropped without publishing, the next call gives it again.
+pub struct NetStepMut<'a> {
+    writer: &'a mut NetWriter,
+}
+
+impl NetStepMut<'_> {
+    /// Makes the part visible, together with those of all other units. Returns whether the queue took the step.
+    ///
+    /// # Errors
+    /// The loss of unit 0.
+    pub fn publish(self) -> Result<bool, PipeError> {
+        self.writer.finish()
+    }
+
+    /// Number of the step, from 0.
+    pub fn number(&self) -> u64 {
+        self.writer.next
+    }
+}
+
+impl Deref for NetStepMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.writer.filling {
+            Some((_, memory)) => memory.slice(0..self.writer.len).unwrap_or_default(),
+            None => &self.writer.scratch,
+        }
+    }
+}
+
+impl DerefMut for NetStepMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.writer.part_mut()
+    }
+}
+
+/// What a wait at a bell came to.
+fn unmet<T>(
+    pipe: &str,
+    looked: Result<Result<T, Stop>, Unmet>,
+    step: u64,
+    waited: Duration,
+) -> Result<T, PipeError> {
+    match looked {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
+        Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned() }),
+        Err(Unmet::Timeout) => {
+            let what = format!("the readers at step {step}");
+            Err(PipeError::Timeout { pipe: pipe.to_owned(), what, waited })
+        }
+    }
+}
+
+/// Across hosts nobody has the slots of a unit that died.
+pub fn check_on_loss(options: &Options) -> Result<(), PipeError> {
+    match options.on_loss {
+        OnLoss::Raise => Ok(()),
+        OnLoss::Wait => Err(PipeError::BadOption {
+            option: "on_loss",
+            found: "wait".into(),
+            expected: "raise: across hosts a lost unit cannot be replaced".into(),
+        }),
+    }
+}
+
+/// Unit 0: listens, and serves the others from a thread.
+fn host(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    hello: crate::wire::Hello,
+    addr: SocketAddr,
+) -> Result<(Control, Arc<Senders>), PipeError> {
+    let pipe = place.to_string();
+    let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
+    let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), Some(porch.addr()), check_layout);
+    let wake = EventFd::new().map_err(system(&pipe))?;
+    let shared = Arc::new(Shared { wake, stop: AtomicBool::new(false), alone: AtomicBool::new(false) });
+    let (tell, outcome) = mpsc::channel();
+    let server = Server::new(&pipe, porch, rendezvous, tell, shared.clone(), options.open_timeout);
+    let thread = spawn(&pipe, move || server.run(first))?;
+    let error = loop {
+        match outcome.recv_timeout(Duration::from_millis(100)) {
+            Ok(Ok(Opened { slots, senders, .. })) => {
+                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders))
+            }
+            Ok(Err(reason)) => break PipeError::Refused { pipe, reason },
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                    break PipeError::Interrupted { pipe };
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                break PipeError::BadPeer { pipe, what: "the rendezvous ended".into() }
+            }
+        }
+    };
+    shared.stop.store(true, Ordering::Release);
+    let _ = shared.wake.signal();
+    let _ = thread.join();
+    Err(error)
+}
+
+/// Another unit: listens for its readers where it is seen from unit 0.
+fn guest(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    hello: crate::wire::Hello,
+    start: Duration,
+) -> Result<(Client, Arc<Senders>, JoinHandle<()>), PipeError> {
+    let pipe = place.to_string();
+    let mut porch = None;
+    let listen = |channel: &Channel| {
+        let addr = channel.local().map_err(system(&pipe))?;
+        let there =
+            Porch::new(SocketAddr::new(addr.ip(), 0), place, trust, options.unit).map_err(system(&pipe))?;
+        Ok(Some(porch.insert(there).addr().port()))
+    };
+    let (mut client, welcome) = Client::join(place, trust, options, hello, listen, start)?;
+    let senders = Senders::new(&pipe, &welcome, options.unit)?;
+    let Some(porch) = porch else { return Err(client.bad("no porch")) };
+    let accepting = senders.clone();
+    let accepts = spawn(&pipe, move || accepting.accept(porch))?;
+    match client.ready() {
+        Ok(()) => Ok((client, senders, accepts)),
+        Err(e) => {
+            senders.stop();
+            let _ = accepts.join();
+            Err(e)
+        }
+    }
+}

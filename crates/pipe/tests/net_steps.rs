@@ -1,0 +1,311 @@
+//! Whole pipes across hosts, their units as threads with real sockets: what goes in comes out, whatever the layouts.
+
+mod common;
+
+use common::net::{place, trust, NetPipe};
+use common::{fill, local_indices, reader_options, writer_options};
+use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_pipe::net::{NetReader, NetWriter};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// Sends `steps` steps through a pipe and checks every element that arrives.
+fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64, trusted: bool) {
+    let data = Dataset::new(shape, ElemType::U64).unwrap();
+    let programs = [(dst, readers)];
+    let mut pipe = NetPipe::new(&data, src, writers, &programs);
+    pipe.trust = trust(trusted);
+    let mapping = dst.parse::<Layout>().unwrap().bind(&data, readers.into()).unwrap();
+    pipe.run(
+        |mut w, unit| {
+            let indices = local_indices(w.mapping(), unit);
+            for step in 0..steps {
+                let mut slot = w.step().unwrap();
+                fill(&mut slot, &indices, step);
+                assert!(slot.publish().unwrap());
+            }
+            assert_eq!(w.close().unwrap().steps, steps);
+        },
+        |mut r, _, unit| {
+            let indices = local_indices(&mapping, unit);
+            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+            for step in 0..steps {
+                assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                fill(&mut expected, &indices, step);
+                assert!(part == expected, "{src} x{writers} to {dst} x{readers}, unit {unit}, step {step}");
+            }
+            assert_eq!(r.read(&mut part).unwrap(), None);
+            r.close().unwrap();
+        },
+    );
+}
+
+#[test]
+fn rows_reach_columns() {
+    check(&[64, 48], "block,*", 3, "*,block", 4, 5, true);
+    check(&[64, 48], "block,*", 3, "*,block", 4, 5, false);
+}
+
+#[test]
+fn long_runs_go_straight_and_short_ones_in_frames() {
+    for trusted in [true, false] {
+        for dst in ["*,block", "*,block;order=F", "cyclic,*", "*,cyclic(3)", "block,*;halo=2,0"] {
+            check(&[700, 1024], "block,*", 2, dst, 2, 3, trusted);
+        }
+    }
+}
+
+#[test]
+fn halos_are_filled_and_orders_change() {
+    check(&[20, 30], "block,block@2x2", 4, "block,*;order=F;halo=2,0", 3, 3, true);
+}
+
+#[test]
+fn units_without_a_part_take_part() {
+    check(&[2, 3], "block,*", 4, "*,cyclic", 5, 3, true);
+}
+
+const LAYOUTS: [&str; 8] = [
+    "block,*",
+    "*,block",
+    "cyclic,*",
+    "cyclic(2),*;order=F",
+    "*,balanced;halo=0,1:2",
+    "*,*",
+    "*,cyclic(3)",
+    "stripe(64)",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn any_pair_of_layouts(
+        rows in 0u64..40, cols in 0u64..40, a in 0usize..8, b in 0usize..8, w in 1u32..4, r in 1u32..4, trusted: bool
+    ) {
+        // `*,*` gives every unit all of it; as a writer that is a replica.
+        check(&[rows, cols], LAYOUTS[a].split(";halo").next().unwrap(), w, LAYOUTS[b], r, 3, trusted);
+    }
+}
+
+#[test]
+fn several_reader_programs_each_get_every_step_in_their_own_layout() {
+    let data = Dataset::new(&[12, 10], ElemType::U64).unwrap();
+    let layouts = [("block,*", 2), ("*,block", 3), ("*,*", 1)];
+    NetPipe::new(&data, "*,cyclic", 2, &layouts).run(
+        |mut w, unit| {
+            let indices = local_indices(w.mapping(), unit);
+            for step in 0..10 {
+                let mut part = vec![0; w.local_len_bytes()];
+                fill(&mut part, &indices, step);
+                assert!(w.write(&part).unwrap());
+            }
+        },
+        |mut r, program, unit| {
+            let indices = local_indices(r.mapping(), unit);
+            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+            for step in 0..10 {
+                assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                fill(&mut expected, &indices, step);
+                assert!(part == expected, "program {program} unit {unit} step {step}");
+            }
+            assert_eq!(r.read(&mut part).unwrap(), None);
+        },
+    );
+}
+
+#[test]
+fn element_types_change_on_the_way_only_when_asked() {
+    let (at, trust) = (place(), trust(false));
+    let data = Dataset::new(&[40_000], ElemType::F32).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let given = Given::Dataset(data);
+            let mut w = NetWriter::open(&at, &trust, &given, "block", &writer_options(0, 1)).unwrap();
+            let part: Vec<u8> = (0..40_000).flat_map(|i| (i as f32).to_le_bytes()).collect();
+            w.write(&part).unwrap();
+        });
+        let open = |expect| NetReader::open(&at, &trust, "block", &expect, &reader_options("r", 0, 1));
+        let refused = |expect| match open(expect) {
+            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
+            other => panic!("{:?}", other.err()),
+        };
+        let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };
+        assert_eq!(refused(expect.clone()), "dtype");
+        assert_eq!(refused(Expect { shape: Some(vec![99]), ..Expect::default() }), "shape");
+        let mut r = open(Expect { convert: true, ..expect }).unwrap();
+        let mut part = vec![0; r.local_len_bytes()];
+        assert_eq!(r.read(&mut part).unwrap(), Some(0));
+        let got: Vec<f64> = part.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
+        assert!(got.iter().enumerate().all(|(i, &x)| x == i as f64));
+    });
+}
+
+#[test]
+fn a_writer_of_plain_bytes_takes_the_readers_dataset() {
+    let (at, trust) = (place(), trust(true));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let options = writer_options(0, 1);
+            let mut w = NetWriter::open(&at, &trust, &Given::ByReader, "stripe(1024MiB)", &options).unwrap();
+            assert_eq!(w.local_len_bytes(), 24);
+            w.write(&[5; 24]).unwrap();
+        });
+        let expect = Expect { shape: Some(vec![3]), elem: Some(ElemType::U64), convert: false };
+        let mut r = NetReader::open(&at, &trust, "block", &expect, &reader_options("r", 0, 1)).unwrap();
+        let mut part = [0; 24];
+        assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [5; 24]));
+    });
+}
+
+#[test]
+fn lossy_queues_deliver_whole_steps_in_order() {
+    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
+        for (writers, readers) in [(1, 1), (3, 2)] {
+            let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
+            let programs = [("*,block", readers)];
+            let mut pipe = NetPipe::new(&data, "block,*", writers, &programs);
+            pipe.policy = policy;
+            pipe.run(
+                |mut w, unit| {
+                    let indices = local_indices(w.mapping(), unit);
+                    for step in 0..300 {
+                        let mut slot = w.step().unwrap();
+                        fill(&mut slot, &indices, step);
+                        slot.publish().unwrap();
+                    }
+                    let stats = w.close().unwrap();
+                    assert_eq!(stats.steps + stats.dropped, 300);
+                },
+                |mut r, _, unit| {
+                    let indices = local_indices(r.mapping(), unit);
+                    let (mut part, mut expected) =
+                        (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+                    let mut last = None;
+                    while let Some(step) = r.read(&mut part).unwrap() {
+                        assert!(last < Some(step), "{policy}: {step} after {last:?}");
+                        fill(&mut expected, &indices, step);
+                        assert!(part == expected, "{policy}, step {step} is torn");
+                        last = Some(step);
+                    }
+                    if policy != Policy::DropNewest {
+                        assert_eq!(last, Some(299), "{policy}: the last step is never the one dropped");
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn closing_unevenly_is_an_error_and_no_hang() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    NetPipe::new(&data, "block", 2, &[("*", 1)]).run(
+        |mut w, unit| {
+            let steps = if unit == 0 { 2 } else { 5 };
+            let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
+            match (unit, result) {
+                (0, Ok(_)) => {
+                    assert!(matches!(w.close(), Err(PipeError::UnevenSteps { closed_after: 2, .. })))
+                }
+                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
+                (unit, other) => panic!("unit {unit}: {other:?}"),
+            }
+        },
+        |mut r, _, _| {
+            let mut part = [0; 4];
+            assert_eq!(r.read(&mut part).unwrap(), Some(0));
+            assert_eq!(r.read(&mut part).unwrap(), Some(1));
+            let error = r.read(&mut part).unwrap_err();
+            assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
+        },
+    );
+}
+
+#[test]
+fn a_writer_without_readers_left_is_told() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    NetPipe::new(&data, "block", 2, &[("*", 2)]).run(
+        |mut w, _| {
+            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+            assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
+        },
+        |mut r, _, _| assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0)),
+    );
+}
+
+#[test]
+fn an_abort_reaches_everybody() {
+    for aborting in [0, 1] {
+        let data = Dataset::new(&[4], ElemType::U8).unwrap();
+        NetPipe::new(&data, "block", 2, &[("*", 2)]).run(
+            |mut w, unit| {
+                if unit == aborting {
+                    return w.abort();
+                }
+                let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+                assert!(
+                    matches!(error, PipeError::PeerAborted { unit, .. } if u64::from(unit.unit) == aborting),
+                    "{error}"
+                );
+            },
+            |mut r, _, _| {
+                let error = r.read(&mut [0; 4]).unwrap_err();
+                assert!(error.to_string().ends_with(&format!("writer unit {aborting} gave up")), "{error}");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_port_goes_on_after_a_timeout_and_an_interrupt() {
+    let data = Dataset::new(&[8], ElemType::U8).unwrap();
+    let barrier = std::sync::Barrier::new(2);
+    let mut pipe = NetPipe::new(&data, "block", 1, &[("block", 1)]);
+    pipe.timeout = Some(Duration::from_millis(60));
+    pipe.run(
+        |mut w, _| {
+            barrier.wait();
+            (0..2).for_each(|step| assert!(w.write(&[step; 8]).unwrap()));
+            // Depth 2 is full, and the reader waits for the barrier.
+            let error = w.write(&[2; 8]).unwrap_err();
+            assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            barrier.wait();
+            while !w.write(&[2; 8]).is_ok_and(|taken| taken) {}
+            while matches!(w.close(), Err(PipeError::Timeout { .. })) {}
+        },
+        |mut r, _, _| {
+            let mut part = [0; 8];
+            let error = r.read(&mut part).unwrap_err();
+            assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            barrier.wait();
+            barrier.wait();
+            for step in 0..3 {
+                let read = std::iter::repeat_with(|| r.read(&mut part))
+                    .find(|r| !matches!(r, Err(PipeError::Timeout { .. })));
+                assert_eq!((read.unwrap().unwrap(), part), (Some(step), [step as u8; 8]));
+            }
+            let end = std::iter::repeat_with(|| r.read(&mut part))
+                .find(|r| !matches!(r, Err(PipeError::Timeout { .. })));
+            assert_eq!(end.unwrap().unwrap(), None);
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_happens() {
+    let (at, trust) = (place(), trust(true));
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    let waits = Options { on_loss: OnLoss::Wait, ..writer_options(0, 1) };
+    let given = Given::Dataset(data);
+    let error = NetWriter::open(&at, &trust, &given, "block", &waits).map(drop).unwrap_err();
+    assert!(matches!(&error, PipeError::BadOption { option: "on_loss", .. }), "{error}");
+    let error = NetWriter::open(&at, &trust, &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
+    assert!(matches!(error, PipeError::Layout(_)), "{error}");
+    let soon = Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
+    let error = NetReader::open(&at, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
+    assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+    let nowhere = polyduct_pipe::net::Place { host: "no such host".into(), ..at };
+    let error = NetReader::open(&nowhere, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
+    assert!(matches!(error, PipeError::BadOption { option: "host", .. }), "{error}");
+}
