@@ -563,7 +563,8 @@ impl Inner {
             };
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
-        self.board.leave(self.options.unit, self.first_lost());
+        let because = self.first_lost();
+        self.board.leave(self.options.unit, because);
         self.close_links();
         if let Some(net) = &self.net {
             net.leave(self, because, if because.is_some() { Duration::ZERO } else { LAST_WORDS });
