@@ -1,6 +1,7 @@
 //! What the tests of whole pipes share.
 #![allow(dead_code)]
 
+pub mod hosts;
 pub mod net;
 
 use polyduct_layout::{Dataset, Mapping};

@@ -1,0 +1,186 @@
+//! How fast a pipe across two hosts is: rows to columns, 2 units to 2, steps of 64 MiB, as a ratio to bare TCP connections
+//! between the same two in the same run. The hosts are network namespaces with a veth pair; without those, two processes.
+//!
+//! `cargo run --release -p polyduct-pipe --example net_pipe`
+//!
+//! What arrives is checked: the first and the last step element by element, of the others one element in each run. Bias: the
+//! writers stamp those elements and the readers look at them, which the bare connections do not do; the bare connections
+//! take the better of one and two streams, from a buffer of 128 KiB that stays in the cache.
+
+#[path = "../tests/common/hosts.rs"]
+mod hosts;
+
+use hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
+use polyduct_pipe::{Expect, Given, Options};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// 64 MiB of f32.
+const SIDE: u64 = 4096;
+const STEP: u64 = SIDE * SIDE * 4;
+const WARM: u64 = 2;
+const STEPS: u64 = 30;
+const ROUNDS: usize = 5;
+
+fn main() {
+    match role() {
+        Role::A => host_a(true),
+        Role::B => host_b(),
+        Role::Outside => match run_a(&[]) {
+            Ok(output) => print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+            Err(why) => {
+                println!("no network namespaces here ({why}): two processes of this host");
+                host_a(false);
+            }
+        },
+    }
+}
+
+fn host_a(cable: bool) {
+    let mut other = Other::start(&[], cable);
+    let mut ratios = [Vec::new(), Vec::new()];
+    println!("{:>24}  {:>9}  {:>9}  {:>6}", "", "bare GB/s", "pipe GB/s", "ratio");
+    for round in 0..ROUNDS {
+        let at = |port| format!("{}:{port}", other.theirs);
+        let bare = [1, 2].map(|streams| bare(&at(7900), streams)).into_iter().fold(0.0, f64::max);
+        for (i, trusted) in [true, false].into_iter().enumerate() {
+            let port = 7200 + (2 * round + i) as u16;
+            other.say(&format!("{trusted} {port} {}", other.mine));
+            let pipe = pipe(other.mine, port, trusted);
+            assert_eq!((other.hear("read"), other.hear("read")), ("ok".into(), "ok".into()));
+            let name = if trusted { "trusted network" } else { "encrypted" };
+            println!("{name:>24}  {bare:>9.2}  {pipe:>9.2}  {:>6.2}", pipe / bare);
+            ratios[i].push(pipe / bare);
+        }
+    }
+    for (name, ratios) in ["trusted network", "encrypted"].iter().zip(&mut ratios) {
+        ratios.sort_by(f64::total_cmp);
+        println!("{name}: {:.2} of bare TCP (median of {ROUNDS})", ratios[ROUNDS / 2]);
+    }
+    other.say("over");
+}
+
+fn bare(at: &str, streams: usize) -> f64 {
+    let each = 16 * STEP as usize / streams;
+    let begun = Instant::now();
+    std::thread::scope(|s| {
+        for _ in 0..streams {
+            s.spawn(|| {
+                let mut stream = TcpStream::connect(at).unwrap();
+                let block = vec![1; 128 << 10];
+                (0..each / block.len()).for_each(|_| stream.write_all(&block).unwrap());
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+            });
+        }
+    });
+    16.0 * STEP as f64 / begun.elapsed().as_secs_f64() / 1e9
+}
+
+fn place(host: &str, port: u16) -> Place {
+    Place { host: host.into(), port, name: "figure".into() }
+}
+
+fn trust(trusted_network: bool) -> Trust {
+    Trust { key: JobKey::from_bytes([9; 32]).unwrap(), trusted_network }
+}
+
+fn options(unit: u32, program: &str) -> Options {
+    let timeout = Some(Duration::from_secs(60));
+    Options { unit, units: 2, program: program.into(), timeout, ..Options::default() }
+}
+
+fn data() -> Dataset {
+    Dataset::new(&[SIDE, SIDE], ElemType::F32).unwrap()
+}
+
+/// The value of an element that is not stamped, as a function of its row and column.
+fn value(row: u64, column: u64) -> u32 {
+    (row * 65_537 + column * 31) as u32
+}
+
+fn pipe(host: &str, port: u16, trusted: bool) -> f64 {
+    let ready = Barrier::new(2);
+    let rates = std::thread::scope(|s| {
+        let units = [0u32, 1].map(|unit| {
+            let ready = &ready;
+            s.spawn(move || {
+                let given = Given::Dataset(data());
+                let opened = NetWriter::open(&place(host, port), &trust(trusted), &given, "block,*", &options(unit, "w"));
+                let mut w = opened.unwrap();
+                let rows = SIDE / 2;
+                let mut begun = Instant::now();
+                for step in 0..WARM + STEPS {
+                    if step == WARM {
+                        ready.wait();
+                        begun = Instant::now();
+                    }
+                    let mut slot = w.step().unwrap();
+                    if step < WARM {
+                        for (i, e) in slot.chunks_exact_mut(4).enumerate() {
+                            let (row, column) = (i as u64 / SIDE + u64::from(unit) * rows, i as u64 % SIDE);
+                            e.copy_from_slice(&value(row, column).to_le_bytes());
+                        }
+                    }
+                    // The first element of each run, of which a row has two.
+                    for run in slot.chunks_exact_mut(SIDE as usize * 2) {
+                        run[..4].copy_from_slice(&(step as u32).to_le_bytes());
+                    }
+                    slot.publish().unwrap();
+                }
+                w.close().unwrap();
+                begun.elapsed().as_secs_f64()
+            })
+        });
+        units.map(|u| u.join().unwrap())
+    });
+    STEPS as f64 * STEP as f64 / rates[0].max(rates[1]) / 1e9
+}
+
+fn host_b() {
+    let (_, mine) = plug_in();
+    let sink = TcpListener::bind((&mine[..], 7900)).unwrap();
+    std::thread::spawn(move || loop {
+        let (mut stream, _) = sink.accept().unwrap();
+        std::thread::spawn(move || {
+            let mut block = vec![0; 128 << 10];
+            while stream.read(&mut block).unwrap() > 0 {}
+            stream.write_all(&[1]).unwrap();
+        });
+    });
+    loop {
+        let line = next_line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let [trusted, port, host] = words[..] else { return };
+        let (trusted, at) = (trusted == "true", place(host, port.parse().unwrap()));
+        std::thread::scope(|s| {
+            for unit in 0..2 {
+                let at = &at;
+                s.spawn(move || read(at, trusted, unit));
+            }
+        });
+    }
+}
+
+fn read(at: &Place, trusted: bool, unit: u32) {
+    let opened = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options(unit, "r"));
+    let mut r = opened.unwrap();
+    let mut part = vec![0; r.local_len_bytes()];
+    let columns = SIDE / 2;
+    while let Some(step) = r.read(&mut part).unwrap() {
+        for run in part.chunks_exact(columns as usize * 4) {
+            assert_eq!(run[..4], (step as u32).to_le_bytes(), "step {step}");
+        }
+        if step == 0 || step + 1 == WARM + STEPS {
+            for (i, e) in part.chunks_exact(4).enumerate().filter(|(i, _)| *i as u64 % columns != 0) {
+                let (row, column) = (i as u64 / columns, i as u64 % columns + u64::from(unit) * columns);
+                assert_eq!(e, value(row, column).to_le_bytes(), "step {step}, element {row}, {column}");
+            }
+        }
+    }
+    tell("read ok");
+}

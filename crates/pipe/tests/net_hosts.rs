@@ -1,0 +1,162 @@
+//! A pipe between two hosts: what arrives, and who learns what when the cable is cut or a process is killed.
+//!
+//! Where the system allows no namespaces, the test says so and runs between two processes of this host.
+
+mod common;
+
+use common::hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
+use common::net::trust;
+use common::{fill, local_indices, reader_options, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::{NetReader, NetWriter, Place};
+use polyduct_pipe::{Expect, Given, Options, PipeError};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "two_hosts_and_a_cable";
+const ARGS: [&str; 3] = [NAME, "--exact", "--nocapture"];
+const SHAPE: [u64; 2] = [512, 512];
+/// What happens to each pipe, and whether the network is trusted.
+const CASES: [(&str, bool); 6] =
+    [("end", true), ("end", false), ("kill", true), ("kill", false), ("cut", true), ("cut", false)];
+
+#[test]
+fn two_hosts_and_a_cable() {
+    match role() {
+        Role::A => host_a(true),
+        Role::B => host_b(),
+        Role::Outside => match run_a(&ARGS) {
+            Ok(output) => {
+                let text = [output.stdout, output.stderr].concat();
+                let text = String::from_utf8_lossy(&text);
+                text.lines().filter(|l| l.starts_with("across hosts")).for_each(|l| println!("{l}"));
+                assert!(output.status.success(), "{text}");
+            }
+            Err(why) => {
+                eprintln!("NO NETWORK NAMESPACES HERE ({why}): two processes of this host instead");
+                host_a(false);
+            }
+        },
+    }
+}
+
+fn place(host: &str, port: u16) -> Place {
+    Place { host: host.into(), port, name: "field".into() }
+}
+
+/// Two writer units here, two reader units there.
+fn host_a(cable: bool) {
+    for (case, (what, trusted)) in CASES.into_iter().enumerate() {
+        let mut other = Other::start(&ARGS, cable);
+        let port = 7100 + case as u16;
+        other.say(&format!("{what} {trusted} {port} {}", other.mine));
+        let at = place(other.mine, port);
+        let (told, at) = (std::sync::Mutex::new(Vec::new()), &at);
+        let (all, ended) = (std::sync::Barrier::new(3), &told);
+        std::thread::scope(|s| {
+            for unit in 0..2 {
+                let all = &all;
+                s.spawn(move || {
+                    let end = write(at, trusted, unit, what == "end", all);
+                    ended.lock().unwrap().push((polyduct_os::clock::now(), end));
+                });
+            }
+            all.wait();
+            other.hear("step");
+            let cut = polyduct_os::clock::now();
+            let (limit, begun) = match what {
+                "cut" => (Duration::from_secs(3), { other.cut(); Instant::now() }),
+                // It has two reader units in one process.
+                "kill" => (Duration::from_millis(500), { other.kill(); Instant::now() }),
+                _ => {
+                    for unit in 0..2 {
+                        assert_eq!(other.hear("end"), "20", "{what}, trusted {trusted}, {unit}");
+                    }
+                    return;
+                }
+            };
+            while ended.lock().unwrap().len() < 2 {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{what}: a writer hangs");
+                std::thread::yield_now();
+            }
+            for (when, end) in ended.lock().unwrap().iter() {
+                let (took, error) = (*when - cut, end.as_ref().unwrap_err());
+                println!("across hosts: {what}, trusted {trusted}: known after {took:.1?}: {error}");
+                let PipeError::PeerLost { unit, .. } = error else { panic!("{error:?}") };
+                assert!(matches!(unit.side, polyduct_pipe::Side::Reader(0)), "{error}");
+                assert!(took < limit, "{what}, trusted {trusted}: {took:?}");
+            }
+            let errors: Vec<String> =
+                ended.lock().unwrap().iter().map(|e| e.1.as_ref().unwrap_err().to_string()).collect();
+            assert_eq!(errors[0], errors[1]);
+            if what == "cut" && cable {
+                // The other side knows it, too.
+                for _ in 0..2 {
+                    let words = other.hear("lost");
+                    let (when, error) = words.split_once(' ').unwrap();
+                    let took = Duration::from_secs_f64(when.parse::<f64>().unwrap()).saturating_sub(cut);
+                    println!("across hosts: {what}, trusted {trusted}: known there after {took:.1?}: {error}");
+                    assert!(error.contains("writer unit"), "{error}");
+                    assert!(took < Duration::from_secs(3), "{took:?}");
+                }
+            }
+        });
+        if what == "end" {
+            told.into_inner().unwrap().into_iter().for_each(|(_, end)| end.unwrap());
+        }
+    }
+}
+
+fn options(of: Options) -> Options {
+    Options { timeout: Some(Duration::from_secs(20)), ..of }
+}
+
+fn write(at: &Place, trusted: bool, unit: u32, ends: bool, all: &std::sync::Barrier) -> Result<(), PipeError> {
+    let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
+    let given = Given::Dataset(data);
+    let opened = NetWriter::open(at, &trust(trusted), &given, "block,*", &options(writer_options(unit, 2)));
+    all.wait();
+    let mut w = opened?;
+    let indices = local_indices(w.mapping(), unit.into());
+    while !ends || w.next_step() < 20 {
+        let n = w.next_step();
+        let mut slot = w.step()?;
+        fill(&mut slot, &indices, n);
+        slot.publish()?;
+    }
+    w.close().map(drop)
+}
+
+fn host_b() {
+    plug_in();
+    let line = next_line();
+    let words: Vec<&str> = line.split(' ').collect();
+    let (what, trusted) = (words[0], words[1] == "true");
+    let at = place(words[3], words[2].parse().unwrap());
+    std::thread::scope(|s| {
+        for unit in 0..2 {
+            let at = &at;
+            s.spawn(move || match read(at, trusted, unit) {
+                Ok(steps) => tell(&format!("end {steps}")),
+                Err(e) => tell(&format!("lost {:.6} {e}", polyduct_os::clock::now().as_secs_f64())),
+            });
+        }
+    });
+    assert!(what == "end" || what == "cut");
+}
+
+fn read(at: &Place, trusted: bool, unit: u32) -> Result<u64, PipeError> {
+    let options = options(reader_options("r", unit, 2));
+    let mut r = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options)?;
+    let indices = local_indices(r.mapping(), unit.into());
+    let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+    let mut steps = 0;
+    while let Some(step) = r.read(&mut part)? {
+        fill(&mut expected, &indices, step);
+        assert!(part == expected, "step {step} is torn");
+        steps += 1;
+        if steps == 5 && unit == 0 {
+            tell("step");
+        }
+    }
+    Ok(steps)
+}
