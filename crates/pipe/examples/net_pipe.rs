@@ -7,6 +7,8 @@
 //! writers stamp those elements and the readers look at them, which the bare connections do not do; the bare connections
 //! take the better of one and two streams, from a buffer of 128 KiB that stays in the cache.
 
+// The tests use more of it.
+#[allow(dead_code)]
 #[path = "../tests/common/hosts.rs"]
 mod hosts;
 
@@ -31,7 +33,11 @@ fn main() {
         Role::A => host_a(true),
         Role::B => host_b(),
         Role::Outside => match run_a(&[]) {
-            Ok(output) => print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+            Ok(output) => print!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ),
             Err(why) => {
                 println!("no network namespaces here ({why}): two processes of this host");
                 host_a(false);
@@ -110,7 +116,13 @@ fn pipe(host: &str, port: u16, trusted: bool) -> f64 {
             let ready = &ready;
             s.spawn(move || {
                 let given = Given::Dataset(data());
-                let opened = NetWriter::open(&place(host, port), &trust(trusted), &given, "block,*", &options(unit, "w"));
+                let opened = NetWriter::open(
+                    &place(host, port),
+                    &trust(trusted),
+                    &given,
+                    "block,*",
+                    &options(unit, "w"),
+                );
                 let mut w = opened.unwrap();
                 let rows = SIDE / 2;
                 let mut begun = Instant::now();

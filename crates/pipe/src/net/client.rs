@@ -303,7 +303,7 @@ impl Client {
 
 /// The fault of a connection, in terms of a pipe.
 pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ {
-    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source }
+    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: Box::new(source) }
 }
 
 /// Connects to a writer unit and proves the key, trying again while nobody listens there.
