@@ -6,12 +6,13 @@ PEERS  := .peers
 BIN    := target/release/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-loom test-fuzz test-python bench lint clean
+.PHONY: help build demo test test-rust test-loom test-fuzz test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
+	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
 	@echo 'make build    the command (target/release/polyduct) and the Python module (.venv)'
 	@echo 'make lint     rustfmt and clippy'
 	@echo 'make clean    remove what the others made'
@@ -56,6 +57,13 @@ $(PEERS)/ready: bench/peers/setup.sh
 
 bench: build $(PEERS)/ready
 	$(BIN) bench pipe
+	$(BIN) bench message
+
+# LogP signatures and the overlap of work and transfer, drawn into out/.
+bench-plots: build
+	mkdir -p out
+	$(BIN) bench logp --svg out/logp.svg
+	$(BIN) bench overlap --svg out/overlap.svg
 
 lint:
 	cargo fmt --check

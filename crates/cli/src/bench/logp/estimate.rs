@@ -7,6 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Burst {
     /// Seconds of the pause; zero for none.
+    #[serde(rename = "pause_s")]
     pub pause: f64,
     /// Messages of a burst and seconds of each, in rising order of the first.
     pub points: Vec<(f64, f64)>,
@@ -18,8 +19,10 @@ pub struct Signature {
     /// A curve for each pause.
     pub bursts: Vec<Burst>,
     /// Half of a round trip, in seconds.
+    #[serde(rename = "half_round_trip_s")]
     pub half_round_trip: f64,
     /// Seconds of a message in a long stream without replies.
+    #[serde(rename = "stream_s")]
     pub stream: f64,
 }
 
@@ -27,14 +30,19 @@ pub struct Signature {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogP {
     /// o_s: what a message costs its sender.
+    #[serde(rename = "o_s_s")]
     pub send: f64,
     /// o_r: what it costs its receiver.
+    #[serde(rename = "o_r_s")]
     pub receive: f64,
     /// g: between two messages of a stream, at least.
+    #[serde(rename = "g_s")]
     pub gap: f64,
     /// The same where each message is answered: the answers' share is in it.
+    #[serde(rename = "g_with_replies_s")]
     pub gap_with_replies: f64,
     /// L: on the way.
+    #[serde(rename = "latency_s")]
     pub latency: f64,
 }
 
@@ -45,7 +53,7 @@ pub struct LogP {
 ///   o_s + o_r is more than the bottleneck, as on shared memory, the plateau is the time of bouncing a message; StarT-X took g from
 ///   another experiment then, and so does this: a stream without replies.
 /// * With pauses longer than a round trip each message costs o_s, the pause, and o_r of one reply that has come meanwhile.
-/// * L is what remains of half a round trip.
+/// * L is what remains of half a round trip. A long message is received while its end is still being sent, so nothing may remain.
 ///
 /// `None` if there is no curve without a pause or none with one, or one of them has too few points.
 pub fn estimate(signature: &Signature) -> Option<LogP> {
