@@ -64,9 +64,15 @@ fn host_a(cable: bool) {
             other.hear("step");
             let cut = polyduct_os::clock::now();
             let (limit, begun) = match what {
-                "cut" => (Duration::from_secs(3), { other.cut(); Instant::now() }),
+                "cut" => (Duration::from_secs(3), {
+                    other.cut();
+                    Instant::now()
+                }),
                 // It has two reader units in one process.
-                "kill" => (Duration::from_millis(500), { other.kill(); Instant::now() }),
+                "kill" => (Duration::from_millis(500), {
+                    other.kill();
+                    Instant::now()
+                }),
                 _ => {
                     for unit in 0..2 {
                         assert_eq!(other.hear("end"), "20", "{what}, trusted {trusted}, {unit}");
@@ -94,7 +100,9 @@ fn host_a(cable: bool) {
                     let words = other.hear("lost");
                     let (when, error) = words.split_once(' ').unwrap();
                     let took = Duration::from_secs_f64(when.parse::<f64>().unwrap()).saturating_sub(cut);
-                    println!("across hosts: {what}, trusted {trusted}: known there after {took:.1?}: {error}");
+                    println!(
+                        "across hosts: {what}, trusted {trusted}: known there after {took:.1?}: {error}"
+                    );
                     assert!(error.contains("writer unit"), "{error}");
                     assert!(took < Duration::from_secs(3), "{took:?}");
                 }
@@ -110,7 +118,13 @@ fn options(of: Options) -> Options {
     Options { timeout: Some(Duration::from_secs(20)), ..of }
 }
 
-fn write(at: &Place, trusted: bool, unit: u32, ends: bool, all: &std::sync::Barrier) -> Result<(), PipeError> {
+fn write(
+    at: &Place,
+    trusted: bool,
+    unit: u32,
+    ends: bool,
+    all: &std::sync::Barrier,
+) -> Result<(), PipeError> {
     let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
     let given = Given::Dataset(data);
     let opened = NetWriter::open(at, &trust(trusted), &given, "block,*", &options(writer_options(unit, 2)));

@@ -50,7 +50,11 @@ fn say(line: &str) {
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u32>().unwrap();
-    let of = if f[0] == "w" { writer_options(number(2), number(3)) } else { reader_options("r", number(2), number(3)) };
+    let of = if f[0] == "w" {
+        writer_options(number(2), number(3))
+    } else {
+        reader_options("r", number(2), number(3))
+    };
     let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
     let options = Options { policy: f[6].parse::<Policy>().unwrap(), timeout, open_timeout, ..of };
     let at = Place { host: f[4].into(), port: number(5) as u16, name: "kill".into() };
@@ -64,7 +68,9 @@ fn unit(spec: &str) {
         Err(e) => {
             let kind = match &e {
                 PipeError::PeerLost { unit, pid, .. } => format!("lost {unit} {pid}"),
-                PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. } => "refused".into(),
+                PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. } => {
+                    "refused".into()
+                }
                 PipeError::Timeout { .. } => "timeout".into(),
                 other => format!("other {other}"),
             };
@@ -193,7 +199,8 @@ fn start_all(random: &mut Random, open_ms: u32) -> (String, Vec<Unit>) {
     let case = format!("{writers} {src} to {readers} {dst}, {policy}, trusted {trusted}");
     let unit = |role: &str, layout: &str, unit: u64, units: u64| {
         let name = format!("{} unit {unit}", if role == "w" { "writer" } else { "reader" });
-        let spec = format!("{role} {layout} {unit} {units} {} {} {policy} {trusted} {open_ms}", at.host, at.port);
+        let spec =
+            format!("{role} {layout} {unit} {units} {} {} {policy} {trusted} {open_ms}", at.host, at.port);
         Unit::start(name, &spec)
     };
     let mut units: Vec<Unit> = (0..writers).map(|u| unit("w", src, u, writers)).collect();
@@ -211,7 +218,11 @@ fn any_unit_killed_at_any_moment() {
             assert!(unit.wait_line("open"), "seed {seed}, {case}: {} says {}", unit.name, unit.last);
         }
         for _ in 0..random.below(12) {
-            assert!(units[victim].wait_line("step"), "seed {seed}, {case}: {} ended by itself", units[victim].name);
+            assert!(
+                units[victim].wait_line("step"),
+                "seed {seed}, {case}: {} ended by itself",
+                units[victim].name
+            );
         }
         random.linger();
         let (name, pid) = (units[victim].name.clone(), units[victim].child.id());
