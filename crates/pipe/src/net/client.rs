@@ -4,7 +4,7 @@
 //! calls waits in the socket.
 
 use super::channel::Channel;
-use super::place::{Place, Trust};
+use super::place::{Place, Trust, PATIENCE};
 use super::wire::{Ask, First, Tell};
 use crate::config::Options;
 use crate::error::{PipeError, Refusal, UnitName};
@@ -13,7 +13,7 @@ use crate::port::stop_error;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, ToHost, Welcome};
-use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
+use polyduct_message::link::net::{dial::Dial, Fault as LinkFault};
 use polyduct_message::LinkError;
 use polyduct_os::{
     clock,
@@ -322,7 +322,7 @@ pub fn dial(
     for addr in addrs.iter().cycle() {
         let what = format!("{unit} to open the pipe");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
-        let begun = Dial::new(&terms, unit.unit, *addr, Patience::default(), clock::now(), left);
+        let begun = Dial::new(&terms, unit.unit, *addr, PATIENCE, clock::now(), left);
         match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what)) {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) => return Err(e),

@@ -5,12 +5,18 @@ use crate::error::PipeError;
 use crate::join::check_name;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::socket::Patience;
 use polyduct_message::link::noise::Terms;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 /// Set to 1 in all units, it declares the network trusted: the key is proved, but steps are not encrypted.
 pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
+
+/// How long a host may be silent. The kernel asks an idle connection every second and counts whole ones, and survivors on other
+/// hosts must know within three.
+pub const PATIENCE: Patience = Patience { dead_after: Duration::from_millis(1900) };
 
 /// The address of a pipe: where its writers' unit 0 listens, and the pipe's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]

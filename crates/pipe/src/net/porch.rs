@@ -1,10 +1,10 @@
 //! Who comes in: strangers that have proved the key, until they have said what they came for.
 
 use super::channel::Channel;
-use super::place::{Place, Trust};
+use super::place::{Place, Trust, PATIENCE};
 use super::wire::First;
 use polyduct_message::link::net::gate::{Gate, Limits, Visit};
-use polyduct_message::link::net::socket::{listen, local_addr, Patience};
+use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::{poll::PollItem, OsError};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Porch {
     pub fn new(addr: SocketAddr, place: &Place, trust: &Trust, unit: u32) -> Result<Porch, OsError> {
         let listener = listen(addr)?;
         let addr = local_addr(&listener)?;
-        let gate = Gate::new(listener, place.terms(trust, unit), Patience::default(), Limits::default())?;
+        let gate = Gate::new(listener, place.terms(trust, unit), PATIENCE, Limits::default())?;
         Ok(Porch { gate, addr, waiting: Vec::new() })
     }
 

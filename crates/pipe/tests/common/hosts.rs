@@ -3,6 +3,8 @@
 //! A program starts itself again: as host A, in a user and network namespace of its own, for which nobody has to be root; and
 //! from there as host B, in another network namespace. Nothing has a name outside, so nothing can be left behind.
 
+#![allow(dead_code)]
+
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
