@@ -302,7 +302,7 @@ def test_a_handler_sends_but_does_not_wait() -> None:
         refused: list[type] = []
 
         def ask(from_: int, args: Any, payload: bytes) -> None:
-            for wait in (d.barrier, d.recv, d.synchronise, d.status, lambda: d.call(from_, "one").result()):
+            for wait in (d.barrier, partial(d.recv, tag=9), d.synchronise, d.status, lambda: d.call(from_, "one").result()):
                 try:
                     wait()
                 except polyduct.InHandler as e:

@@ -37,7 +37,7 @@ with polyduct.domain() as d:
     right, left = (d.unit + 1) % d.units, (d.unit - 1) % d.units
     got = d.sendrecv(right, np.full(3, d.unit), left)
     assert got.tolist() == [left] * 3
-    print(d.unit, d.units, d.name)
+    sys.stdout.write(f"{d.unit} {d.units} {d.name}\\n")  # at once: lines of others come between
     polyduct.open("-", *sys.argv[1:2], **({"shape": 2, "dtype": "u1"} if sys.argv[1] == "w" else {}), layout="block").close()
 """
     python = program(tmp_path / "ring.py", code)
@@ -94,13 +94,16 @@ def test_a_call_of_a_killed_unit(start: Start) -> None:
     callee = start(JOIN + "d.function('f', lambda x: x)\nd.synchronise()\nsay('there')\nwait()", name, 1, 2)
     caller = start(
         JOIN
-        + "d.synchronise()\ncall = d.call(1, 'f')\nsay('called')\n"
+        + "d.synchronise()\nsay('there')\nwait()\ncall = d.call(1, 'f')\nsay('called')\n"
         + "try: call.result()\nexcept polyduct.CallPeerGone as e: say('gone', e.unit, e.name)",
         name,
         0,
         2,
     )
-    assert (callee.hear(), caller.hear()) == ("there", "called")
+    # From here on the callee receives nothing.
+    assert (callee.hear(), caller.hear()) == ("there", "there")
+    caller.tell()
+    assert caller.hear() == "called"
     callee.signal(signal.SIGKILL)
     assert caller.hear() == "gone 1 f"
 
@@ -151,7 +154,7 @@ def test_ctrl_c(start: Start, what: str) -> None:
     name = fresh()
     join = JOIN + "d.function('f', lambda x: x)\nd.synchronise()\n"
     other = start(join + "say('there')\nwait()", name, 1, 2)
-    code = f"say('there')\ntry:\n    {what}\nexcept KeyboardInterrupt: say('interrupted')\n"
+    code = f"try:\n    say('there')\n    {what}\nexcept KeyboardInterrupt: say('interrupted')\n"
     one = start(join + code + "d.send(0, b'still good')\nsay(d.recv(0))", name, 0, 2)
     assert (one.hear(), other.hear()) == ("there", "there")
     one.signal(signal.SIGINT)
@@ -163,9 +166,10 @@ def test_ctrl_c(start: Start, what: str) -> None:
 def test_ctrl_c_in_a_handler(start: Start) -> None:
     """It ends the call in which the handler runs."""
     name = fresh()
-    join = JOIN + "def busy(*_):\n    say('busy')\n    while True: pass\nd.handler('busy', busy)\nd.synchronise()\n"
-    start(join + "d.post(0, 'busy')\nwait()", name, 1, 2)
-    one = start(join + "try:\n    d.recv()\nexcept KeyboardInterrupt: say('interrupted')", name, 0, 2)
+    join = JOIN + "def busy(*_):\n    say('busy')\n    while True: pass\nd.handler('busy', busy)\n"
+    start(join + "d.synchronise()\nd.post(0, 'busy')\nwait()", name, 1, 2)
+    # It may come before the end of the synchronise.
+    one = start(join + "try:\n    d.synchronise()\n    d.recv()\nexcept KeyboardInterrupt: say('interrupted')", name, 0, 2)
     assert one.hear() == "busy"
     one.signal(signal.SIGINT)
     assert one.hear() == "interrupted"
@@ -225,16 +229,20 @@ def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
     name = fresh()
     code = JOIN + (
         "def usr(*_):\n"
-        "    try: d.send(0, b'')\n"
+        "    try: d.recv(0, 5)\n"
         "    except polyduct.Misuse as e: say('signal handler' in str(e))\n"
         "signal.signal(signal.SIGUSR1, usr)\n"
-        "say(os.getpid())\n"
+        "say('ready')\n"
         "say(d.recv(0))\n"
     )
     one = start("import os\n" + code, name, 1, 2)
     with polyduct.domain(name, unit=0, units=2, timeout=30) as d:
-        one.hear()
-        os.kill(one.pid, signal.SIGUSR1)
-        assert one.hear() in ("True", "")
+        assert one.hear() == "ready"
+        # When all of its threads sleep the main thread is in the call.
+        tasks = Path(f"/proc/{one.pid}/task")
+        while any((task / "stat").read_text().rpartition(") ")[2][0] != "S" for task in tasks.iterdir()):
+            pass
+        one.signal(signal.SIGUSR1)
+        assert one.hear() == "True"
         d.send(1, b"end")
         assert one.hear() == "b'end'"

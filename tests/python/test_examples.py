@@ -82,6 +82,22 @@ def test_simulation_with_latest() -> None:
     assert found and 1 <= int(found[1]) <= 300 and int(found[2]) == 299
 
 
+def serial_heat(steps: int, size: int = 240) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    a = np.zeros((size + 2, size))
+    a[0] = 100.0
+    for _ in range(steps):
+        a[1:-1, 1:-1] = (a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:]) / 4
+    return a[1:-1]
+
+
+@pytest.mark.parametrize("units", [1, 2, 4, 7])
+def test_halo_exchange(units: int) -> None:
+    plate = serial_heat(60)
+    checksum = int(np.ascontiguousarray(plate).view("u8").sum(dtype="u8"))
+    line = pipeline(f"-n {units} python examples/halo.py 60")
+    assert line == f"60 steps: mean {plate.mean():.12g}, checksum {checksum:016x}\n"
+
+
 def test_regroup() -> None:
     lines = run(sys.executable, "examples/regroup.py").splitlines()
     assert lines[0].startswith("element (3, 5) is at (unit, offset) [(1, 13)]")

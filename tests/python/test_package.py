@@ -32,6 +32,30 @@ layout = polyduct.Layout("block,*", shape=(4, 4), units=2, itemsize=4)
 places: list[tuple[int, int]] = layout.locate((1, 2))
 low: int = layout.boxes(0)[0][1][0]
 parts: list[NDArray[Any]] = polyduct.redistribute([b], layout, layout)
+with polyduct.domain("name", unit=0, units=1, timeout=1.0, on_loss="continue") as joined:
+    joined.send(0, b, tag=3)
+    f: NDArray[Any] = joined.recv(0, 3, out=b)
+    unit, tag, data = joined.recv_from()
+    waiting: polyduct.Message | None = joined.try_recv()
+
+    @joined.handler("note", version=1)
+    def note(from_: int, args: tuple[int, int, int, int], payload: bytes) -> None: ...
+
+    @joined.function("twice")
+    def twice(x: NDArray[Any]) -> NDArray[Any]:
+        return x * 2
+
+    joined.synchronise()
+    note(0, (1, 2, 3, 4), b"")
+    joined.post(0, "note", 1, payload=b"")
+    call: polyduct.Call = joined.call(0, "twice", b, timeout=2.5)
+    done: bool = call.done() or call.cancel()
+    with joined.serving():
+        joined.serve(lambda: True)
+    region: polyduct.Region = joined.region("field", (3, 4), "f4")
+    region.put(0, b, (slice(1, 2), ...))
+    g: NDArray[Any] = region.get(0, 1, out=region.at(0)[0])
+    mails: int = joined.status().mails
 try:
     pass
 except polyduct.PeerLost as lost:
@@ -45,6 +69,9 @@ polyduct.open("-", "r", layout="*", depth=2)  # not a reader's
 polyduct.open("-", "x", layout="*")  # no such mode
 polyduct.open("-", layout="*", policy="newest")
 polyduct.open("-", layout="*").stats().step
+polyduct.domain(on_loss="wait")
+polyduct.domain().send(0, [1, 2])
+polyduct.domain().region("x", (1,)).put(0, 1.0, "all")
 """
 
 
@@ -62,7 +89,7 @@ def test_a_user_of_the_types(tmp_path: Path) -> None:
 def test_types_find_mistakes(tmp_path: Path) -> None:
     status, found = mypy(WRONG, tmp_path / "wrong.py")
     lines = {line.split(":")[1] for line in found.splitlines() if ": error:" in line}
-    assert status == 1 and lines == {"3", "4", "5", "6", "7"}, found
+    assert status == 1 and lines == {"3", "4", "5", "6", "7", "8", "9", "10"}, found
 
 
 def test_the_package_itself_is_typed(tmp_path: Path) -> None:
@@ -79,7 +106,7 @@ def test_the_stub_says_what_is_there() -> None:
     for name in dir(_native):
         if not name.startswith("__"):
             assert f"class {name}" in stub or f"def {name}(" in stub, name
-    for one in (_native.Layout, _native.WritePort, _native.ReadPort):
+    for one in (_native.Layout, _native.WritePort, _native.ReadPort, _native.Domain, _native.Call, _native.Region):
         for name in set(vars(one)) - set(dir(object)):
             if not name.startswith("__"):
                 assert f"def {name}(" in stub, f"{one.__name__}.{name}"

@@ -96,9 +96,9 @@ impl Call {
             answered.or_else(|| inner.gone_error(self.to).map(Err))
         });
         match waited {
-            Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })
-                if self.inner.gone_error(self.to).is_some() =>
-            {
+            Err(
+                MessageError::PeerLost { .. } | MessageError::PeerLeft { .. } | MessageError::BadPeer { .. },
+            ) if self.inner.gone_error(self.to).is_some() => {
                 let mut calls = lock(&self.inner.calls);
                 calls.handle_gone(self.to);
                 if calls.has_outcome(self.number) {
