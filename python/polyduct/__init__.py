@@ -10,7 +10,8 @@ its place in the other side's layout.
     for b in polyduct.open("-", "r", layout="*,block;halo=0,2"):
         analyse(b)                              # one array, which the next step overwrites
 
-``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``PATH.npy`` and ``PATH.raw`` work as well.
+``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy`` and
+``PATH.raw`` work as well.
 """
 
 from polyduct._layouts import Box, Layout, redistribute

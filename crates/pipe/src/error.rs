@@ -78,7 +78,7 @@ pub enum PipeError {
         /// Whom this unit spoke to.
         peer: String,
         /// What went wrong.
-        source: net::Fault,
+        source: Box<net::Fault>,
     },
     /// A unit's process ended without closing its port.
     #[error("pipe {pipe}: {unit} (pid {pid}) died")]
