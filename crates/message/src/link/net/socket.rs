@@ -170,10 +170,7 @@ pub fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Result<Optio
 ///
 /// # Errors
 /// [`OsError::PeerClosed`] at the end.
-pub fn read(
-    stream: &TcpStream,
-    parts: &mut [std::io::IoSliceMut<'_>],
-) -> Result<Option<usize>, OsError> {
+pub fn read(stream: &TcpStream, parts: &mut [std::io::IoSliceMut<'_>]) -> Result<Option<usize>, OsError> {
     match retry_on_intr(|| rustix::io::readv(stream, parts)) {
         Ok(0) => Err(OsError::PeerClosed),
         Ok(n) => Ok(Some(n)),
