@@ -375,7 +375,8 @@ def open(
     """Opens a port, and waits until all units on both sides have come.
 
     url
-        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``PATH.npy`` or ``PATH.raw``.
+        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy`` or
+        ``PATH.raw``.
     mode
         ``w`` or ``r``.
     layout

@@ -196,7 +196,7 @@ class Refused(Error, ConnectionRefusedError):
 
 
 class Stranger(Error, PermissionError):
-    """The process at the other end belongs to another user."""
+    """The process at the other end belongs to another user or, on another host, does not prove the same key."""
 
 
 class BadPeer(Error, ConnectionError):

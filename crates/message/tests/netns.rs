@@ -1,24 +1,24 @@
 //! Two hosts: network namespaces with a cable (a veth pair) between them, made by this test and gone with its processes.
 //!
-//! The test starts itself three times: as the one that looks on; as host A, in a user and network namespace of its own, for
-//! which nobody has to be root; and from there as host B, in another network namespace. Nothing has a name outside, so
-//! nothing can be left behind. Where the system does not allow it, the test says so and runs between two processes of this
-//! host, with B killed in place of the cut.
+//! Where the system does not allow it, the test says so and runs between two processes of this host, with B killed in place
+//! of the cut.
+
+#[path = "rig/hosts.rs"]
+mod hosts;
 
 use bytes::Bytes;
+use hosts::{plug_in, role, run_a, tell, Other, Role};
 use polyduct_message::engine::Send;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::link::net::pool::{Buffer, Pool};
 use polyduct_message::{ChannelId, HandlerId, Head, MessageError, Order, Priority};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const ROLE: &str = "POLYDUCT_TEST_HOST";
-const NAME: &str = "two_hosts_and_a_cable";
+const ARGS: [&str; 3] = ["two_hosts_and_a_cable", "--exact", "--nocapture"];
 const STEP: usize = 64 << 20;
 const WATCHDOG: Duration = Duration::from_secs(30);
 /// Every way that a link can have.
@@ -27,47 +27,22 @@ const LINKS: [(Transport, bool); 4] =
 
 #[test]
 fn two_hosts_and_a_cable() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("A") => return host_a(true),
-        Ok("B") => return host_b(),
-        _ => {}
+    match role() {
+        Role::A => host_a(true),
+        Role::B => host_b(),
+        Role::Outside => match run_a(&ARGS) {
+            Ok(output) => {
+                let text = [output.stdout, output.stderr].concat();
+                let text = String::from_utf8_lossy(&text);
+                text.lines().filter(|l| l.contains(" over ")).for_each(|l| println!("{l}"));
+                assert!(output.status.success(), "{text}");
+            }
+            Err(why) => {
+                eprintln!("NO NETWORK NAMESPACES HERE ({why}): two processes of this host instead");
+                host_a(false);
+            }
+        },
     }
-    let allowed = Command::new("unshare")
-        .args(["-rn", "ip", "link", "add", "cable", "type", "veth", "peer", "name", "other"])
-        .output();
-    match allowed {
-        Ok(tried) if tried.status.success() => {
-            let me = std::env::current_exe().unwrap();
-            let mut host = Command::new("unshare");
-            host.arg("-rn").arg(me).args([NAME, "--exact", "--nocapture"]).env(ROLE, "A");
-            let output = host.output().unwrap();
-            let text = [output.stdout, output.stderr].concat();
-            let text = String::from_utf8_lossy(&text);
-            text.lines().filter(|l| l.contains(" over ")).for_each(|l| println!("{l}"));
-            assert!(output.status.success(), "{text}");
-        }
-        other => {
-            let why =
-                other.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
-            eprintln!("NO NETWORK NAMESPACES HERE ({}): two processes of this host instead", why.trim());
-            host_a(false);
-        }
-    }
-}
-
-/// A process that ends with this one's interest in it.
-struct Host(Child);
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn ip(args: &str) {
-    let done = Command::new("ip").args(args.split(' ')).output().unwrap();
-    assert!(done.status.success(), "ip {args}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn endpoint(me: u32, at: &str, (transport, trusted): (Transport, bool)) -> NetEndpoint<Buffer> {
@@ -89,31 +64,9 @@ fn message(args: [u32; 4], payload: Bytes) -> Send {
 }
 
 fn host_a(cable: bool) {
-    let me = std::env::current_exe().unwrap();
-    let mut command = if cable { Command::new("unshare") } else { Command::new(&me) };
-    if cable {
-        command.arg("-n").arg(&me);
-    }
-    command
-        .args([NAME, "--exact", "--nocapture"])
-        .env(ROLE, "B")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut other = Host(command.spawn().unwrap());
-    let mut lines = BufReader::new(other.0.stdout.take().unwrap()).lines().map(|l| l.unwrap());
-    // It speaks from within its own namespace.
-    lines.by_ref().find(|l| l == "@here").expect("host B starts");
-    let (mine, theirs) = if cable { ("10.77.0.1", "10.77.0.2") } else { ("127.0.0.1", "127.0.0.1") };
-    if cable {
-        ip(&format!("link add cable type veth peer name cable netns {}", other.0.id()));
-        ip(&format!("addr add {mine}/24 dev cable"));
-        ip("link set cable up");
-    }
-    writeln!(other.0.stdin.as_mut().unwrap(), "{theirs} {cable}").unwrap();
-    let addrs: Vec<SocketAddr> = lines
-        .by_ref()
-        .find_map(|l| l.strip_prefix("@at ").map(|l| l.split(' ').map(|a| a.parse().unwrap()).collect()))
-        .expect("host B listens");
+    let mut other = Other::start(&ARGS, cable);
+    let mine = other.mine;
+    let addrs: Vec<SocketAddr> = other.hear("at").split(' ').map(|a| a.parse().unwrap()).collect();
 
     let bare = bare(addrs[0]);
     let mut hosts = Vec::new();
@@ -133,10 +86,7 @@ fn host_a(cable: bool) {
     }
     // The other host goes away without a word.
     let cut = Instant::now();
-    match cable {
-        true => ip("link set cable down"),
-        false => drop(other),
-    }
+    other.cut();
     for (a, (transport, trusted)) in hosts.iter().zip(LINKS) {
         let error = loop {
             if let NetEvent::Lost { unit: 1, error } = event(a) {
@@ -179,18 +129,12 @@ fn bare(addr: SocketAddr) -> f64 {
 }
 
 fn host_b() {
-    println!("\n@here");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let (at, cable) = line.trim().split_once(' ').unwrap();
-    if cable == "true" {
-        ip(&format!("addr add {at}/24 dev cable"));
-        ip("link set cable up");
-    }
+    let (_, at) = plug_in();
+    let at = &at[..];
     let sink = TcpListener::bind((at, 0)).unwrap();
     let hosts: Vec<_> = LINKS.into_iter().map(|link| endpoint(1, at, link)).collect();
     let addrs: Vec<_> = hosts.iter().map(|h| h.local_addr().to_string()).collect();
-    println!("@at {} {}", sink.local_addr().unwrap(), addrs.join(" "));
+    tell(&format!("at {} {}", sink.local_addr().unwrap(), addrs.join(" ")));
     std::thread::spawn(move || {
         let (mut stream, _) = sink.accept().unwrap();
         let mut block = vec![0; 128 << 10];

@@ -7,9 +7,7 @@
 //! writers stamp those elements and the readers look at them, which the bare connections do not do; the bare connections
 //! take the better of one and two streams, from a buffer of 128 KiB that stays in the cache.
 
-// The tests use more of it.
-#[allow(dead_code)]
-#[path = "../tests/common/hosts.rs"]
+#[path = "../../message/tests/rig/hosts.rs"]
 mod hosts;
 
 use hosts::{next_line, plug_in, role, run_a, tell, Other, Role};

@@ -18,7 +18,7 @@ fn refused(at: &Place, trust: &Trust) -> LinkError {
     match NetReader::open(at, trust, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop) {
         Err(PipeError::Link { source, .. }) => match *source {
             Fault::Peer(error) => error,
-            other => panic!("{other:?}"),
+            other => panic!("{other}"),
         },
         other => panic!("{other:?}"),
     }

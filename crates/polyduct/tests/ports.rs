@@ -1,6 +1,8 @@
 //! The façade: one program text for pipes and files, and regrouping in one process.
 
 use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
+use polyduct::pipe::net::{JobKey, Trust};
+use polyduct::pipe::PipeError;
 use polyduct::{open, redistribute, Error, Writer};
 use std::time::Duration;
 
@@ -28,6 +30,11 @@ fn part(mapping: &Mapping, unit: u64, step: u32) -> Vec<u8> {
     part
 }
 
+/// Only pipes across hosts ask for it.
+fn trust() -> Trust {
+    Trust { key: JobKey::from_bytes([3; 32]).unwrap(), trusted_network: false }
+}
+
 /// The same writer for every kind of end: `steps` steps of a 10 by 6 matrix in rows.
 fn write(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
     let mut out: Writer = open(url)
@@ -35,6 +42,7 @@ fn write(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
         .units(units)
         .program("writer")
         .timeout(Duration::from_secs(20))
+        .trust(trust())
         .write(&data(&[10, 6]), "block,*")?;
     let mapping = out.mapping().clone();
     for step in 0..steps {
@@ -57,6 +65,7 @@ fn read(url: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
         .units(units)
         .program("reader")
         .timeout(Duration::from_secs(20))
+        .trust(trust())
         .read("*,block;halo=0,1")?;
     let mut got = vec![0; input.local_len_bytes()];
     for step in 0..steps {
@@ -83,11 +92,15 @@ fn all(units: u32, f: impl Fn(u32) -> Result<(), Error> + Sync) {
 
 #[test]
 fn the_same_program_pipes_or_files() {
-    let url = format!("pipe:test-facade-{}", std::process::id());
-    std::thread::scope(|s| {
-        s.spawn(|| all(3, |u| write(&url, u, 3, 4)));
-        s.spawn(|| all(2, |u| read(&url, u, 2, 4)));
-    });
+    let pid = std::process::id();
+    // An address of this host that no other process takes.
+    let net = format!("pipe://127.{}.{}.1:7300/facade", 1 + (pid >> 8) % 250, pid & 255);
+    for url in [format!("pipe:test-facade-{pid}"), net] {
+        std::thread::scope(|s| {
+            s.spawn(|| all(3, |u| write(&url, u, 3, 4)));
+            s.spawn(|| all(2, |u| read(&url, u, 2, 4)));
+        });
+    }
     let dir = std::env::temp_dir().join(format!("polyduct-test-facade-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
     let _remove = Remove(dir.clone());
@@ -102,6 +115,15 @@ fn the_same_program_pipes_or_files() {
     let expected: Vec<u8> =
         [0, 1].iter().flat_map(|&step| part(&bind("*,*", &[10, 6], 1), 0, step)).collect();
     assert!(bytes == expected);
+}
+
+#[test]
+fn a_pipe_across_hosts_asks_for_a_key() {
+    // No test of this program sets the variable.
+    let error =
+        open("pipe://localhost:7300/x").unit(0).units(1).program("p").read("*").map(drop).unwrap_err();
+    assert!(matches!(error, Error::Pipe(PipeError::Key { .. })), "{error}");
+    assert!(error.to_string().contains("openssl rand -hex 32"), "{error}");
 }
 
 struct Remove(std::path::PathBuf);

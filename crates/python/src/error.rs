@@ -80,7 +80,10 @@ fn pipe(error: &PipeError) -> Class {
         }
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
         PipeError::Refused { reason, .. } => refused(reason),
-        PipeError::Stranger { .. } => ("Stranger", vec![]),
+        PipeError::Key { .. } => {
+            ("BadEnvironment", vec![("variable", Value::Text(polyduct::pipe::net::KEY_VARIABLE.into()))])
+        }
+        PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
         PipeError::BadPeer { .. } => ("BadPeer", vec![]),
         PipeError::Timeout { waited, .. } => {
             ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])

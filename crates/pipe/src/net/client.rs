@@ -55,7 +55,7 @@ impl Client {
     ) -> Result<(Client, Welcome), PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve()?;
-        let mut channel = dial(place, trust, options, start, &addrs, HOST)?;
+        let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(()))?;
         let port = port(&channel)?;
         let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello) };
         channel.post(&first).map_err(link(&pipe, HOST))?;
@@ -117,30 +117,52 @@ impl Client {
 
     fn meet(&mut self, what: &str) -> Result<(FromHost, u32, Option<SocketAddr>), PipeError> {
         loop {
-            match self.hear() {
-                Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
-                    return Err(PipeError::Refused { pipe: self.pipe.clone(), reason })
-                }
-                Ok(Some(Tell::Meet(message, pid, addr))) => return Ok((message, pid, addr)),
-                Ok(Some(Tell::Stop(halt))) => return Err(self.stopped(halt.into(), 0)),
-                Ok(Some(_)) => return Err(self.bad("an answer before a question")),
-                Ok(None) => {
-                    let left = check_patience(&self.pipe, &self.options, self.start, GRACE, what)?;
-                    self.poll(Vec::new(), Some(left))?;
-                }
-                Err(fault) => {
-                    let lost = self.gone(fault);
-                    // Before all had come, unit 0 alone is missing.
-                    let reason = Refusal::Lost { unit: HOST, pid: self.host_pid };
-                    return Err(match lost {
-                        PipeError::PeerLost { pipe, .. } if self.host_pid == 0 => {
-                            PipeError::Refused { pipe, reason }
-                        }
-                        lost => lost,
-                    });
-                }
+            if let Some(met) = self.met()? {
+                return Ok(met);
             }
+            let left = check_patience(&self.pipe, &self.options, self.start, GRACE, what)?;
+            self.poll(Vec::new(), Some(left))?;
         }
+    }
+
+    /// A message of the handshake, if one has come; a refusal is an error.
+    fn met(&mut self) -> Result<Option<(FromHost, u32, Option<SocketAddr>)>, PipeError> {
+        match self.hear() {
+            Ok(None) => Ok(None),
+            Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
+                Err(PipeError::Refused { pipe: self.pipe.clone(), reason })
+            }
+            Ok(Some(Tell::Meet(message, pid, addr))) => Ok(Some((message, pid, addr))),
+            Ok(Some(Tell::Stop(halt))) => Err(self.stopped(halt.into(), 0)),
+            Ok(Some(_)) => Err(self.bad("an answer before a question")),
+            Err(fault) => Err(match self.gone(fault) {
+                // Before all had come, unit 0 alone is missing.
+                PipeError::PeerLost { pipe, unit, pid } if self.host_pid == 0 => {
+                    PipeError::Refused { pipe, reason: Refusal::Lost { unit, pid } }
+                }
+                lost => lost,
+            }),
+        }
+    }
+
+    /// While this unit is busy with others: whether unit 0 still wants it.
+    pub fn check_in(&mut self) -> Result<(), PipeError> {
+        match self.met()? {
+            None => Ok(()),
+            Some(_) => Err(self.bad("an answer before a question")),
+        }
+    }
+
+    /// The connection to a writer unit failed while the pipe was opening. If that unit died, unit 0 says so to all.
+    pub fn failed_to_open(&mut self, unit: UnitName, fault: LinkFault) -> PipeError {
+        let start = clock::now();
+        while is_passing(&fault) && clock::now() - start < VERDICT {
+            if let Err(e) = self.check_in() {
+                return e;
+            }
+            let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
+        }
+        link(&self.pipe, unit)(fault)
     }
 
     /// Says something.
@@ -303,10 +325,10 @@ impl Client {
 
 /// The fault of a connection, in terms of a pipe.
 pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ {
-    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: Box::new(source) }
+    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: source.into() }
 }
 
-/// Connects to a writer unit and proves the key, trying again while nobody listens there.
+/// Connects to a writer unit and proves the key, trying again while nobody listens there and `check_in` says nothing else.
 pub fn dial(
     place: &Place,
     trust: &Trust,
@@ -314,6 +336,7 @@ pub fn dial(
     start: Duration,
     addrs: &[SocketAddr],
     unit: UnitName,
+    mut check_in: impl FnMut() -> Result<(), PipeError>,
 ) -> Result<Channel, PipeError> {
     let pipe = place.to_string();
     let terms = place.terms(trust, options.unit);
@@ -323,13 +346,13 @@ pub fn dial(
         let what = format!("{unit} to open the pipe");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
         let begun = Dial::new(&terms, unit.unit, *addr, PATIENCE, clock::now(), left);
-        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what)) {
+        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what, &mut check_in)) {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) => return Err(e),
             Err(fault) if is_passing(&fault) => {}
             Err(fault) => return Err(link(&pipe, unit)(fault)),
         }
-        check_patience(&pipe, options, start, Duration::ZERO, &what)?;
+        check_in()?;
         // Nobody is told when a port opens somewhere else: it is tried again after a while.
         let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
         pause = (pause * 2).min(RETRY.1);
@@ -343,12 +366,14 @@ fn shake_hands(
     options: &Options,
     start: Duration,
     what: &str,
+    check_in: &mut impl FnMut() -> Result<(), PipeError>,
 ) -> Result<Result<Channel, PipeError>, LinkFault> {
     loop {
         if let Some(established) = dial.serve(clock::now())? {
             return Ok(Ok(Channel::new(dial.into_stream(), established)));
         }
-        let left = match check_patience(pipe, options, start, Duration::ZERO, what) {
+        let left = match check_in().and_then(|()| check_patience(pipe, options, start, Duration::ZERO, what))
+        {
             Ok(left) => left,
             Err(e) => return Ok(Err(e)),
         };

@@ -94,13 +94,15 @@ impl NetReader {
         for (&writer, addr) in from.iter().zip(addrs) {
             let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
             let name = UnitName { side: Side::Writer, unit: writer };
-            let mut channel = dial(place, trust, options, start, &[addr], name)?;
+            let check_in = || client.check_in();
+            let mut channel = dial(place, trust, options, start, &[addr], name, check_in)?;
             channel.post(&First::Lane { program, unit: options.unit }).map_err(link(&pipe, name))?;
             lanes.push(Lane::new(writer, channel, route));
         }
         for lane in &mut lanes {
             let name = UnitName { side: Side::Writer, unit: lane.unit };
-            while !lane.is_open().map_err(link(&pipe, name))? {
+            while !lane.is_open().map_err(|fault| client.failed_to_open(name, fault))? {
+                client.check_in()?;
                 let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
                 poll(&mut [PollItem::readable(lane.channel())], Some(left.min(SLICE)))
                     .map_err(system(&pipe))?;

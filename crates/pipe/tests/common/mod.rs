@@ -1,6 +1,7 @@
 //! What the tests of whole pipes share.
 #![allow(dead_code)]
 
+#[path = "../../../message/tests/rig/hosts.rs"]
 pub mod hosts;
 pub mod net;
 
