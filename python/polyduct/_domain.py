@@ -579,7 +579,7 @@ def _array_in(flat: Array, name: object, unit: int) -> Array:
         if size > len(flat) - 4 - length:
             raise ValueError("it is shorter than it says")
         array: Array = flat[:size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
-    except (ValueError, TypeError, SyntaxError, KeyError, MemoryError, RecursionError) as e:
+    except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
         raise RegionError(f"region {name!r} of unit {unit} holds no array: {e}") from None
     if found != str(name):
         raise RegionError(f"unit {unit} has a region {found!r}, not {name!r}")

@@ -4,7 +4,7 @@
 |---|---|
 | 0, 0 | plain bytes, as of programs that know no arrays |
 | bits 0-7 of the first: 1-15, a dtype of the table below | an array's elements; bits 8-11 number of dimensions, bit 12 Fortran order; all but the first dimension share the other 48 bits (the upper 16 of the first word, then the second) in equal parts, the last dimension lowest. The first one follows from the number of bytes |
-| bits 0-7 of the first: 255 | an array's elements (bit 12 as above), then a text, a Python literal ``(dtype as in .npy files, shape)``, and the text's length as four bytes, little-endian |
+| bits 0-7 of the first: 255 | an array's elements (bit 12 as above), then JSON, ``[dtype as in .npy files, shape]``, and its length as four bytes, little-endian |
 
 A message of a common dtype with common dimensions is therefore sent from where it lies; others are copied once to have
 the text behind them.
@@ -12,7 +12,7 @@ the text behind them.
 
 from __future__ import annotations
 
-import ast
+import json
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ def encode(what: object) -> tuple[Words, Bytes]:
     words = _compact(stored)
     if words is not None:
         return (words[0] | order, words[1]), stored.reshape(-1).view(np.uint8)
-    text = repr((_descr(array.dtype), stored.shape)).encode()
+    text = json.dumps((_descr(array.dtype), stored.shape)).encode()
     if len(text) > _MAX_TEXT:
         raise WrongType(f"the description of dtype and shape takes {len(text)} bytes; {_MAX_TEXT} are allowed")
     flat = np.empty(stored.nbytes + len(text) + 4, np.uint8)
@@ -66,14 +66,15 @@ def decode(words: Words, flat: Bytes, unit: int) -> Any:
             length = int.from_bytes(flat[-4:].tobytes(), "little")
             if length > min(_MAX_TEXT, len(flat) - 4):
                 raise ValueError("the description is cut off")
-            dtype, shape = _read(flat[len(flat) - 4 - length : -4].tobytes())
+            descr, shape = json.loads(flat[len(flat) - 4 - length : -4].tobytes())
+            dtype, shape = _dtype(descr), _dims(shape)
             stored = _over(flat[: len(flat) - 4 - length], dtype, shape)
         else:
             if not 0 < code <= len(_ELEMS):
                 raise ValueError(f"there is no dtype {code}")
             dtype = from_elem(_ELEMS[code - 1])
             stored = _over(flat, dtype, _shape(first, second, flat.nbytes, dtype.itemsize))
-    except (ValueError, TypeError, IndexError, KeyError, SyntaxError, MemoryError, RecursionError, OverflowError) as e:
+    except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
         bad = BadPeer(f"unit {unit} sent a message that is no array: {e}")
         bad.unit = unit
         raise bad from None
@@ -91,12 +92,12 @@ def flat_bytes(what: bytes | bytearray | memoryview) -> Bytes:
 def describe(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
     """A text that says what array lies in a region."""
     _check(dtype)
-    return repr((name, _descr(dtype), shape)).encode()
+    return json.dumps((name, _descr(dtype), shape)).encode()
 
 
 def read_description(text: bytes) -> tuple[str, DType, tuple[int, ...]]:
-    """The same back; a ValueError, TypeError or SyntaxError for what is none."""
-    name, descr, shape = ast.literal_eval(text.decode())
+    """The same back; a ValueError, TypeError or the like for what is none."""
+    name, descr, shape = json.loads(text)
     if not isinstance(name, str):
         raise ValueError("expected a name")
     return name, _dtype(descr), _dims(shape)
@@ -168,21 +169,26 @@ def _over(flat: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def _read(text: bytes) -> tuple[DType, tuple[int, ...]]:
-    descr, shape = ast.literal_eval(text.decode())
-    return _dtype(descr), _dims(shape)
-
-
 def _dtype(descr: Any) -> DType:
     if descr == "bf16":
         return from_elem("bf16")
-    dtype: DType = np.lib.format.descr_to_dtype(descr)
+    dtype: DType = np.lib.format.descr_to_dtype(_tuples(descr))
     if dtype.hasobject:
         raise ValueError("elements are Python objects")
     return dtype
 
 
+def _tuples(descr: Any) -> Any:
+    """A structure's fields as NumPy has them: JSON has lists for tuples."""
+    if not isinstance(descr, list):
+        return descr
+    fields = []
+    for name, of, *shape in descr:
+        fields.append((tuple(name) if isinstance(name, list) else name, _tuples(of), *map(_dims, shape)))
+    return fields
+
+
 def _dims(shape: object) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"{shape!r} is no shape")
-    return shape
+    return tuple(shape)

@@ -239,7 +239,8 @@ def test_no_bytes_make_trouble() -> None:
             assert e.unit == 9
         else:
             assert isinstance(got, (bytes, np.ndarray)) and (isinstance(got, bytes) or not got.dtype.hasobject)
-    for text in (b"('O', (1,))", b"((", b"(1)" * 999, b"('f8', (-1,))", b"('f8', (2**70,))", b"__import__('os')"):
+    texts = [b'["O", [1]]', b"[[", b"[" * 9999, b'["f8", [-1]]', b'["f8", [1e3]]', b"{}", b'["f8", [true]]', b'[[["a"]], [1]]']
+    for text in [*texts, f'["f8", [{2**70}]]'.encode(), b'[[["a", "O"]], [1]]', b'["f8", "1"]', b"\xff"]:
         flat = np.frombuffer(text + len(text).to_bytes(4, "little"), "u1")
         with pytest.raises(polyduct.BadPeer, match="unit 3"):
             decode((255, 0), flat, 3)
@@ -398,15 +399,17 @@ def test_two_threads_wait_for_one_call() -> None:
 
 
 def test_calls_end_by_deadline_cancellation_and_departure() -> None:
-    told = threading.Event()
+    deaf, told = threading.Event(), threading.Event()
 
     def run(d: Domain) -> None:
         d.function("later", lambda _: b"")
         d.synchronise()
         if d.unit == 1:
-            # Receives nothing before it is told, so it answers nothing.
-            told.wait(30)
+            # From here on it receives nothing before it is told, so it answers nothing.
+            deaf.set()
+            told.wait(10)
             return
+        deaf.wait()
         late = d.call(1, "later", timeout=0.03)
         with pytest.raises(polyduct.CallDeadline) as deadline:
             late.result()

@@ -37,7 +37,7 @@ pub enum Error {
     File(polyduct_store::FileError),
     /// Messages.
     #[error(transparent)]
-    Message(#[from] polyduct_message::MessageError),
+    Message(Box<polyduct_message::MessageError>),
     /// Parts and layouts given to [`redistribute`](crate::redistribute()) do not fit each other.
     #[error("{side} part {unit} has {found} bytes; its layout gives it {expected}")]
     PartSize {
@@ -50,6 +50,12 @@ pub enum Error {
         /// Bytes given.
         found: u64,
     },
+}
+
+impl From<polyduct_message::MessageError> for Error {
+    fn from(e: polyduct_message::MessageError) -> Error {
+        Error::Message(Box::new(e))
+    }
 }
 
 impl From<polyduct_pipe::PipeError> for Error {

@@ -152,7 +152,7 @@ impl Domain {
 
 /// The exception for an error of a domain's call.
 fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyErr {
-    let raised = error::raise(py, &Error::Message(error.clone()));
+    let raised = error::raise(py, &Error::from(error.clone()));
     if let MessageError::PeerLost { unit, .. } = error {
         // A class of our own takes any attribute.
         let _ = domain.pid(*unit).map(|pid| raised.value(py).setattr("pid", pid));
