@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let shrunk = findings(load(""), 64, 64 << 20);
+        let shrunk = findings(load("[message]\nring = '512KiB'"), 64, 64 << 20);
         let ring = shrunk.iter().find(|f| f.name == "message.ring").unwrap();
         assert_eq!(ring.state, State::Warn);
         assert!(ring.found.contains("shrunk from 512KiB"), "{}", ring.found);
