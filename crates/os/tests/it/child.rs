@@ -3,6 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use polyduct_os::poll::{poll, PollItem};
@@ -24,16 +25,25 @@ pub fn fresh_name() -> Vec<u8> {
     format!("polyduct-os-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)).into_bytes()
 }
 
+/// Between its fork and its exec a new process holds a copy of every descriptor of this one: a test that asks whether
+/// its last copy is gone keeps other tests from starting processes meanwhile.
+pub fn no_new_process() -> MutexGuard<'static, ()> {
+    static STARTS: Mutex<()> = Mutex::new(());
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Starts `test` (its full name) in a process of its own, where [`here`] answers.
 pub fn start(test: &str) -> Kid {
     let name = fresh_name();
     let listener = Listener::bind(&name).unwrap();
+    let starting = no_new_process();
     let process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(NAME, std::str::from_utf8(&name).unwrap())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
+    drop(starting);
     assert_eq!(poll(&mut [PollItem::readable(&listener)], Some(WATCHDOG)), Ok(1), "the child never came");
     Kid { process, conn: listener.accept().unwrap().unwrap() }
 }

@@ -29,6 +29,7 @@ fn open_descriptors() -> usize {
 
 #[test]
 fn a_name_has_one_listener_and_is_free_when_it_is_gone() {
+    let _alone = child::no_new_process();
     let name = fresh_name();
     let shown = String::from_utf8(name.clone()).unwrap();
     assert_eq!(Conn::connect(&name).unwrap_err(), OsError::NotListening { name: shown.clone() });
