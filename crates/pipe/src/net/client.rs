@@ -12,7 +12,7 @@ use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::stop_error;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
-use crate::wire::{FromHost, ToHost, Welcome};
+use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{dial::Dial, Fault as LinkFault};
 use polyduct_message::LinkError;
 use polyduct_os::{
@@ -38,6 +38,10 @@ pub struct Client {
     begin: Option<Begin>,
     next: Option<Next>,
     stop: Option<Stop>,
+    /// What unit 0 says has happened.
+    notice: Option<Stop>,
+    /// A writer needs no more than that to stop; a reader is told of its next step all the same.
+    is_reader: bool,
     bye: bool,
     /// A question of this unit has yet to be answered.
     pub asked: bool,
@@ -57,9 +61,10 @@ impl Client {
         let addrs = place.resolve()?;
         let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(()))?;
         let port = port(&channel)?;
+        let is_reader = matches!(hello.role, Role::Reader { .. });
         let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello) };
         channel.post(&first).map_err(link(&pipe, HOST))?;
-        let (begin, next, stop, bye) = (None, None, None, false);
+        let (begin, next, stop, notice, bye) = (None, None, None, None, false);
         let mut client = Client {
             channel,
             pipe,
@@ -69,6 +74,8 @@ impl Client {
             begin,
             next,
             stop,
+            notice,
+            is_reader,
             bye,
             asked: false,
         };
@@ -133,7 +140,7 @@ impl Client {
                 Err(PipeError::Refused { pipe: self.pipe.clone(), reason })
             }
             Ok(Some(Tell::Meet(message, pid, addr))) => Ok(Some((message, pid, addr))),
-            Ok(Some(Tell::Stop(halt))) => Err(self.stopped(halt.into(), 0)),
+            Ok(Some(Tell::Stop(halt) | Tell::Notice(halt))) => Err(self.stopped(halt.into(), 0)),
             Ok(Some(_)) => Err(self.bad("an answer before a question")),
             Err(fault) => Err(match self.gone(fault) {
                 // Before all had come, unit 0 alone is missing.
@@ -190,15 +197,18 @@ impl Client {
                 Ok(Some(Tell::Begin(begin))) => self.begin = Some(begin),
                 Ok(Some(Tell::Next(next))) => self.next = Some(next),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
+                Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(Tell::Meet(..))) => return Err(self.bad("a second welcome")),
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
                 Err(_) if self.stop.is_some() || self.next.is_some() || self.begin.is_some() => break,
-                Err(fault) => return Err(self.gone(fault)),
+                Err(fault) => {
+                    return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
+                }
             }
         }
-        match self.stop {
+        match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
             Some(stop) if self.next.is_none() => Err(self.stopped(stop, step)),
             _ => Ok(()),
         }
@@ -271,6 +281,18 @@ impl Client {
         self.next.take()
     }
 
+    /// A unit that has yet to send its part of a step is gone, and with it the step.
+    pub fn check_lost(&self, unit: UnitName, step: u64) -> Result<(), PipeError> {
+        match self.notice {
+            Some(stop @ Stop::Fault(Fault::Lost { unit: gone, .. } | Fault::Aborted { unit: gone }))
+                if gone == unit =>
+            {
+                Err(self.stopped(stop, step))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
     pub fn verdict(&mut self, unit: UnitName, step: u64) -> PipeError {
         let _ = self.say(&Ask::Lost(unit));
@@ -279,6 +301,9 @@ impl Client {
             if let Err(e) = self.take(step) {
                 return e;
             }
+            if let Some(stop) = self.notice {
+                return self.stopped(stop, step);
+            }
             let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
         }
         PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0 }
@@ -286,17 +311,37 @@ impl Client {
 
     /// Leaves: what was said before reaches unit 0.
     pub fn leave(&mut self, ask: &Ask) {
-        let start = clock::now();
         let _ = self.say(ask);
-        while !self.bye && clock::now() - start < BYE {
+        self.wait_for_bye(Some(BYE));
+        self.channel.shut();
+    }
+
+    /// Leaves for a reason that the others know, or shall know.
+    pub fn give_up(&mut self) {
+        let known = self.stop.or(self.notice).is_some();
+        self.leave(if known { &Ask::Leave } else { &Ask::Abort });
+    }
+
+    /// Stays for the readers after a stop, within the port's patience.
+    pub fn outlast(&mut self) {
+        let _ = self.say(&Ask::Leave);
+        self.wait_for_bye(self.options.timeout);
+    }
+
+    fn wait_for_bye(&mut self, limit: Option<Duration>) {
+        let start = clock::now();
+        while !self.bye && !self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+            let left = limit.map(|l| l.saturating_sub(clock::now() - start));
             match self.hear() {
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(_)) => {}
-                Ok(None) => drop(poll(&mut [PollItem::readable(&self.channel)], Some(BYE))),
-                Err(_) => break,
+                Ok(None) if left.is_some_and(|l| l.is_zero()) || self.poll(Vec::new(), left).is_err() => {
+                    return
+                }
+                Ok(None) => {}
+                Err(_) => return,
             }
         }
-        self.channel.shut();
     }
 
     /// Whether unit 0 has said that nobody needs this unit any more.

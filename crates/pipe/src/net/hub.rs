@@ -8,7 +8,7 @@
 use super::wire::{Ask, Tell};
 use crate::error::{Side, UnitName};
 use crate::rendezvous::ConnId;
-use crate::slots::{fault::Fault, Begin, Next, Slots};
+use crate::slots::{fault::Fault, Begin, Next, Slots, Stop};
 use std::collections::BTreeMap;
 
 /// What a unit was last told it may do.
@@ -25,9 +25,10 @@ struct Member {
     next: u64,
     asks: bool,
     granted: Granted,
-    /// It has closed or given up, or was told the end: its hangup is no loss.
+    /// It has closed, given up or left, or was told that there is no next step: its hangup is no loss.
     over: bool,
-    told_fault: bool,
+    /// It knows what went wrong, by an answer or a notice.
+    knows: bool,
     told_bye: bool,
 }
 
@@ -56,8 +57,8 @@ impl Hub {
     pub fn join(&mut self, conn: ConnId, unit: UnitName, pid: u32, start_time: u64) {
         self.slots.join(unit, (pid, start_time));
         let granted = Granted::Nothing;
-        let (asks, over, told_fault, told_bye) = (false, false, false, false);
-        let member = Member { unit, next: 0, asks, granted, over, told_fault, told_bye };
+        let (asks, over, knows, told_bye) = (false, false, false, false);
+        let member = Member { unit, next: 0, asks, granted, over, knows, told_bye };
         self.members.insert(conn, member);
     }
 
@@ -82,6 +83,11 @@ impl Hub {
                 slots.leave(m.unit);
                 m.over = true;
                 m.told_bye = true;
+            }
+            (Ask::Leave, ..) if m.knows => {
+                slots.leave(m.unit);
+                m.over = true;
+                m.asks = false;
             }
             (Ask::Lost(lost), ..) => {
                 let there = slots.units().any(|u| u == *lost) && *lost != m.unit;
@@ -131,7 +137,10 @@ impl Hub {
                 Side::Writer => match slots.poll_begin(m.unit.unit, m.next) {
                     Ok(None) => continue,
                     Ok(Some(begin)) => (Granted::Begin(begin), Tell::Begin(begin)),
-                    Err(stop) => (Granted::Nothing, Tell::Stop(stop.into())),
+                    Err(stop) => {
+                        m.knows = true;
+                        (Granted::Nothing, Tell::Stop(stop.into()))
+                    }
                 },
                 Side::Reader(program) => match slots.poll_next(program, m.unit.unit, m.next) {
                     Ok(None) => continue,
@@ -139,21 +148,24 @@ impl Hub {
                         m.over |= next == Next::End;
                         (Granted::Next(next), Tell::Next(next))
                     }
-                    Err(stop) => (Granted::Nothing, Tell::Stop(stop.into())),
+                    Err(stop) => {
+                        (m.knows, m.over) = (true, true);
+                        (Granted::Nothing, Tell::Stop(stop.into()))
+                    }
                 },
             };
             (m.asks, m.granted) = (false, granted);
             told.push((conn, tell));
         }
-        let fault = slots.fault().map(|fault| slots.stop(fault));
-        let readers_over =
-            self.members.values().all(|m| m.unit.side == Side::Writer || m.over) && self.readers_joined();
+        let fault = slots.fault();
+        if let Some(fault) = fault {
+            self.notice(slots.stop(fault), &mut told);
+        }
+        let slots = &self.slots;
+        let readers_over = self.readers_are_over();
+        let is_fatal = fault.is_some_and(Fault::loses_steps);
         for (&conn, m) in &mut self.members {
-            if let Some(stop) = fault.filter(|_| !m.told_fault && !m.over) {
-                m.told_fault = true;
-                told.push((conn, Tell::Stop(stop.into())));
-            }
-            let unneeded = m.unit.side != Side::Writer || readers_over || fault.is_some();
+            let unneeded = m.unit.side != Side::Writer || readers_over || is_fatal;
             let closed = slots.is_closed(m.unit) || m.granted == Granted::Next(Next::End);
             if m.over && closed && unneeded && !m.told_bye {
                 m.told_bye = true;
@@ -161,6 +173,27 @@ impl Hub {
             }
         }
         told
+    }
+
+    /// What the others must know before unit 0 is gone.
+    pub fn last_words(&mut self) -> Vec<(ConnId, Tell)> {
+        let mut told = self.poll();
+        if self.slots.readers_are_gone() {
+            self.notice(Stop::ReadersGone, &mut told);
+        }
+        told
+    }
+
+    fn notice(&mut self, stop: Stop, told: &mut Vec<(ConnId, Tell)>) {
+        for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && !m.over) {
+            m.knows = true;
+            told.push((conn, Tell::Notice(stop.into())));
+        }
+    }
+
+    /// Whether no reader needs what the writers have any more.
+    pub fn readers_are_over(&self) -> bool {
+        self.members.values().all(|m| m.unit.side == Side::Writer || m.over) && self.readers_joined()
     }
 
     /// Units that have left are no members any more, but have joined.

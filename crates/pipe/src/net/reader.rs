@@ -267,6 +267,9 @@ impl NetReader {
                 continue;
             }
             self.client.take(step)?;
+            for lane in self.lanes.iter().filter(|l| l.waits()) {
+                self.client.check_lost(UnitName { side: Side::Writer, unit: lane.unit }, step)?;
+            }
             let pause = clock::now();
             let mut items = Vec::with_capacity(self.lanes.len() + 1);
             items.extend(self.lanes.iter().filter(|l| l.waits()).map(|l| PollItem::readable(l.channel())));
@@ -286,10 +289,10 @@ impl NetReader {
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if self.open {
             self.open = false;
-            self.client.leave(match self.failed {
-                None => &Ask::Close,
-                Some(_) => &Ask::Abort,
-            });
+            match self.failed {
+                None => self.client.leave(&Ask::Close),
+                Some(_) => self.client.give_up(),
+            }
         }
         self.failed.clone().map_or(Ok(self.stats), Err)
     }
@@ -298,7 +301,7 @@ impl NetReader {
     pub fn abort(&mut self) {
         if self.open {
             self.open = false;
-            self.client.leave(&Ask::Abort);
+            self.client.give_up();
         }
     }
 }

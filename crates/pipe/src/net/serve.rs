@@ -42,6 +42,8 @@ pub struct Shared {
     pub stop: AtomicBool,
     /// Everybody else has left.
     pub alone: AtomicBool,
+    /// No reader needs more of what the writers have.
+    pub readers_over: AtomicBool,
 }
 
 struct Conn {
@@ -271,7 +273,12 @@ impl Server {
             told.iter().for_each(|(id, tell)| self.send(*id, tell));
         }
         let Some((hub, _)) = &self.open else { return };
-        if hub.is_alone() && self.outcome.is_none() && !self.shared.alone.swap(true, Ordering::AcqRel) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let alone = !self.shared.alone.swap(hub.is_alone(), Ordering::AcqRel) && hub.is_alone();
+        let over = hub.readers_are_over();
+        if !self.shared.readers_over.swap(over, Ordering::AcqRel) && over || alone {
             hub.slots().wake_all();
         }
     }
@@ -279,6 +286,8 @@ impl Server {
     /// What was said last shall reach the others before the connections close.
     fn say_last_words(&mut self) {
         self.tell();
+        let told = self.open.as_mut().map(|(hub, _)| hub.last_words()).unwrap_or_default();
+        told.iter().for_each(|(id, tell)| self.send(*id, tell));
         let end = clock::now() + LAST_WORDS;
         for conn in self.conns.values_mut() {
             while let Ok(false) = conn.channel.flush() {

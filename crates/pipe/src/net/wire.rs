@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this. Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -66,6 +66,8 @@ pub enum Ask {
     Close,
     /// I give up.
     Abort,
+    /// I know why the stream ended badly, and go.
+    Leave,
     /// The connection to this unit is gone.
     Lost(UnitName),
 }
@@ -80,8 +82,10 @@ pub enum Tell {
     Begin(Begin),
     /// Your next step.
     Next(Next),
-    /// There will be no next step.
+    /// There is no next step, since this happened.
     Stop(Halt),
+    /// This happened. Steps that were complete before can still be read.
+    Notice(Halt),
     /// Nobody needs you any more.
     Bye,
 }

@@ -305,13 +305,17 @@ impl NetWriter {
         if !self.open {
             return self.failed.clone().map_or(Ok(self.stats), Err);
         }
-        if self.failed.is_none() {
-            if let Err(e) = self.linger() {
-                if e.scope() == Scope::Operation {
-                    return Err(e);
+        match &self.failed {
+            None => {
+                if let Err(e) = self.linger() {
+                    if e.scope() == Scope::Operation {
+                        return Err(e);
+                    }
+                    self.failed = Some(e);
                 }
-                self.failed = Some(e);
             }
+            Some(PipeError::UnevenSteps { .. }) => self.outlast(),
+            Some(_) => {}
         }
         self.leave();
         self.failed.clone().map_or(Ok(self.stats), Err)
@@ -326,10 +330,8 @@ impl NetWriter {
                     let _ = shared.wake.signal();
                 }
                 let mut waited = Duration::ZERO;
-                let done = wait_for(slots.freed_bell(), &self.patience, &mut waited, || {
-                    let fault = slots.fault().map(|fault| Err(slots.stop(fault)));
-                    fault.or(shared.alone.load(Ordering::Acquire).then_some(Ok(())))
-                });
+                let done =
+                    wait_for(slots.freed_bell(), &self.patience, &mut waited, || is_over(slots, shared));
                 unmet(&self.pipe, done, n, waited)
             }
             Control::Guest(client) => {
@@ -337,6 +339,19 @@ impl NetWriter {
                 let dismissed = |client: &mut Client| client.is_dismissed().then_some(());
                 client.wait(n, "the readers to have all up to step", &mut Duration::default(), dismissed)
             }
+        }
+    }
+
+    /// The readers may still fetch the steps from before the writers' disagreement.
+    fn outlast(&mut self) {
+        match &mut self.control {
+            Control::Host { slots, shared, .. } => {
+                slots.leave(self.me);
+                let _ = wait_for(slots.freed_bell(), &self.patience, &mut Duration::default(), || {
+                    is_over(slots, shared)
+                });
+            }
+            Control::Guest(client) => client.outlast(),
         }
     }
 
@@ -356,7 +371,9 @@ impl NetWriter {
         self.open = false;
         match &mut self.control {
             Control::Host { slots, shared, thread } => {
-                if !slots.is_closed(self.me) || !shared.alone.load(Ordering::Acquire) {
+                if slots.fault().is_some() || slots.readers_are_gone() {
+                    slots.leave(self.me);
+                } else if !slots.is_closed(self.me) || !shared.alone.load(Ordering::Acquire) {
                     // Whoever is still there would wait for what cannot come any more.
                     slots.fail(Fault::Aborted { unit: self.me });
                 }
@@ -365,7 +382,7 @@ impl NetWriter {
                 thread.take().into_iter().for_each(|t| drop(t.join()));
             }
             Control::Guest(client) if client.is_dismissed() => client.leave(&Ask::Close),
-            Control::Guest(client) => client.leave(&Ask::Abort),
+            Control::Guest(client) => client.give_up(),
         }
         self.senders.stop();
         self.accepts.take().into_iter().for_each(|t| drop(t.join()));
@@ -420,6 +437,17 @@ impl DerefMut for NetStepMut<'_> {
     }
 }
 
+/// How the stream ended, once unit 0 need not serve it any more.
+fn is_over(slots: &Slots, shared: &Shared) -> Option<Result<(), Stop>> {
+    match slots.fault() {
+        Some(fault) if fault.loses_steps() || shared.readers_over.load(Ordering::Acquire) => {
+            Some(Err(slots.stop(fault)))
+        }
+        Some(_) => None,
+        None => shared.alone.load(Ordering::Acquire).then_some(Ok(())),
+    }
+}
+
 /// What a wait at a bell came to.
 fn unmet<T>(
     pipe: &str,
@@ -462,7 +490,8 @@ fn host(
     let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
     let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), Some(porch.addr()), check_layout);
     let wake = EventFd::new().map_err(system(&pipe))?;
-    let shared = Arc::new(Shared { wake, stop: AtomicBool::new(false), alone: AtomicBool::new(false) });
+    let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
+    let shared = Arc::new(Shared { wake, stop, alone, readers_over });
     let (tell, outcome) = mpsc::channel();
     let server = Server::new(&pipe, porch, rendezvous, tell, shared.clone(), options.open_timeout);
     let thread = spawn(&pipe, move || server.run(first))?;

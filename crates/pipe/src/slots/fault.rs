@@ -28,6 +28,11 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether steps of the writer that nobody has read yet may be gone with it.
+    pub fn loses_steps(self) -> bool {
+        !matches!(self, Fault::Uneven { .. })
+    }
+
     /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), unit in 32-47, pid in 0-31.
     fn pack(self) -> u64 {
         let (kind, unit, pid) = match self {

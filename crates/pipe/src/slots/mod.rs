@@ -173,7 +173,7 @@ impl Slots {
         if let Some(decided) = self.is_lossy().then(|| self.decided(n)).flatten() {
             return Ok(Some(decided));
         }
-        if self.gone() == self.all_programs() {
+        if self.readers_are_gone() {
             return Err(Stop::ReadersGone);
         }
         if self.is_lossy() {
@@ -339,6 +339,11 @@ impl Slots {
 
     fn gone(&self) -> u64 {
         self.line(GLOBAL).w[GONE].load(Ordering::Acquire)
+    }
+
+    /// Whether all units of all reader programs have closed.
+    pub fn readers_are_gone(&self) -> bool {
+        self.gone() == self.all_programs()
     }
 
     fn all_programs(&self) -> u64 {
