@@ -62,7 +62,7 @@ mod tests {
             |name: &str| found.iter().find(|f| f.name == name).map(|f| f.found.clone()).unwrap_or_default();
         assert!(line("message.ring").starts_with("1MiB, from p.toml: ring of low"));
         assert!(line("message.inbox").starts_with("1MiB, from POLYDUCT_MESSAGE_INBOX: "));
-        assert!(line("message.pull_from").starts_with("1MiB, built in: "));
+        assert!(line("message.pull_from").starts_with("256TiB, built in: "));
         assert!(found.iter().all(|f| f.state == State::Ok));
     }
 

@@ -249,8 +249,8 @@ impl Channel {
     }
 
     /// Sends a message with a payload of any length, and waits until the receiver has all of it or the library has; the
-    /// payload is the caller's again then. Receives meanwhile. A long one is fetched by the receiver from where it lies,
-    /// a shorter one cut into fragments that the receiver takes while later ones are written.
+    /// payload is the caller's again then. Receives meanwhile. It is cut into fragments that the receiver takes while
+    /// later ones are written; from the setting `pull_from` on the receiver fetches it from where it lies.
     ///
     /// # Errors
     /// Loss of the unit; [`MessageError::Timeout`] after the domain's timeout: the message is not sent.

@@ -37,7 +37,8 @@ fn join(
     answers: &Answers,
 ) -> Result<(Domain, HandlerId), BenchError> {
     let variable = |name: &str| {
-        first_fragment.filter(|_| name == "POLYDUCT_MESSAGE_FIRST_FRAGMENT").map(|bytes| bytes.to_string())
+        let given = first_fragment.filter(|_| name == "POLYDUCT_MESSAGE_FIRST_FRAGMENT");
+        given.map(|bytes| bytes.to_string()).or_else(|| std::env::var(name).ok())
     };
     let options = Options {
         config: Config::from_sources(None, variable)?,
