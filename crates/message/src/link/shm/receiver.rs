@@ -115,7 +115,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
                 break;
             }
         }
-        if records < AT_ONCE {
+        // Not while there is something to answer: who waits for room is told at the next look, or at a quarter of the ring.
+        if records == 0 {
             high.idle(&self.shared);
             low.idle(&self.shared);
         }
