@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType, TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -29,6 +29,9 @@ MessageHandler: TypeAlias = Callable[[int, "tuple[int, int, int, int]", bytes], 
 
 Function: TypeAlias = Callable[[Any], Any]
 """``function(argument)`` gives the result."""
+
+MOST_DESCRIPTION = 1 << 16
+"""Bytes of what stands at the end of a region and says what it holds, at most."""
 
 M = TypeVar("M", bound=MessageHandler)
 F = TypeVar("F", bound=Function)
@@ -86,18 +89,21 @@ class Call:
 
 
 class Region:
-    """An array in shared memory that the other units put into and get from, without this unit's doing.
+    """An array that the other units put into and get from.
 
-    `Domain.region` makes it. A put is there when the call returns, and a message sent after it arrives after it. What two
+    `Domain.region` makes it. On one host it lies in shared memory, and this unit has no part in what the others do with it.
+    Across hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back, so that a
+    row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
     units do to the same element at once is theirs to order, by messages or a barrier.
     """
 
-    __slots__ = ("_domain", "_id", "_views", "array", "name")
+    __slots__ = ("_domain", "_far", "_id", "_views", "array", "name")
 
     def __init__(self, domain: Domain, name: int | str, array: Array, id_: int) -> None:
         self._domain = domain
         self._id = id_
         self._views: dict[int, Array] = {}
+        self._far: dict[int, Array] = {}
         self.name = name
         """The region's name, or its number."""
         self.array: Array = array
@@ -106,8 +112,8 @@ class Region:
     def at(self, unit: int) -> Array:
         """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
 
-        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), `PeerLost`
-        and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
+        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
+        another host; `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
         """
         [unit] = dims("unit", unit)
         if unit == self._domain.unit:
@@ -124,7 +130,9 @@ class Region:
         Raises `RegionError` for an index beyond its end, `WrongType` for values of another dtype (lists and Python's
         numbers take the array's), `WrongSize` for values that do not fit; and as `at`.
         """
-        array = self.at(to)
+        [to] = dims("to", to)
+        near = self._is_near(to)
+        array = self.at(to) if near else self._shadow(to)
         part = _part(array, index)
         given = np.asarray(values)
         if not hasattr(values, "dtype") and np.can_cast(given.dtype, array.dtype, "same_kind"):
@@ -132,7 +140,10 @@ class Region:
         if not same(given.dtype, array.dtype):
             raise WrongType(f"the values have dtype {given.dtype}; the region has {array.dtype}")
         try:
-            part[...] = given
+            if near:
+                part[...] = given
+            else:
+                self._put_far(to, array, part, np.broadcast_to(given, part.shape))
         except ValueError as e:
             raise WrongSize(f"values of shape {given.shape} do not fit into {part.shape}: {e}") from None
 
@@ -145,10 +156,38 @@ class Region:
 
         Raises as `put`.
         """
-        part = _part(self.at(from_), index)
-        if out is None:
-            return part.copy()
-        return _fill(out, part)
+        [from_] = dims("from_", from_)
+        if self._is_near(from_):
+            part = _part(self.at(from_), index)
+            return part.copy() if out is None else _fill(out, part)
+        array = self._shadow(from_)
+        got = self._get_far(from_, array, _part(array, index))
+        return got if out is None else _fill(out, got)
+
+    def _is_near(self, unit: int) -> bool:
+        return self._domain._port.maps or unit == self._domain.unit
+
+    def _shadow(self, unit: int) -> Array:
+        """An array like a unit's own on another host, to find places in, as `_described` gives it."""
+        if unit not in self._far:
+            port = self._domain._port
+            length = port.region_len(unit, self._id)
+            end = port.get(unit, self._id, max(length - MOST_DESCRIPTION, 0), min(length, MOST_DESCRIPTION))
+            self._far[unit] = _described(end, length, self.name, unit)
+        return self._far[unit]
+
+    def _put_far(self, to: int, array: Array, part: Array, values: Array) -> None:
+        for index, offset in _runs(array, part):
+            run = np.ascontiguousarray(values[index])
+            self._domain._port.put(to, self._id, offset, run.reshape(-1).view(np.uint8))
+
+    def _get_far(self, from_: int, array: Array, part: Array) -> Array:
+        got = np.empty(part.shape, part.dtype)
+        for index, offset in _runs(array, part):
+            size = got[index].nbytes
+            run = self._domain._port.get(from_, self._id, offset, size)
+            got[index] = run.view(part.dtype).reshape(got[index].shape)
+        return got
 
     def __repr__(self) -> str:
         return f"<polyduct.Region {self.name!r}: {self.array.shape} {self.array.dtype}>"
@@ -486,7 +525,9 @@ def domain(
 
     name
         The domain's name: 1 to 64 letters, digits, ``.``, ``_``, ``-``, the same in all its units and in no other domain of
-        this user. By default what tells the launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
+        this user. Or where units on several hosts meet, ``tcp://HOST:PORT`` or ``udp://HOST:PORT``: unit 0 listens there, and
+        every unit needs the job's key in ``POLYDUCT_JOB_KEY``. By default what ``POLYDUCT_DOMAIN`` says, or what tells the
+        launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
     unit, units
         Which unit this is, and how many there are. By default what the launcher says; without a launcher the only one.
         Given by hand, they need a name.
@@ -498,8 +539,8 @@ def domain(
         ``raise`` (default): when a unit is lost, every call that waits, for whatever, raises `PeerLost` naming it.
         ``continue``: only those that need the lost unit.
 
-    Raises `Refused` when the units do not come or disagree, `NameTaken`, `BadOption`, `BadEnvironment`, `ConfigError`,
-    `TimeoutError`.
+    Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`, `BadOption`, `BadUrl`,
+    `BadEnvironment` (no key, too), `ConfigError`.
     """
     return Domain(name, _maybe("unit", unit), _maybe("units", units), timeout, open_timeout, on_loss)
 
@@ -568,17 +609,41 @@ def _rounded(size: int) -> int:
     return -(-size // 64) * 64
 
 
+def _runs(array: Array, part: Array) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The contiguous runs of ``part``, a view of ``array``: the index of each in ``part``, and its byte in ``array``."""
+    if not part.nbytes:
+        return
+    outer, run = part.ndim, part.itemsize
+    while outer and (part.shape[outer - 1] == 1 or part.strides[outer - 1] == run):
+        outer -= 1
+        run *= part.shape[outer]
+    first = part.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+    for index in np.ndindex(part.shape[:outer]):
+        yield index, first + sum(i * stride for i, stride in zip(index, part.strides))
+
+
 def _array_in(flat: Array, name: object, unit: int) -> Array:
     """The array in the memory of a region, by the description at its end."""
+    found = _described(flat, len(flat), name, unit)
+    return flat[: found.nbytes].view(found.dtype).reshape(found.shape) if found.nbytes else found
+
+
+def _described(end: Array, total: int, name: object, unit: int) -> Array:
+    """An array with dtype, shape and strides of that in a region of ``total`` bytes, by the description at its end. It has no
+    memory of its own: it must not be read or written."""
     try:
-        length = int.from_bytes(flat[-4:].tobytes(), "little")
-        if length > min(1 << 16, len(flat) - 4):
+        length = int.from_bytes(end[-4:].tobytes(), "little")
+        if length > min(MOST_DESCRIPTION, len(end)) - 4:
             raise ValueError("no description")
-        found, dtype, shape = read_description(flat[len(flat) - 4 - length : -4].tobytes())
+        found, dtype, shape = read_description(end[len(end) - 4 - length : -4].tobytes())
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size > len(flat) - 4 - length:
+        if size > total - 4 - length:
             raise ValueError("it is shorter than it says")
-        array: Array = flat[:size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+        if not size:
+            array: Array = np.empty(shape, dtype)
+        else:
+            strides = [size // int(np.prod(shape[: k + 1], dtype=object)) for k in range(len(shape))]
+            array = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
     except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
         raise RegionError(f"region {name!r} of unit {unit} holds no array: {e}") from None
     if found != str(name):

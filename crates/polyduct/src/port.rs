@@ -35,7 +35,7 @@ impl Writer {
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
-                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 WriteEnd::Net(Box::new(NetWriter::open(place, &trust, given, layout, options)?))
             }
             Target::Npy(path) => {
@@ -218,7 +218,7 @@ impl Reader {
         let end = match target {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
             Target::Net(place) => {
-                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
             }
             Target::Npy(path) => {

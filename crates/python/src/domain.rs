@@ -41,6 +41,9 @@ pub struct Domain {
     units: u32,
     #[pyo3(get)]
     name: String,
+    /// Whether other units' regions can be mapped: all units are on this host.
+    #[pyo3(get)]
+    maps: bool,
 }
 
 /// Joins a domain. Times are in seconds.
@@ -77,6 +80,7 @@ pub fn join(
         join = join.timeout(seconds(py, "timeout", timeout)?);
     }
     let domain = guard.run(py, || join.join(), error::raise)?;
+    let maps = domain.is_on_one_host();
     Ok(Domain {
         guard,
         domain: Mutex::new(Some(domain)),
@@ -85,6 +89,7 @@ pub fn join(
         unit: place.unit,
         units: place.units,
         name: place.program,
+        maps,
     })
 }
 
@@ -155,7 +160,8 @@ fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyEr
     let raised = error::raise(py, &Error::from(error.clone()));
     if let MessageError::PeerLost { unit, .. } = error {
         // A class of our own takes any attribute.
-        let _ = domain.pid(*unit).map(|pid| raised.value(py).setattr("pid", pid));
+        let pid = domain.pid(*unit).ok().flatten();
+        let _ = pid.map(|pid| raised.value(py).setattr("pid", pid));
     }
     raised
 }
@@ -296,6 +302,34 @@ impl Domain {
     /// A new region of this unit.
     fn region(&self, py: Python<'_>, id: u32, len: usize) -> PyResult<Region> {
         self.run(py, |domain| domain.region(id, len)).map(Region)
+    }
+
+    /// Bytes of a region of a unit.
+    fn region_len(&self, py: Python<'_>, unit: u32, id: u32) -> PyResult<usize> {
+        self.run(py, |domain| domain.region_len(unit, id))
+    }
+
+    /// Writes bytes into a region of a unit.
+    fn put(&self, py: Python<'_>, unit: u32, id: u32, offset: usize, bytes: &Bytes<'_>) -> PyResult<()> {
+        let bytes = bytes::readable(bytes)?;
+        let bytes = bytes::slice(&bytes)?;
+        self.run(py, |domain| domain.put(unit, id, offset, bytes))
+    }
+
+    /// Reads bytes from a region of a unit.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        unit: u32,
+        id: u32,
+        offset: usize,
+        len: usize,
+    ) -> PyResult<Bytes<'py>> {
+        let got = self.run(py, |domain| {
+            let mut bytes = vec![0; len];
+            domain.get(unit, id, offset, &mut bytes).map(|()| bytes)
+        })?;
+        Ok(PyArray1::from_vec(py, got))
     }
 
     /// A region of a unit.

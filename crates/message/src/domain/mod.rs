@@ -158,7 +158,7 @@ impl Domain {
         let (board, members) = match &joined {
             Some(joined) => (joined.board.clone(), joined.members.clone()),
             // What the others would write there they say in messages.
-            None => (Board::create(units)?, vec![(0, 0); units as usize]),
+            None => (Board::create(units)?, Vec::new()),
         };
         let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
@@ -207,13 +207,18 @@ impl Domain {
         self.inner.options.units
     }
 
-    /// The process that is a unit.
+    /// Whether all units are on this host, by what they joined with: their regions can be mapped then.
+    pub fn is_on_one_host(&self) -> bool {
+        self.inner.net.is_none()
+    }
+
+    /// The process that is a unit; `None` in a domain across hosts, where it has no meaning to others.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`].
-    pub fn pid(&self, unit: Address) -> Result<u32, MessageError> {
+    pub fn pid(&self, unit: Address) -> Result<Option<u32>, MessageError> {
         self.inner.peer(unit)?;
-        Ok(self.inner.members.get(unit as usize).map_or(0, |member| member.0))
+        Ok(self.inner.members.get(unit as usize).map(|member| member.0))
     }
 
     /// What has become of a unit; `None` while it takes part.
@@ -475,9 +480,20 @@ impl Domain {
     /// A region of a unit, mapped here now if it is the first time: for those who use it in place.
     ///
     /// # Errors
-    /// [`MessageError::Region`]: there is no such region; loss of the unit.
+    /// [`MessageError::Region`]: there is no such region, or the unit is on another host; loss of the unit.
     pub fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.inner.region_of(unit, id)
+    }
+
+    /// Bytes of a region of a unit.
+    ///
+    /// # Errors
+    /// [`MessageError::Region`]: there is no such region; loss of the unit.
+    pub fn region_len(&self, unit: Address, id: u32) -> Result<usize, MessageError> {
+        match self.inner.net {
+            Some(_) if unit != self.unit() => self.inner.len_far(unit, id),
+            _ => Ok(self.inner.region_of(unit, id)?.len()),
+        }
     }
 
     /// Writes into a region of a unit, directly: its processor takes no part. What was put is there when this returns.

@@ -114,6 +114,14 @@ impl Inner {
         self.ask_far(to, system::PUT, id, offset, bytes.to_vec()).map(drop)
     }
 
+    /// Bytes of a region of a unit on another host.
+    pub(super) fn len_far(&self, unit: Address, id: u32) -> Result<usize, MessageError> {
+        let answer = self.ask_far(unit, system::GET, id, 0, Vec::new())?;
+        let len = answer.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
+        let error = LinkError::OutOfTurn { what: "a region's length that is none" };
+        len.ok_or(MessageError::BadPeer { unit, error })
+    }
+
     /// Reads from a region of a unit on another host.
     pub(super) fn get_far(
         &self,
@@ -177,6 +185,9 @@ impl Inner {
         if handler == system::PUT {
             return region.write(offset, bytes).map(|()| Vec::new()).map_err(|e| e.to_string());
         }
+        if bytes.is_empty() {
+            return Ok((region.len() as u64).to_le_bytes().to_vec());
+        }
         let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
         // Checked before so much is allocated.
         let fits = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
@@ -196,6 +207,11 @@ impl Inner {
         }
         if let Some(e) = self.gone_error(unit) {
             return Err(e);
+        }
+        if self.net.is_some() {
+            let reason =
+                format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
+            return Err(MessageError::Region { id, reason });
         }
         if let Some(region) = lock(&self.regions.theirs).get(&(unit, id)) {
             return Ok(region.clone());

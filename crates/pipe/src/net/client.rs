@@ -4,8 +4,9 @@
 //! calls waits in the socket.
 
 use super::channel::Channel;
-use super::place::{Place, Trust, PATIENCE};
+use super::place::{Place, PATIENCE};
 use super::wire::{Ask, First, Tell};
+use super::Trust;
 use crate::config::Options;
 use crate::error::{PipeError, Refusal, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};

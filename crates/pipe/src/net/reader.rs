@@ -2,10 +2,11 @@
 
 use super::client::{dial, link, Client};
 use super::lane::Lane;
-use super::place::{Place, Trust};
+use super::place::Place;
 use super::route::{End, Route};
 use super::wire::{Ask, First};
 use super::writer::check_on_loss;
+use super::Trust;
 use crate::config::{Options, Policy};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};

@@ -2,11 +2,12 @@
 
 use super::channel::Channel;
 use super::client::Client;
-use super::place::{Place, Trust};
+use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
 use super::wire::Ask;
+use super::Trust;
 use crate::config::{OnLoss, Options};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};

@@ -1,7 +1,7 @@
 //! TCP sockets: made, connected, accepted. None blocks.
 
 use core::time::Duration;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
 use polyduct_os::{Errno, OsError};
@@ -39,6 +39,12 @@ pub(crate) fn sys(op: &'static str, what: impl Into<String>, errno: Errno) -> Os
 fn socket(addr: &SocketAddr) -> Result<OwnedFd, OsError> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     net::socket_with(family, SocketType::STREAM, FLAGS, None).map_err(|e| sys("socket", addr.to_string(), e))
+}
+
+/// The addresses of a host by its name, or the address that it is. None where the system knows no such host. It may ask a
+/// server, and wait for that.
+pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
+    (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
 
 /// Listens at an address; port 0 takes a free one.
