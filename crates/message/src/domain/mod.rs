@@ -31,7 +31,7 @@ pub mod system;
 mod wait;
 
 pub use call::{Call, Parcel};
-pub use channel::Channel;
+pub use channel::{Channel, ChannelOptions};
 pub use dispatch::{Context, Message};
 pub use meet::Network;
 pub use options::{Interrupt, OnLoss, Options};
@@ -373,7 +373,7 @@ impl Domain {
         let mut mail = lock(&self.inner.peer(to)?.mail);
         let channel = match &mut *mail {
             Some(channel) => channel,
-            none => none.insert(RawChannel::new(&self.inner, to, Priority::Low)?),
+            none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
         };
         channel.send(&self.inner, head, payload)
     }
@@ -410,13 +410,21 @@ impl Domain {
         self.inner.pool.give_back(payload);
     }
 
-    /// A new channel to a unit; connects to it if it is the first.
+    /// A new channel to a unit, in order; connects to it if it is the first.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] (this unit itself, too: call the handler instead); [`MessageError::Limit`];
     /// [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`] when connecting.
     pub fn channel(&self, to: Address, priority: Priority) -> Result<Channel, MessageError> {
-        Channel::new(self.inner.clone(), to, priority)
+        self.channel_with(to, ChannelOptions { priority, ..ChannelOptions::default() })
+    }
+
+    /// The same for a channel whose messages may come in [any order](crate::Order::Any).
+    ///
+    /// # Errors
+    /// As [`channel`](Domain::channel).
+    pub fn channel_with(&self, to: Address, options: ChannelOptions) -> Result<Channel, MessageError> {
+        Channel::new(self.inner.clone(), to, options)
     }
 
     /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
