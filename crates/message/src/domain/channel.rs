@@ -89,7 +89,12 @@ impl Far {
     fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<Token, MessageError> {
         let Some(net) = &inner.net else { return Err(MessageError::PeerLeft { unit: self.to }) };
         let ChannelOptions { priority, order } = self.options;
-        net.send(self.to, self.number, Send { priority, order, head, payload }, &self.under_way)
+        let sent = net.send(self.to, self.number, Send { priority, order, head, payload }, &self.under_way);
+        sent.map_err(|error| match error {
+            MessageError::Full { .. } => error,
+            // The link knows only that the unit said good-bye; why, it said before.
+            error => inner.gone_error(self.to).unwrap_or(error),
+        })
     }
 
     fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<Token, MessageError> {

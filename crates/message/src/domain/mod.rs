@@ -581,8 +581,13 @@ impl Inner {
 
     fn give_up(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
+            // Where all know of a loss already, nobody waits any more.
+            let news = self.lost().is_none();
             self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
+            if self.net.is_none() && news {
+                host::knock(&self.options.who(), &self.board);
+            }
             if let Some(net) = &self.net {
                 net.give_up(self);
             }

@@ -111,7 +111,12 @@ impl Net {
                     under_way.fetch_sub(1, Ordering::Release);
                 }
             }
-            NetEvent::Left { unit } => inner.set_gone(unit, Gone::Left),
+            // Who gave up says good-bye, too, and is lost all the same.
+            NetEvent::Left { unit } => {
+                if inner.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_none()) {
+                    inner.set_gone(unit, Gone::Left);
+                }
+            }
             NetEvent::Lost { unit, error } => self.lost(inner, unit, error),
             NetEvent::Unreachable { unit, fault } => {
                 let reason = format!("it cannot be reached: {fault}");
