@@ -388,7 +388,7 @@ impl Domain {
             self.inner.peer(from)?;
         }
         self.inner.wait("a message", None, |inner| {
-            if let Some(mail) = lock(&inner.mailbox).take(from, tag) {
+            if let Some(mail) = inner.take_mail(from, tag) {
                 return Some(Ok(mail));
             }
             match from {
@@ -402,7 +402,7 @@ impl Domain {
     /// The first message that waits and fits, if there is one.
     pub fn try_recv(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         self.poll();
-        lock(&self.inner.mailbox).take(from, tag)
+        self.inner.take_mail(from, tag)
     }
 
     /// Takes back the payload of a message, so that its memory is used again.

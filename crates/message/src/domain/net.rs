@@ -163,6 +163,14 @@ impl Net {
         Ok(token)
     }
 
+    /// There is room again for messages that were refused.
+    pub fn retry_refused(&self) {
+        if let Err(error) = self.endpoint.retry_refused() {
+            // They come again by themselves, or nothing does.
+            tracing::warn!(%error, "partners were not told that there is room");
+        }
+    }
+
     /// Whether the receiver's program has a message.
     pub fn is_delivered(&self, to: Address, token: Token) -> bool {
         !lock(&self.undelivered).contains_key(&(to, token))
