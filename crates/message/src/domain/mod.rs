@@ -31,7 +31,7 @@ pub mod system;
 mod wait;
 
 pub use call::{Call, Parcel};
-pub use channel::Channel;
+pub use channel::{Channel, ChannelOptions};
 pub use dispatch::{Context, Message};
 pub use meet::Network;
 pub use options::{Interrupt, OnLoss, Options};
@@ -378,7 +378,7 @@ impl Domain {
         let mut mail = lock(&self.inner.peer(to)?.mail);
         let channel = match &mut *mail {
             Some(channel) => channel,
-            none => none.insert(RawChannel::new(&self.inner, to, Priority::Low)?),
+            none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
         };
         channel.send(&self.inner, head, payload)
     }
@@ -393,7 +393,7 @@ impl Domain {
             self.inner.peer(from)?;
         }
         self.inner.wait("a message", None, |inner| {
-            if let Some(mail) = lock(&inner.mailbox).take(from, tag) {
+            if let Some(mail) = inner.take_mail(from, tag) {
                 return Some(Ok(mail));
             }
             match from {
@@ -407,7 +407,7 @@ impl Domain {
     /// The first message that waits and fits, if there is one.
     pub fn try_recv(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         self.poll();
-        lock(&self.inner.mailbox).take(from, tag)
+        self.inner.take_mail(from, tag)
     }
 
     /// Takes back the payload of a message, so that its memory is used again.
@@ -415,13 +415,21 @@ impl Domain {
         self.inner.pool.give_back(payload);
     }
 
-    /// A new channel to a unit; connects to it if it is the first.
+    /// A new channel to a unit, in order; connects to it if it is the first.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] (this unit itself, too: call the handler instead); [`MessageError::Limit`];
     /// [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`] when connecting.
     pub fn channel(&self, to: Address, priority: Priority) -> Result<Channel, MessageError> {
-        Channel::new(self.inner.clone(), to, priority)
+        self.channel_with(to, ChannelOptions { priority, ..ChannelOptions::default() })
+    }
+
+    /// The same for a channel whose messages may come in [any order](crate::Order::Any).
+    ///
+    /// # Errors
+    /// As [`channel`](Domain::channel).
+    pub fn channel_with(&self, to: Address, options: ChannelOptions) -> Result<Channel, MessageError> {
+        Channel::new(self.inner.clone(), to, options)
     }
 
     /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
@@ -589,8 +597,13 @@ impl Inner {
 
     fn give_up(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
+            // Where all know of a loss already, nobody waits any more.
+            let news = self.lost().is_none();
             self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
+            if self.net.is_none() && news {
+                host::knock(&self.options.who(), &self.board);
+            }
             if let Some(net) = &self.net {
                 net.give_up(self);
             }
