@@ -3,12 +3,14 @@
 use super::wire::VERSION;
 use crate::error::PipeError;
 use crate::join::check_name;
+use polyduct_message::domain::Network;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::socket::Patience;
 use polyduct_message::link::noise::Terms;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Set to 1 in all units, it declares the network trusted: the key is proved, but steps are not encrypted.
@@ -62,6 +64,12 @@ impl Place {
             found: format!("{:?}", self.host.chars().take(100).collect::<String>()),
             expected: "a name or an address of a host".into(),
         })
+    }
+
+    /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at `bound`.
+    pub(super) fn network(trust: &Trust, root: SocketAddr, bound: Option<TcpListener>) -> Network {
+        let (trusted, bound) = (trust.trusted_network, bound.map(Arc::new));
+        Network { trusted, bound, ..Network::new(root, trust.key.clone()) }
     }
 
     /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different names, and so
