@@ -83,6 +83,7 @@ fn pipe(error: &PipeError) -> Class {
         PipeError::Key { .. } => {
             ("BadEnvironment", vec![("variable", Value::Text(polyduct::pipe::net::KEY_VARIABLE.into()))])
         }
+        PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
         PipeError::BadPeer { .. } => ("BadPeer", vec![]),
         PipeError::Timeout { waited, .. } => {

@@ -6,7 +6,7 @@ use crate::wire::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this. Part of what both sides prove, so that two versions never meet.
+/// The version of all this (3: the welcome comes with an address). Part of what both sides prove, so that two versions never meet.
 pub const VERSION: u64 = 3;
 
 /// The first message on a connection.
