@@ -22,7 +22,7 @@ The units of one program talk to each other as well:
 from polyduct._domain import Call, Domain, Message, Region, Serving, Status, domain
 from polyduct._layouts import Box, Layout, redistribute
 from polyduct._native import __version__
-from polyduct._ports import Reader, Stats, Step, Writer, open
+from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
 from polyduct.errors import (
     BadEnvironment,
     BadOption,
@@ -67,6 +67,7 @@ from polyduct.errors import (
 )
 
 __all__ = [
+    "Addresses",
     "BadEnvironment",
     "BadOption",
     "BadPeer",

@@ -194,7 +194,8 @@ class Region:
 
 
 class Domain:
-    """A unit's place among the units of its program; `polyduct.domain` joins.
+    """A unit's place among the units of its program; `polyduct.domain` joins; or among those on both sides
+    of a port, `Writer.domain` and `Reader.domain`.
 
     As a context manager it is left at the end, in order; an exception gives it up, and the others get `PeerLost`, as
     they do when the process dies. A domain that is still joined when the program ends is left if the exit status is 0.
@@ -203,16 +204,8 @@ class Domain:
     and in the background of `serving`. Any number of threads may use a domain at once.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        unit: int | None,
-        units: int | None,
-        timeout: float | None,
-        open_timeout: float,
-        on_loss: str,
-    ) -> None:
-        self._port = _native.join(name, unit, units, timeout, open_timeout, on_loss)
+    def __init__(self, port: _native.Domain) -> None:
+        self._port = port
         self._closed = False
         self._serving: list[Serving] = []
         self._regions: dict[int, int | str] = {}
@@ -542,7 +535,8 @@ def domain(
     Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`, `BadOption`, `BadUrl`,
     `BadEnvironment` (no key, too), `ConfigError`.
     """
-    return Domain(name, _maybe("unit", unit), _maybe("units", units), timeout, open_timeout, on_loss)
+    number, of = _maybe("unit", unit), _maybe("units", units)
+    return Domain(_native.join(name, number, of, timeout, open_timeout, on_loss))
 
 
 def _number(what: str, n: int) -> int:

@@ -5,6 +5,7 @@ use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Interrupt, Network, OnLoss, Options};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::socket::resolve;
+use polyduct_pipe::DomainOptions;
 use std::time::Duration;
 
 /// A domain about to be joined: says what is not usual, then [`join`](Join::join).
@@ -85,6 +86,17 @@ impl Join {
     pub fn interrupt(mut self, ask: Interrupt) -> Join {
         self.interrupt = Some(ask);
         self
+    }
+
+    /// What is said here, for the domain of a port, whose units have their numbers and a name already.
+    pub(crate) fn of_port(self) -> Result<DomainOptions, Error> {
+        if self.name.is_some() || self.unit.is_some() || self.units.is_some() {
+            let what = "the domain of a port takes name, unit and units from the port";
+            return Err(Error::Misuse { what: what.into() });
+        }
+        let config = Config::load().map_err(polyduct_message::MessageError::from)?;
+        let Join { open_timeout, timeout, on_loss, interrupt, .. } = self;
+        Ok(DomainOptions { open_timeout, timeout, on_loss, interrupt, config })
     }
 
     /// Joins, and waits until all units have. Sizes are those of [`Config::load`].

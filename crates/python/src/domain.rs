@@ -5,6 +5,7 @@ use crate::error;
 use crate::exit;
 use crate::guard::{lock, settle, Guard};
 use crate::handlers::{self, Handlers};
+use crate::port::Port;
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
@@ -58,14 +59,6 @@ pub fn join(
     open_timeout: f64,
     on_loss: &str,
 ) -> PyResult<Domain> {
-    let on_loss = match on_loss {
-        "raise" => OnLoss::Raise,
-        "continue" => OnLoss::Continue,
-        other => {
-            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
-            return Err(error::own(py, "BadOption", &message));
-        }
-    };
     let get = |name: &str| std::env::var(name).ok();
     let place = polyduct::domain_place(unit, units, name, get).map_err(|e| error::raise(py, &e))?;
     let guard = Guard::new("domain");
@@ -74,23 +67,45 @@ pub fn join(
         .unit(place.unit)
         .units(place.units)
         .open_timeout(seconds(py, "open_timeout", open_timeout)?)
-        .on_loss(on_loss)
+        .on_loss(loss(py, on_loss)?)
         .interrupt(guard.interrupt());
     if let Some(timeout) = timeout {
         join = join.timeout(seconds(py, "timeout", timeout)?);
     }
     let domain = guard.run(py, || join.join(), error::raise)?;
-    let maps = domain.is_on_one_host();
-    Ok(Domain {
-        guard,
-        domain: Mutex::new(Some(domain)),
-        handlers: Arc::default(),
-        stop: AtomicBool::new(false),
-        unit: place.unit,
-        units: place.units,
-        name: place.program,
-        maps,
-    })
+    Ok(Domain::new(guard, domain))
+}
+
+/// Joins the domain of a port, which `ask` asks for it. What is `None` is as for the port.
+pub fn of_port(
+    py: Python<'_>,
+    port: &Port,
+    timeout: Option<f64>,
+    open_timeout: Option<f64>,
+    on_loss: &str,
+    ask: impl FnOnce(polyduct::Join) -> Result<message::Domain, Error> + Send,
+) -> PyResult<Domain> {
+    let guard = Guard::new("domain");
+    let mut join = polyduct::domain().on_loss(loss(py, on_loss)?).interrupt(guard.interrupt());
+    if let Some(timeout) = maybe_seconds(py, "timeout", timeout)? {
+        join = join.timeout(timeout);
+    }
+    if let Some(timeout) = maybe_seconds(py, "open_timeout", open_timeout)? {
+        join = join.open_timeout(timeout);
+    }
+    let domain = port.run(py, || ask(join))?;
+    Ok(Domain::new(guard, domain))
+}
+
+fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
+    match on_loss {
+        "raise" => Ok(OnLoss::Raise),
+        "continue" => Ok(OnLoss::Continue),
+        other => {
+            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
+            Err(error::own(py, "BadOption", &message))
+        }
+    }
 }
 
 fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
@@ -104,6 +119,19 @@ fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Opt
 }
 
 impl Domain {
+    fn new(guard: Guard, domain: message::Domain) -> Domain {
+        Domain {
+            guard,
+            unit: domain.unit(),
+            units: domain.units(),
+            name: domain.name().to_owned(),
+            maps: domain.is_on_one_host(),
+            domain: Mutex::new(Some(domain)),
+            handlers: Arc::default(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
     /// Calls `f` with the domain, without the interpreter.
     fn run<T: Send>(
         &self,

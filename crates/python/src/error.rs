@@ -86,6 +86,7 @@ fn pipe(error: &PipeError) -> Class {
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
         PipeError::Refused { reason, .. } => refused(reason),
         PipeError::Key { .. } => no_key(),
+        PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
         PipeError::BadPeer { .. } => ("BadPeer", vec![]),
         PipeError::Timeout { waited, .. } => {

@@ -197,6 +197,11 @@ impl Domain {
         WeakDomain { inner: Arc::downgrade(&self.inner), host: self.host.as_ref().map(Arc::downgrade) }
     }
 
+    /// The domain's name.
+    pub fn name(&self) -> &str {
+        &self.inner.options.name
+    }
+
     /// This unit's address.
     pub fn unit(&self) -> Address {
         self.inner.options.unit

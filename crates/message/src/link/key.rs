@@ -136,7 +136,10 @@ impl fmt::Debug for JobKey {
 }
 
 /// Fills `bytes` from the system's random source.
-pub(crate) fn random(bytes: &mut [u8]) -> Result<(), OsError> {
+///
+/// # Errors
+/// The system's.
+pub fn random(bytes: &mut [u8]) -> Result<(), OsError> {
     let mut filled = 0;
     while filled < bytes.len() {
         let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));

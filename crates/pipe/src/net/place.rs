@@ -3,12 +3,14 @@
 use super::wire::VERSION;
 use crate::error::PipeError;
 use crate::join::check_name;
+use polyduct_message::domain::Network;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::socket::{self, Patience};
 use polyduct_message::link::noise::Terms;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a host may be silent. The kernel asks an idle connection every second and counts whole ones, and survivors on other
@@ -46,6 +48,12 @@ impl Place {
                 expected: "a name or an address of a host".into(),
             }),
         }
+    }
+
+    /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at `bound`.
+    pub(super) fn network(trust: &Trust, root: SocketAddr, bound: Option<TcpListener>) -> Network {
+        let (trusted, bound) = (trust.trusted_network, bound.map(Arc::new));
+        Network { trusted, bound, ..Network::new(root, trust.key.clone()) }
     }
 
     /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different names, and so

@@ -64,6 +64,15 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, OsError> {
     Ok(fd.into())
 }
 
+/// Another handle to a listener.
+///
+/// # Errors
+/// The system's.
+pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
+    let fail = |e| sys("dup", "a listener", Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    listener.try_clone().map_err(fail)
+}
+
 /// Begins to connect: the socket becomes writable when it is connected or has failed; then ask [`is_connected`].
 ///
 /// # Errors
