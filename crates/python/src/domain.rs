@@ -73,7 +73,10 @@ pub fn join(
         join = join.timeout(seconds(py, "timeout", timeout)?);
     }
     let domain = guard.run(py, || join.join(), error::raise)?;
-    Ok(Domain::new(guard, domain))
+    let mut joined = Domain::new(guard, domain);
+    // A URL, where it was joined by one.
+    joined.name = place.program;
+    Ok(joined)
 }
 
 /// Joins the domain of a port, which `ask` asks for it. What is `None` is as for the port.
