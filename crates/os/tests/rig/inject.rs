@@ -74,6 +74,8 @@ pub fn run(command: &mut Command, fault: Fault, nth: Option<u64>, limit: Duratio
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    // The tracer has reaped it.
+    let _ = child.wait();
     Outcome { calls, hit, status, hung: watchdog.join().unwrap(), output }
 }
 

@@ -519,6 +519,9 @@ pub fn check_on_loss(options: &Options) -> Result<(), PipeError> {
     }
 }
 
+/// What all units were told of the pipe, and where those of its domain meet.
+type Met = (Welcome, Network);
+
 /// Unit 0: listens, and serves the others from a thread.
 fn host(
     place: &Place,
@@ -526,7 +529,7 @@ fn host(
     options: &Options,
     hello: crate::wire::Hello,
     addr: SocketAddr,
-) -> Result<(Control, Arc<Senders>, (Welcome, Network)), PipeError> {
+) -> Result<(Control, Arc<Senders>, Met), PipeError> {
     let pipe = place.to_string();
     let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
     let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
@@ -571,7 +574,7 @@ fn guest(
     options: &Options,
     hello: crate::wire::Hello,
     start: Duration,
-) -> Result<(Client, Arc<Senders>, JoinHandle<()>, (Welcome, Network)), PipeError> {
+) -> Result<(Client, Arc<Senders>, JoinHandle<()>, Met), PipeError> {
     let pipe = place.to_string();
     let mut porch = None;
     let listen = |channel: &Channel| {
