@@ -4,6 +4,7 @@ use crate::oracle::{bind, part};
 use polyduct_layout::Dataset;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_store::{FileWriter, Format, Options};
+use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -76,6 +77,10 @@ impl Unit {
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
+            if self.output.buffer().is_empty() {
+                let ready = poll(&mut [PollItem::readable(self.output.get_ref())], Some(WATCHDOG));
+                assert_eq!(ready, Ok(1), "a unit says nothing");
+            }
             if self.output.read_line(&mut line).unwrap_or(0) == 0 {
                 return "dead".into();
             }
@@ -129,11 +134,8 @@ fn a_unit() {
         assert_eq!(dataset().len_bytes(), 12 * 64 * 4);
         return;
     };
-    // Whatever happens to the process that started this one, it ends.
-    std::thread::spawn(|| {
-        std::thread::sleep(WATCHDOG);
-        std::process::exit(9);
-    });
+    // Whatever happens to the test that started this process, it ends.
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let words: Vec<&str> = what.splitn(4, ' ').collect();
     let (unit, units): (u32, u32) = (words[0].parse().unwrap(), words[1].parse().unwrap());
     let options = Options { unit, units, ..Options::default() };
