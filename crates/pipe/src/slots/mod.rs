@@ -174,7 +174,8 @@ impl Slots {
             return Ok(Some(decided));
         }
         if self.readers_are_gone() {
-            return Err(Stop::ReadersGone);
+            // A fault that came since the first look may be what they closed for.
+            return Err(self.fault().map_or(Stop::ReadersGone, |fault| self.stop(fault)));
         }
         if self.is_lossy() {
             self.poll_begin_lossy(unit, n)
