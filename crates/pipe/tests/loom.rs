@@ -12,9 +12,10 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use polyduct_os::sync::Line;
 use polyduct_pipe::slots::bell::{ring, Sleeper};
+use polyduct_pipe::slots::fault::Fault;
 use polyduct_pipe::slots::geometry::Sizes;
-use polyduct_pipe::slots::names::Policy;
-use polyduct_pipe::slots::{Begin, Next, Slots};
+use polyduct_pipe::slots::names::{Policy, Side, UnitName};
+use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
 
 /// A rule that a model breaks.
 #[derive(Clone, Copy, PartialEq)]
@@ -217,6 +218,10 @@ fn run(
         assert!(seen.windows(2).all(|w| w[0] < w[1]), "{seen:?}");
         match policy {
             Policy::Block => assert_eq!(seen, (0..steps).collect::<Vec<_>>()),
+            // With room for all, there is nothing to drop.
+            Policy::DropOldest | Policy::DropNewest if u64::from(depth) > steps => {
+                assert_eq!(seen, (0..steps).collect::<Vec<_>>())
+            }
             // With one slot only, the reader that holds it makes the writer drop what is newer.
             Policy::Latest | Policy::DropOldest if depth > 1 => assert_eq!(seen.last(), Some(&(steps - 1))),
             _ => assert!(!seen.is_empty()),
@@ -247,6 +252,7 @@ fn lossy_one_to_one() {
     for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
         run(2, (1, 1, 1, 3), policy, Plant::Nothing);
         run(2, (1, 1, 2, 3), policy, Plant::Nothing);
+        run(2, (1, 1, 3, 2), policy, Plant::Nothing);
     }
 }
 
@@ -289,6 +295,27 @@ fn planted_release_before_reading_lossy() {
 #[should_panic]
 fn planted_free_before_all_released() {
     run(2, (1, 2, 1, 2), Policy::Block, Plant::FreeBeforeAllReleased);
+}
+
+/// Readers close because a writer was lost. Who finds them gone is told who was lost, not that they closed.
+#[test]
+fn a_loss_comes_before_the_closing_that_follows_from_it() {
+    model(3, || {
+        let pipe = Pipe::new(2, 1, 1, Policy::Block, 1, Plant::Nothing);
+        let lost = Fault::Lost { unit: UnitName { side: Side::Writer, unit: 1 }, pid: 7 };
+        let readers = {
+            let pipe = pipe.clone();
+            thread::spawn(move || {
+                pipe.slots.fail(lost);
+                pipe.slots.close_reader(0, 0, 0);
+            })
+        };
+        match pipe.slots.poll_begin(0, 0) {
+            Ok(_) => {}
+            Err(stop) => assert_eq!(stop, Stop::Fault(lost)),
+        }
+        readers.join().unwrap();
+    });
 }
 
 /// A change, then the bell; and one who looks, and sleeps while the bell shows what it saw. He must have found the

@@ -9,31 +9,40 @@ use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Writer};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 4096;
 
-/// Not a test by itself: a reader process of the tests below. Each line on its input is answered by the number of steps
-/// read so far; the end of its input ends it.
+/// Longest wait for a step: who misses it then has missed it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Not a test by itself: a reader process of the tests below. Each line on its input names a step; it is answered by the
+/// number of steps read, when none before that one is to come any more. The end of its input ends it.
 #[test]
 fn as_a_reader() {
     let Ok(spec) = std::env::var("POLYDUCT_TEST_READER") else { return };
     let (pipe, program) = spec.split_once(' ').unwrap();
     let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options(program, 0, 1)).unwrap();
-    let read = Arc::new(AtomicU64::new(0));
-    let count = read.clone();
+    // Steps read, and the number of the next that may come.
+    let progress = Arc::new((Mutex::new((0, 0)), Condvar::new()));
+    let read = progress.clone();
     std::thread::spawn(move || {
-        for _ in std::io::stdin().lock().lines() {
-            println!("count {}", count.load(Ordering::Relaxed));
+        for line in std::io::stdin().lock().lines() {
+            let until: u64 = line.unwrap().parse().unwrap();
+            let held = progress.0.lock().unwrap();
+            let (held, _) = progress.1.wait_timeout_while(held, PATIENCE, |(_, next)| *next < until).unwrap();
+            println!("count {}", held.0);
         }
         std::process::exit(0);
     });
     let mut part = vec![0; LEN as usize];
     while let Ok(Some(step)) = r.read(&mut part) {
         assert!(part.chunks(8).all(|c| c == step.to_le_bytes()), "step {step} is torn");
-        read.fetch_add(1, Ordering::Relaxed);
+        let mut held = read.0.lock().unwrap();
+        *held = (held.0 + 1, step + 1);
+        read.1.notify_one();
     }
     loop {
         std::thread::park(); // the count may still be asked for
@@ -59,9 +68,9 @@ impl Process {
         Process { child, ask, answers }
     }
 
-    /// Steps that it has read.
-    fn count(&mut self) -> u64 {
-        self.ask.write_all(b"\n").unwrap();
+    /// Steps that it has read, once it has got beyond all steps before `until`.
+    fn count_at(&mut self, until: u64) -> u64 {
+        writeln!(self.ask, "{until}").unwrap();
         let mut line = String::new();
         while self.answers.read_line(&mut line).unwrap() > 0 {
             if let Some((_, count)) = line.trim().split_once("count ") {
@@ -121,15 +130,18 @@ fn write(w: &mut Writer) -> Result<bool, PipeError> {
     Ok(slot.publish())
 }
 
-/// Writes for some time, at a pace that leaves the processors room (flat out, three processes on two cores would mostly
-/// measure the scheduler); returns steps a second.
-fn write_for(w: &mut Writer, time: Duration) -> f64 {
+/// Writes for some time, at the pace of a reader that goes on (flat out, three processes on two cores would mostly measure
+/// the scheduler); returns the steps a second that were written, and those that the reader got.
+fn write_for(w: &mut Writer, reader: &mut Process, time: Duration) -> (f64, f64) {
     let (start, first) = (Instant::now(), w.next_step());
+    let before = reader.count_at(0);
+    let mut after = before;
     while start.elapsed() < time {
         write(w).unwrap();
-        std::thread::sleep(Duration::from_micros(200));
+        after = reader.count_at(w.next_step());
     }
-    (w.next_step() - first) as f64 / start.elapsed().as_secs_f64()
+    let rate = |steps: u64| steps as f64 / start.elapsed().as_secs_f64();
+    (rate(w.next_step() - first), rate(after - before))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -160,19 +172,13 @@ fn under_block_a_stopped_reader_holds_the_writer_within_the_depth() {
         }
         assert!(resident() < memory + (1 << 20), "memory grew while the reader was stopped");
         // The other program gets all that there is.
-        let end = Instant::now() + Duration::from_secs(20);
-        while readers[1].count() != w.next_step() {
-            assert!(Instant::now() < end, "the other program misses steps");
-        }
+        assert_eq!(readers[1].count_at(w.next_step()), w.next_step(), "the other program misses steps");
         readers[0].go_on();
         for _ in 0..200 {
             while write(&mut w).is_err() {}
         }
         let all = w.close().unwrap().steps;
-        let end = Instant::now() + Duration::from_secs(20);
-        while readers.iter_mut().any(|r| r.count() != all) {
-            assert!(Instant::now() < end, "steps are missing");
-        }
+        assert!(readers.iter_mut().all(|r| r.count_at(all) == all), "steps are missing");
     }
 }
 
@@ -184,7 +190,7 @@ fn under_the_lossy_policies_a_stopped_reader_holds_nobody() {
             let mut readers = [Process::start(&pipe, "a"), Process::start(&pipe, "b")];
             let mut w = open(&pipe, policy, depth, 2, Duration::from_secs(20));
             let slice = Duration::from_millis(40);
-            write_for(&mut w, slice);
+            write_for(&mut w, &mut readers[1], slice);
             let memory = resident();
             let (mut with, mut without) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
             for _ in 0..9 {
@@ -192,11 +198,9 @@ fn under_the_lossy_policies_a_stopped_reader_holds_nobody() {
                     if stopped {
                         readers[0].stop();
                     }
-                    let (before, start) = (readers[1].count(), Instant::now());
-                    let rate = write_for(&mut w, slice);
-                    let read = (readers[1].count() - before) as f64 / start.elapsed().as_secs_f64();
+                    let (written, read) = write_for(&mut w, &mut readers[1], slice);
                     let (rates, reads) = if stopped { &mut without } else { &mut with };
-                    rates.push(rate);
+                    rates.push(written);
                     reads.push(read);
                     readers[0].go_on();
                 }

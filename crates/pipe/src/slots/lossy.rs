@@ -197,6 +197,7 @@ impl Slots {
     fn pick(&self, program: u32, after: Option<u64>, unfinished: &mut bool) -> Option<(u32, Word)> {
         let bit = 1 << program;
         let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
+        let mut seen_before = None;
         loop {
             *unfinished = false;
             let mut best: Option<(u32, Word)> = None;
@@ -223,6 +224,12 @@ impl Slots {
                 return None;
             }
             let (slot, seen) = best?;
+            // The slots were looked at one after the other, and an older step may have become visible behind the look. It
+            // would never be read and keep its slot for ever. Steps become visible in their order: another look finds it.
+            let seen_twice = seen_before.replace(seen.step()) == Some(seen.step());
+            if !seen_twice && self.sizes().policy != Policy::Latest {
+                continue;
+            }
             let pinned = Word(seen.0 | bit << 11);
             if self.swap(slot, seen, pinned) {
                 death::may_come();
