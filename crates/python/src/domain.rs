@@ -5,6 +5,7 @@ use crate::error;
 use crate::exit;
 use crate::guard::{lock, settle, Guard};
 use crate::handlers::{self, Handlers};
+use crate::lent::{self, Lent};
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
@@ -99,8 +100,18 @@ fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Opt
 }
 
 impl Domain {
+    /// Whether this process joined it: a fork has a copy of no use.
+    pub fn is_ours(&self) -> bool {
+        self.guard.is_ours()
+    }
+
+    /// Whether it was not left.
+    pub fn is_joined(&self) -> bool {
+        lock(&self.domain).is_some()
+    }
+
     /// Calls `f` with the domain, without the interpreter.
-    fn run<T: Send>(
+    pub fn run<T: Send>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
@@ -296,6 +307,30 @@ impl Domain {
     /// A new region of this unit.
     fn region(&self, py: Python<'_>, id: u32, len: usize) -> PyResult<Region> {
         self.run(py, |domain| domain.region(id, len)).map(Region)
+    }
+
+    /// Lends an array of bytes.
+    fn lend(slf: &Bound<'_, Self>, id: u32, memory: &Bytes<'_>) -> PyResult<Lent> {
+        lent::lend(slf, id, memory)
+    }
+
+    /// Writes into a region of a unit.
+    fn put(&self, py: Python<'_>, to: u32, id: u32, offset: usize, payload: &Bytes<'_>) -> PyResult<()> {
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        self.run(py, |domain| domain.put(to, id, offset, payload))
+    }
+
+    /// Reads from a region of a unit.
+    fn get(&self, py: Python<'_>, from: u32, id: u32, offset: usize, out: &Bytes<'_>) -> PyResult<()> {
+        let mut out = bytes::writable(out)?;
+        let out = bytes::slice_mut(&mut out)?;
+        self.run(py, |domain| domain.get(from, id, offset, out))
+    }
+
+    /// Whether a unit has a handler, which is an error if not.
+    fn look_up(&self, py: Python<'_>, to: u32, name: &str) -> PyResult<()> {
+        self.run(py, |domain| domain.lookup(name, to).map(drop))
     }
 
     /// A region of a unit.
