@@ -30,6 +30,9 @@ const SLICE: Duration = Duration::from_millis(100);
 const LAST_COPIES: Duration = Duration::from_secs(5);
 
 /// Memory that this unit lends to the others, until it is withdrawn or the handle dropped.
+///
+/// It may outlive the domain. A unit that goes while others may still use its memory leaves the domain first: they learn
+/// that it left, and not only that it has no such region any more.
 #[derive(Debug)]
 pub struct Lent {
     lending: Arc<Lending>,
