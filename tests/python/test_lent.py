@@ -23,7 +23,7 @@ INDICES: list[Any] = [
     (slice(1, 4), slice(0, None, 2)),
     (slice(None, None, -1), ..., 2),
     (slice(2, 2),),
-    (1, 2, 3),
+    (1, 2, 3, ...),
     (..., slice(1, 3)),
     (slice(None), slice(None), slice(None, None, -2)),
 ]
@@ -61,7 +61,7 @@ def test_lent_arrays_are_found_by_name_refused_and_taken_back() -> None:
     def run(d: Domain) -> None:
         other = 1 - d.unit
         mine = np.arange(6.0 + d.unit)
-        lent, number, empty = d.lend("field", mine), d.lend(5, np.float32(0) + np.zeros(())), d.lend("none", np.empty((0, 3)))
+        lent, number, empty = d.lend("field", mine), d.lend(5, np.zeros((), "f4")), d.lend("none", np.empty((0, 3)))
         buffer = bytearray(b"abc")
         raw = d.lend("raw", buffer)
         shared = d.region("field", (2,))
