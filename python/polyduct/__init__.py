@@ -23,7 +23,7 @@ from polyduct._domain import Call, Domain, Message, Serving, Status, domain
 from polyduct._layouts import Box, Layout, redistribute
 from polyduct._lent import Lent
 from polyduct._native import __version__
-from polyduct._ports import Reader, Stats, Step, Writer, open
+from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
 from polyduct._regions import Region
 from polyduct.errors import (
     BadEnvironment,
@@ -69,6 +69,7 @@ from polyduct.errors import (
 )
 
 __all__ = [
+    "Addresses",
     "BadEnvironment",
     "BadOption",
     "BadPeer",

@@ -85,7 +85,8 @@ class Call:
 
 
 class Domain:
-    """A unit's place among the units of its program; `polyduct.domain` joins.
+    """A unit's place among the units of its program; `polyduct.domain` joins; or among those on both sides
+    of a port, `Writer.domain` and `Reader.domain`.
 
     As a context manager it is left at the end, in order; an exception gives it up, and the others get `PeerLost`, as
     they do when the process dies. A domain that is still joined when the program ends is left if the exit status is 0.
@@ -94,16 +95,8 @@ class Domain:
     and in the background of `serving`. Any number of threads may use a domain at once.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        unit: int | None,
-        units: int | None,
-        timeout: float | None,
-        open_timeout: float,
-        on_loss: str,
-    ) -> None:
-        self._port = _native.join(name, unit, units, timeout, open_timeout, on_loss)
+    def __init__(self, port: _native.Domain) -> None:
+        self._port = port
         self._closed = False
         self._serving: list[Serving] = []
         self._regions: dict[int, int | str] = {}
@@ -436,7 +429,9 @@ def domain(
 
     name
         The domain's name: 1 to 64 letters, digits, ``.``, ``_``, ``-``, the same in all its units and in no other domain of
-        this user. By default what tells the launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
+        this user. Or where units on several hosts meet, ``tcp://HOST:PORT`` or ``udp://HOST:PORT``: unit 0 listens there, and
+        every unit needs the job's key in ``POLYDUCT_JOB_KEY``. By default what ``POLYDUCT_DOMAIN`` says, or what tells the
+        launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
     unit, units
         Which unit this is, and how many there are. By default what the launcher says; without a launcher the only one.
         Given by hand, they need a name.
@@ -448,10 +443,11 @@ def domain(
         ``raise`` (default): when a unit is lost, every call that waits, for whatever, raises `PeerLost` naming it.
         ``continue``: only those that need the lost unit.
 
-    Raises `Refused` when the units do not come or disagree, `NameTaken`, `BadOption`, `BadEnvironment`, `ConfigError`,
-    `TimeoutError`.
+    Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`, `BadOption`, `BadUrl`,
+    `BadEnvironment` (no key, too), `ConfigError`.
     """
-    return Domain(name, _maybe("unit", unit), _maybe("units", units), timeout, open_timeout, on_loss)
+    number, of = _maybe("unit", unit), _maybe("units", units)
+    return Domain(_native.join(name, number, of, timeout, open_timeout, on_loss))
 
 
 def _number(what: str, n: int) -> int:

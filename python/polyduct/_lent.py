@@ -15,9 +15,21 @@ from numpy.typing import ArrayLike
 
 from polyduct import _native
 from polyduct._arrays import Array, dims
-from polyduct._dtypes import DType
 from polyduct._encode import describe, read_description
-from polyduct._regions import Index, Notice, check_out, fill, part_of, region_id, telling, values_for
+from polyduct._regions import (
+    Index,
+    Notice,
+    check_out,
+    fill,
+    flat_of,
+    get_runs,
+    part_of,
+    put_runs,
+    region_id,
+    shadow,
+    telling,
+    values_for,
+)
 from polyduct.errors import Misuse, RegionError, WrongType
 
 if TYPE_CHECKING:
@@ -50,14 +62,11 @@ class Lent:
 
         Raises as that; `RegionError` too where the unit lends nothing under this name, or has withdrawn it.
         """
-        id_, shadow = self._find(to)
-        part = part_of(shadow, index)
-        given = values_for(shadow.dtype, part, values)
+        id_, whole = self._find(to)
+        part = part_of(whole, index)
+        given = values_for(whole.dtype, part, values)
         tell = telling(self._domain, to, notify)
-        size, offsets = _runs(shadow, part)
-        flat = _flat(np.array(given, order="C")) if size else np.empty(0, np.uint8)
-        for n, offset in enumerate(offsets):
-            self._domain._port.put(to, id_, offset, flat[n * size : (n + 1) * size])
+        put_runs(self._domain, to, id_, whole, part, given)
         tell()
 
     def get(
@@ -68,14 +77,10 @@ class Lent:
         Raises as `put`.
         """
         check_out(out)
-        id_, shadow = self._find(from_)
-        part = part_of(shadow, index)
+        id_, whole = self._find(from_)
+        part = part_of(whole, index)
         tell = telling(self._domain, from_, notify)
-        size, offsets = _runs(shadow, part)
-        found = np.empty(part.shape, part.dtype)
-        flat = _flat(found) if size else np.empty(0, np.uint8)
-        for n, offset in enumerate(offsets):
-            self._domain._port.get(from_, id_, offset, flat[n * size : (n + 1) * size])
+        found = get_runs(self._domain, from_, id_, whole, part)
         tell()
         return found if out is None else fill(out, found)
 
@@ -108,13 +113,13 @@ class Lent:
             if not 0 < length <= _LONGEST:
                 raise ValueError("no description")
             found, dtype, shape = read_description(text[8 : length + 8].tobytes())
-            shadow = _shadow(dtype, shape)
+            whole = shadow(dtype, shape)
         except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
             raise RegionError(f"what unit {unit} lends as {self.name!r} is no array: {e}") from None
         if found != str(self.name):
             raise RegionError(f"unit {unit} lends {found!r}, not {self.name!r}")
-        self._known[unit] = raw, id_, shadow
-        return id_, shadow
+        self._known[unit] = raw, id_, whole
+        return id_, whole
 
     def __repr__(self) -> str:
         what = "nothing of its own" if self.array is None else f"{self.array.shape} {self.array.dtype}"
@@ -142,7 +147,7 @@ def lend(domain: Domain, name: str | int, given: object) -> Lent:
     text = describe(str(name), array.dtype, array.shape)
     if len(text) > _LONGEST:
         raise WrongType(f"the description of dtype and shape takes {len(text)} bytes; {_LONGEST} are allowed")
-    elements, number = _lend_elements(domain, _flat(array) if array.nbytes else np.empty(0, np.uint8))
+    elements, number = _lend_elements(domain, flat_of(array) if array.nbytes else np.empty(0, np.uint8))
     header = number.to_bytes(4, "little") + len(text).to_bytes(4, "little") + text
     told = np.zeros(max(len(header), _FIRST), np.uint8)
     told[: len(header)] = np.frombuffer(header, np.uint8)
@@ -162,34 +167,3 @@ def _lend_elements(domain: Domain, flat: Array) -> tuple[_native.Lent, int]:
         except RegionError:
             continue
     raise RegionError("no number is free for what is to be lent")
-
-
-def _flat(array: Array) -> Array:
-    """The bytes of an array in C order, where they lie."""
-    return array.reshape(-1).view(np.uint8)
-
-
-def _shadow(dtype: DType, shape: tuple[int, ...]) -> Array:
-    if int(np.prod(shape, dtype=object)) * max(dtype.itemsize, 1) >= 1 << 47:
-        raise ValueError(f"shape {shape} is more than memory has")
-    strides, step = [], dtype.itemsize
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    one: Array = np.empty(1, dtype)
-    return np.lib.stride_tricks.as_strided(one, shape, strides[::-1])
-
-
-def _runs(whole: Array, part: Array) -> tuple[int, list[int]]:
-    """Bytes of each run of a part that lies together, and where in the whole each begins."""
-    if part.size == 0 or part.itemsize == 0:
-        return 0, []
-    size, k = part.itemsize, part.ndim
-    while k and (part.shape[k - 1] == 1 or part.strides[k - 1] == size):
-        k -= 1
-        size *= part.shape[k]
-    starts = np.zeros((), np.int64)
-    for n, stride in zip(part.shape[:k], part.strides[:k]):
-        starts = np.add.outer(starts, np.arange(n, dtype=np.int64) * stride)
-    first = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
-    return size, (starts.reshape(-1) + first).tolist()

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from polyduct import _native
 from polyduct._arrays import Array, Form, dims
 from polyduct._atexit import watch
+from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._layouts import Layout
 from polyduct.errors import BadOption, Misuse, WrongType
@@ -35,6 +36,15 @@ class Stats(NamedTuple):
     """From the call of open to its return."""
 
 
+class Addresses(NamedTuple):
+    """Where the units on both sides of a pipe are in the domain of their ports."""
+
+    writers: range
+    """Addresses of the writer program's units, in their order."""
+    readers: list[range]
+    """Those of each reader program's units."""
+
+
 class _Port:
     """What writers and readers have in common."""
 
@@ -48,6 +58,7 @@ class _Port:
     def _start(self, url: str, dtype: DType) -> None:
         self._url = url
         self._closed = False
+        self._domain: Domain | None = None
         self._dtype = dtype
         self._layout = Layout._of(self._port.layout)
         self._form = Form(self._port.layout, self.unit, dtype)
@@ -84,6 +95,42 @@ class _Port:
         return self._port.program
 
     @property
+    def addresses(self) -> Addresses:
+        """Where all units are in the domain of the port: ``port.addresses.readers[0][2]`` is unit 2 of the first reader.
+
+        Raises `Misuse` for a file.
+        """
+        places = self._port.addresses
+        if places is None:
+            raise Misuse("a file has no units on another side")
+        writers, readers = places
+        return Addresses(range(*writers), [range(*each) for each in readers])
+
+    def domain(
+        self,
+        *,
+        timeout: float | None = None,
+        open_timeout: float | None = None,
+        on_loss: Literal["raise", "continue"] = "raise",
+    ) -> Domain:
+        """The message domain of the port: all units on both sides of the pipe, at their `addresses`.
+
+        The first call joins it, and waits until all units of all programs have asked; later ones give the same again.
+        Messages are independent of steps. Closing the port leaves the domain, unless the caller still has it.
+
+        timeout, open_timeout
+            As for `polyduct.domain`, in seconds. By default the port's.
+        on_loss
+            As for `polyduct.domain`.
+
+        Raises `Refused` when the others do not ask in time, after which it can be asked for again; `PeerLost` and
+        `PeerAborted` when somebody is gone who would have to; `Misuse` for a file.
+        """
+        if self._domain is None:
+            self._domain = Domain(self._port.domain(timeout, open_timeout, on_loss))
+        return self._domain
+
+    @property
     def local_shape(self) -> tuple[int, ...]:
         """Shape of this unit's part, its halo included."""
         return self._form.shape
@@ -109,12 +156,14 @@ class _Port:
         """
         if not self._closed:
             self._closed = True
+            self._domain = None
             self._port.close()
 
     def abort(self) -> None:
         """Gives up: the other units get `PeerAborted`, and no file appears."""
         if not self._closed:
             self._closed = True
+            self._domain = None
             self._port.abort()
 
     def _stop_serving(self) -> None:

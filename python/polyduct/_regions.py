@@ -23,20 +23,26 @@ Index: TypeAlias = "int | slice | EllipsisType | tuple[int | slice | EllipsisTyp
 Notice: TypeAlias = "tuple[str] | tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int] | tuple[str, int, int, int, int]"
 """Whom to tell when a put or get is done: the name of a handler, and up to four integers for it."""
 
+MOST_DESCRIPTION = 1 << 16
+"""Bytes of what stands at the end of a region and says what it holds, at most."""
+
 
 class Region:
-    """An array in shared memory that the other units put into and get from, without this unit's doing.
+    """An array that the other units put into and get from.
 
-    `Domain.region` makes it. A put is there when the call returns, and a message sent after it arrives after it. What two
+    `Domain.region` makes it. On one host it lies in shared memory, and this unit has no part in what the others do with it.
+    Across hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
+    long ones), so that a row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
     units do to the same element at once is theirs to order, by messages or a barrier.
     """
 
-    __slots__ = ("_domain", "_id", "_views", "array", "name")
+    __slots__ = ("_domain", "_far", "_id", "_views", "array", "name")
 
     def __init__(self, domain: Domain, name: int | str, array: Array, id_: int) -> None:
         self._domain = domain
         self._id = id_
         self._views: dict[int, Array] = {}
+        self._far: dict[int, Array] = {}
         self.name = name
         """The region's name, or its number."""
         self.array: Array = array
@@ -45,8 +51,8 @@ class Region:
     def at(self, unit: int) -> Array:
         """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
 
-        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), `PeerLost`
-        and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
+        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
+        another host; `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
         """
         [unit] = dims("unit", unit)
         if unit == self._domain.unit:
@@ -66,11 +72,16 @@ class Region:
         numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in all these cases with
         nothing written; and as `at` and `Domain.post`.
         """
-        array = self.at(to)
+        [to] = dims("to", to)
+        near = self._is_near(to)
+        array = self.at(to) if near else self._shadow(to)
         part = part_of(array, index)
         given = values_for(array.dtype, part, values)
         tell = telling(self._domain, to, notify)
-        part[...] = given
+        if near:
+            part[...] = given
+        else:
+            put_runs(self._domain, to, self._id, array, part, given)
         tell()
 
     def get(
@@ -82,11 +93,30 @@ class Region:
 
         Raises as `put`.
         """
-        part = part_of(self.at(from_), index)
+        check_out(out)
+        [from_] = dims("from_", from_)
+        near = self._is_near(from_)
+        array = self.at(from_) if near else self._shadow(from_)
+        part = part_of(array, index)
         tell = telling(self._domain, from_, notify)
-        found = part.copy() if out is None else fill(out, part)
+        if not near:
+            part = get_runs(self._domain, from_, self._id, array, part)
+        found = fill(out, part) if out is not None else part.copy() if near else part
         tell()
         return found
+
+    def _is_near(self, unit: int) -> bool:
+        return self._domain._port.maps or unit == self._domain.unit
+
+    def _shadow(self, unit: int) -> Array:
+        """An array like a unit's own on another host, to find places in, as `described` gives it."""
+        if unit not in self._far:
+            port = self._domain._port
+            length = port.region_len(unit, self._id)
+            end = np.empty(min(length, MOST_DESCRIPTION), np.uint8)
+            port.get(unit, self._id, length - len(end), end)
+            self._far[unit] = described(end, length, self.name, unit)
+        return self._far[unit]
 
     def __repr__(self) -> str:
         return f"<polyduct.Region {self.name!r}: {self.array.shape} {self.array.dtype}>"
@@ -156,15 +186,21 @@ def rounded(size: int) -> int:
 
 def array_in(flat: Array, name: object, unit: int) -> Array:
     """The array in the memory of a region, by the description at its end."""
+    found = described(flat, len(flat), name, unit)
+    return flat[: found.nbytes].view(found.dtype).reshape(found.shape) if found.nbytes else found
+
+
+def described(end: Array, total: int, name: object, unit: int) -> Array:
+    """A `shadow` of the array in a region of ``total`` bytes, by the description at its end."""
     try:
-        length = int.from_bytes(flat[-4:].tobytes(), "little")
-        if length > min(1 << 16, len(flat) - 4):
+        length = int.from_bytes(end[-4:].tobytes(), "little")
+        if length > min(MOST_DESCRIPTION, len(end)) - 4:
             raise ValueError("no description")
-        found, dtype, shape = read_description(flat[len(flat) - 4 - length : -4].tobytes())
+        found, dtype, shape = read_description(end[len(end) - 4 - length : -4].tobytes())
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size > len(flat) - 4 - length:
+        if size > total - 4 - length:
             raise ValueError("it is shorter than it says")
-        array: Array = flat[:size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+        array = shadow(dtype, shape) if size else np.empty(shape, dtype)
     except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
         raise RegionError(f"region {name!r} of unit {unit} holds no array: {e}") from None
     if found != str(name):
@@ -194,3 +230,53 @@ def part_of(array: Array, index: Index) -> Array:
             raise WrongType(f"{part!r} is no index of a region; expected integers, slices and ...")
     view: Array = array[(*full, ...)]
     return view
+
+
+def flat_of(array: Array) -> Array:
+    """The bytes of an array in C order, where they lie."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def shadow(dtype: DType, shape: tuple[int, ...]) -> Array:
+    """An array without memory of its own, to find places in: it must not be read or written."""
+    if int(np.prod(shape, dtype=object)) * max(dtype.itemsize, 1) >= 1 << 47:
+        raise ValueError(f"shape {shape} is more than memory has")
+    strides, step = [], dtype.itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    one: Array = np.empty(1, dtype)
+    return np.lib.stride_tricks.as_strided(one, shape, strides[::-1])
+
+
+def runs_of(whole: Array, part: Array) -> tuple[int, list[int]]:
+    """Bytes of each run of a part that lies together, and where in the whole each begins."""
+    if part.size == 0 or part.itemsize == 0:
+        return 0, []
+    size, k = part.itemsize, part.ndim
+    while k and (part.shape[k - 1] == 1 or part.strides[k - 1] == size):
+        k -= 1
+        size *= part.shape[k]
+    starts = np.zeros((), np.int64)
+    for n, stride in zip(part.shape[:k], part.strides[:k]):
+        starts = np.add.outer(starts, np.arange(n, dtype=np.int64) * stride)
+    first = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    return size, (starts.reshape(-1) + first).tolist()
+
+
+def put_runs(domain: Domain, to: int, id_: int, whole: Array, part: Array, given: Array) -> None:
+    """Writes what was given into a part of a unit's array, one run after the other. ``whole`` is the array's `shadow`."""
+    size, offsets = runs_of(whole, part)
+    flat = flat_of(np.array(given, order="C")) if size else np.empty(0, np.uint8)
+    for n, offset in enumerate(offsets):
+        domain._port.put(to, id_, offset, flat[n * size : (n + 1) * size])
+
+
+def get_runs(domain: Domain, from_: int, id_: int, whole: Array, part: Array) -> Array:
+    """A copy of a part of a unit's array. ``whole`` is the array's `shadow`."""
+    size, offsets = runs_of(whole, part)
+    found = np.empty(part.shape, part.dtype)
+    flat = flat_of(found) if size else np.empty(0, np.uint8)
+    for n, offset in enumerate(offsets):
+        domain._port.get(from_, id_, offset, flat[n * size : (n + 1) * size])
+    return found

@@ -150,7 +150,8 @@ class PeerLost(Error, ConnectionError):
     """``writer`` or ``reader``; None for a unit of the own program, or of a domain."""
     program: int | None = None
     """Which of the reader programs, from 0."""
-    pid: int
+    pid: int | None = None
+    """Its process; None for a unit of a domain across hosts."""
 
 
 class PeerLeft(Error, ConnectionError):

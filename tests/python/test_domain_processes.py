@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, Process
+from conftest import COMMAND, ROOT, Process
 from test_domain import fresh
 
 import polyduct
@@ -246,3 +247,121 @@ def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
         assert one.hear() == "True"
         d.send(1, b"end")
         assert one.hear() == "b'end'"
+
+
+# -- across hosts: the same text, and a URL --
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A URL at a port that was free just now, and the job's key in the environment."""
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", "5a" * 32)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"{getattr(request, 'param', 'tcp')}://127.0.0.1:{free.getsockname()[1]}"
+
+
+both = pytest.mark.parametrize("network", ["tcp", "udp"], indirect=True)
+
+
+@both
+@pytest.mark.parametrize("trusted", ["0", "1"])
+def test_three_processes_across_hosts(start: Start, network: str, trusted: str) -> None:
+    code = JOIN + (
+        "assert d.name == sys.argv[1]\n"
+        "d.function('twice', lambda a: a * 2)\n"
+        "d.synchronise()\n"
+        "right, left = (d.unit + 1) % d.units, (d.unit - 1) % d.units\n"
+        "a = np.asfortranarray(np.arange(600_000.0).reshape(1000, 600) + d.unit)\n"
+        "got = d.sendrecv(right, a, left)\n"
+        "assert got.flags.f_contiguous and np.array_equal(got, a - d.unit + left)\n"
+        "assert np.array_equal(d.call(left, 'twice', a[:3]).result(), 2 * a[:3])\n"
+        "d.barrier()\n"
+        "d.leave()\n"
+        "say('good')"
+    )
+    env = {"POLYDUCT_TRUSTED_NETWORK": trusted}
+    all_units = [start(code, network, unit, 3, env=env) for unit in (1, 2, 0)]
+    assert [one.end() for one in all_units] == [(0, "good\n", "")] * 3
+
+
+@both
+def test_regions_across_hosts(start: Start, network: str) -> None:
+    code = JOIN + (
+        "r = d.region('r', np.zeros((4, 5), 'i4'))\n"
+        "d.barrier()\n"
+        "if d.unit == 1:\n"
+        "    want = np.zeros((4, 5), 'i4')\n"
+        "    for index, values in [((1,), 7), ((..., 4), [1, 2, 3, 4]), ((slice(2, 4), slice(1, 3)), [[5, 6], [8, 9]]),\n"
+        "                          ((slice(None, None, -2), 0), 3), ((3, 3), -1), ((slice(0, 0),), 1)]:\n"
+        "        r.put(0, values, index)\n"
+        "        want[index] = values\n"
+        "        assert np.array_equal(r.get(0, index), want[index]), index\n"
+        "        assert np.array_equal(r.get(0), want), index\n"
+        "    out = np.empty((2, 4, 1), 'i4')[..., 0]\n"
+        "    assert r.get(0, (slice(None, None, 2), slice(1, None)), out=out) is out\n"
+        "    assert np.array_equal(out, want[::2, 1:])\n"
+        "    for wrong, error in [(lambda: r.at(0), polyduct.RegionError), (lambda: r.put(0, 1, (4,)), polyduct.RegionError),\n"
+        "                         (lambda: r.put(0, np.zeros(5)), polyduct.WrongType), (lambda: r.put(0, [1, 2]), polyduct.WrongSize),\n"
+        "                         (lambda: d.region('mine', (3,)).get(0), polyduct.RegionError)]:\n"
+        "        try: wrong()\n"
+        "        except error as e: pass\n"
+        "        else: say('no error')\n"
+        "    d.send(0, want)\n"
+        "else:\n"
+        "    assert np.array_equal(d.recv(1), r.array)\n"
+        "d.barrier()\n"
+        "d.leave()\n"
+        "say('good')"
+    )
+    all_units = [start(code, network, unit, 2) for unit in (0, 1)]
+    assert [one.end() for one in all_units] == [(0, "good\n", "")] * 2
+
+
+@both
+def test_a_killed_unit_is_named_across_hosts(start: Start, network: str) -> None:
+    code = JOIN + "say('joined')\ntry: d.barrier()\nexcept polyduct.PeerLost as e: say('lost', e.unit, e.pid)"
+    all_units = [start(code if unit != 2 else JOIN + "say('joined')\nwait()", network, unit, 3) for unit in range(3)]
+    assert [one.hear() for one in all_units] == ["joined"] * 3
+    all_units[2].signal(signal.SIGKILL)
+    assert [all_units[unit].hear() for unit in (0, 1)] == ["lost 2 None"] * 2
+
+
+@both
+def test_the_halo_example_runs_across_hosts(network: str) -> None:
+    """The same program, the place in the environment."""
+
+    def units(count: int, env: dict[str, str]) -> str:
+        command = [sys.executable, str(ROOT / "examples/halo.py"), "40"]
+        places = [{"POLYDUCT_UNIT": str(unit), "POLYDUCT_UNITS": str(count)} for unit in range(count)]
+        all_units = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env, **place}) for place in places
+        ]
+        try:
+            said = [one.communicate(timeout=60)[0] for one in all_units]
+        finally:
+            for one in all_units:
+                one.kill()
+                one.wait()
+        assert [one.returncode for one in all_units] == [0] * count
+        return "".join(said)
+
+    alone = units(1, {})
+    assert alone.startswith("40 steps: mean")
+    assert units(3, {"POLYDUCT_DOMAIN": network}) == alone
+
+
+def test_joining_across_hosts_is_refused_by_name(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(polyduct.TimeoutError, match="unit 0"):
+        polyduct.domain(network, unit=1, units=2, open_timeout=0.05)
+    with pytest.raises(polyduct.Refused) as missing:
+        polyduct.domain(network, unit=0, units=2, open_timeout=0.05)
+    assert missing.value.reason == "missing" and "unit 1" in str(missing.value)
+    for url, why in [("tcp://node7", "character 11"), ("ftp://node7:1", "tcp://HOST:PORT"), ("tcp://host.invalid:1", "no host")]:
+        with pytest.raises(polyduct.BadUrl, match=why) as bad:
+            polyduct.domain(url, unit=0, units=1)
+        assert bad.value.url == url
+    monkeypatch.delenv("POLYDUCT_JOB_KEY")
+    with pytest.raises(polyduct.BadEnvironment, match="is not set") as no_key:
+        polyduct.domain(network, unit=0, units=1)
+    assert no_key.value.variable == "POLYDUCT_JOB_KEY" and network in str(no_key.value)

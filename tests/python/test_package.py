@@ -59,7 +59,7 @@ with polyduct.domain("name", unit=0, units=1, timeout=1.0, on_loss="continue") a
 try:
     pass
 except polyduct.PeerLost as lost:
-    pid: int = lost.pid
+    pid: int | None = lost.pid
 """
 
 WRONG = """

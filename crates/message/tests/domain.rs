@@ -1,5 +1,7 @@
 //! Domains of several units, in threads: what they say to each other.
 
+mod units;
+
 use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
 use polyduct_message::domain::directory::HandlerError;
@@ -10,8 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use units::{at, options, together, unique, Place};
-
-mod units;
 
 #[test]
 fn mails_of_any_length_between_all() {
@@ -256,6 +256,64 @@ fn a_handler_answers_but_does_not_wait() {
         assert!(answers.lock().unwrap().iter().all(|(n, p)| p.len() == *n as usize));
         d.barrier().unwrap();
         assert_eq!(*waited.lock().unwrap(), Some(MessageError::InHandler));
+    });
+}
+
+#[test]
+fn what_is_posted_comes_in_order_with_what_is_sent() {
+    const LENGTHS: [usize; 5] = [0, 20, 5000, 100_000, 1_000_000];
+    together(2, |d| {
+        let me = d.unit();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (numbers, domain) = (seen.clone(), d.downgrade());
+        d.handler("number", 1, move |_, m| {
+            let (n, domain) = (m.args[0], domain.upgrade().unwrap());
+            assert_eq!(m.payload.len(), LENGTHS[n as usize % 5]);
+            // What was sent before it is there.
+            if m.from != domain.unit() {
+                assert_eq!(domain.try_recv(Some(m.from), Some(n)).map(|mail| mail.words), Some([n, 0]));
+            }
+            numbers.lock().unwrap().push((m.from, n));
+        })
+        .unwrap();
+        let domain = d.downgrade();
+        d.handler("answer by post", 1, move |_, m| {
+            domain.upgrade().unwrap().post(m.from, "count", m.args, m.payload).unwrap();
+        })
+        .unwrap();
+        let (count, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (c, b) = (count.clone(), counted.clone());
+        d.handler("count", 1, move |_, m| {
+            b.fetch_add(m.payload.len() as u64, Ordering::Relaxed);
+            c.fetch_add(1, Ordering::Relaxed);
+        })
+        .unwrap();
+        if me == 0 {
+            d.handler("only here", 1, |_, _| ()).unwrap();
+        }
+        assert!(matches!(d.post(me, "number", [0; 4], b""), Err(MessageError::Handler(_))), "not known yet");
+        d.synchronise().unwrap();
+        let other = 1 - me;
+        for n in 0..50 {
+            d.send(other, n, [n, 0], b"").unwrap();
+            d.post(other, "number", [n, 0, 0, 0], &vec![1; LENGTHS[n as usize % 5]]).unwrap();
+        }
+        d.serve_until(None, || seen.lock().unwrap().len() == 50).unwrap();
+        let come: Vec<_> = (0..50).map(|n| (other, n)).collect();
+        assert_eq!(*seen.lock().unwrap(), come);
+        // To the unit itself, the handler has run when it returns.
+        d.post(me, "number", [1, 0, 0, 0], &[0; LENGTHS[1]]).unwrap();
+        assert_eq!(seen.lock().unwrap().last(), Some(&(me, 1)));
+        // A handler posts without waiting, more than there is room for at once.
+        (0..20).for_each(|_| d.post(other, "answer by post", [0; 4], &[7; 1 << 20]).unwrap());
+        d.serve_until(None, || count.load(Ordering::Relaxed) == 20).unwrap();
+        assert_eq!(counted.load(Ordering::Relaxed), 20 << 20);
+        let unknown = d.post(other, "nobody's", [0; 4], b"");
+        assert!(matches!(unknown, Err(MessageError::Handler(HandlerError::Unknown { .. }))));
+        let there = d.post(1, "only here", [0; 4], b"");
+        assert!(matches!(there, Err(MessageError::Handler(HandlerError::NotThere { unit: 1, .. }))));
+        assert_eq!(d.post(2, "count", [0; 4], b""), Err(MessageError::NoUnit { to: 2, units: 2 }));
+        d.barrier().unwrap();
     });
 }
 

@@ -42,6 +42,7 @@ fn take(receiver: &mut Receiver<Vec<u8>>, got: &mut Vec<Got>) -> Result<usize, L
             Payload::Buffer(buffer) => buffer[..m.len as usize].to_vec(),
         };
         got.push((m.channel.0, m.priority, m.head.args[0], payload));
+        true
     })
 }
 
@@ -194,14 +195,42 @@ fn what_is_refused_waits_and_keeps_its_place() {
     sender.send(head(3), b"after").unwrap();
     let mut order = Vec::new();
     for buffer in [0, 19_999] {
-        let n = receiver
-            .poll(&mut |_| (buffer > 0).then(|| vec![0; buffer]), &mut |m, _| order.push(m.head.args[0]));
+        let n = receiver.poll(&mut |_| (buffer > 0).then(|| vec![0; buffer]), &mut |m, _| {
+            order.push(m.head.args[0]);
+            true
+        });
         assert!(n.is_ok());
         assert_eq!((&order[..], receiver.waiting()), (&[1][..], [0, 2]), "refused with a buffer of {buffer}");
     }
     let mut got = Vec::new();
     while take(&mut receiver, &mut got).unwrap() > 0 {}
     assert!(got.len() == 2 && got[0].3 == long && got[1].3 == b"after");
+}
+
+#[test]
+fn what_comes_in_one_piece_may_be_refused_too() {
+    let Pair { a, mut receiver, .. } = pair(&Sizes::default());
+    let mut low = a.sender(ChannelId(3), Priority::Low).unwrap();
+    let mut high = a.sender(ChannelId(3), Priority::High).unwrap();
+    let mut got = Vec::new();
+    // In the line, and in the ring.
+    for (word, len) in [(0, 5), (10, 2000)] {
+        (word..word + 3).for_each(|n| assert_eq!(low.send(head(n), &bytes(n as usize, len)), Ok(len)));
+        for _ in 0..2 {
+            high.send(head(99), b"goes on").unwrap();
+            let mut seen = Vec::new();
+            let n = receiver.poll(&mut |_| Some(Vec::new()), &mut |m, _| {
+                seen.push(m.head.args[0]);
+                m.priority == Priority::High
+            });
+            // Offered before it was known that more of high priority would not come, and after.
+            seen.dedup();
+            assert_eq!((n, &seen[..], receiver.waiting()), (Ok(1), &[99, word][..], [0, 3]));
+        }
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        let came: Vec<_> = got.drain(..).map(|(.., n, payload)| (n, payload)).collect();
+        assert_eq!(came, [0, 1, 2].map(|n| (word + n, bytes((word + n) as usize, len))));
+    }
 }
 
 #[test]
@@ -381,6 +410,7 @@ proptest! {
                             Payload::Buffer(buffer) => buffer.len(),
                         };
                         assert!(m.len as usize == n && m.channel.0 < 4096);
+                        m.head.args[0] % 8 > 0
                     });
                     prop_assert!(n.is_err() || n.unwrap() <= 64);
                     let [high, low] = receiver.waiting();

@@ -41,6 +41,7 @@ fn receive(end: &End, receiver: &mut Receiver<Vec<u8>>, n: usize) -> Vec<(u32, V
                             Payload::Buffer(buffer) => buffer,
                         };
                         got.push((m.head.args[0], payload));
+                        true
                     });
                 (n.unwrap() > 0).then_some(())
             },
@@ -151,7 +152,10 @@ fn a_sender_killed_within_a_message_leaves_what_it_had_completed() {
     let mut got = Vec::new();
     let mut take = || {
         receiver.poll(&mut |m| Some(vec![0; m.len as usize]), &mut |m, payload| match payload {
-            Payload::Bytes(bytes) => got.push((m.head.args[0], bytes.to_vec())),
+            Payload::Bytes(bytes) => {
+                got.push((m.head.args[0], bytes.to_vec()));
+                true
+            }
             Payload::Buffer(_) => panic!("half a message"),
         })
     };

@@ -90,10 +90,15 @@ impl EventFd {
 
     /// Makes it readable. Signals that nobody drained yet run together.
     pub fn signal(&self) -> Result<()> {
-        match retry_on_intr(|| rustix::io::write(&self.0, &1_u64.to_ne_bytes())) {
-            Ok(_) | Err(Errno::AGAIN) => Ok(()), // full: it is readable, which is all that is wanted
-            Err(e) => Err(OsError::sys("write", "an eventfd", e)),
+        // Nothing makes this fail for long, and a signal that is lost would be a wait without end.
+        let mut last = Errno::IO;
+        for _ in 0..3 {
+            match retry_on_intr(|| rustix::io::write(&self.0, &1_u64.to_ne_bytes())) {
+                Ok(_) | Err(Errno::AGAIN) => return Ok(()), // full: it is readable, which is all that is wanted
+                Err(e) => last = e,
+            }
         }
+        Err(OsError::sys("write", "an eventfd", last))
     }
 
     /// Makes it unreadable; returns how many signals had come.

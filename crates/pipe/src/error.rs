@@ -1,8 +1,10 @@
 //! Everything that can go wrong with a pipe, sorted by who is at fault.
 
+use crate::domain::Addresses;
 pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
+use polyduct_message::MessageError;
 use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -144,6 +146,16 @@ pub enum PipeError {
         /// What was found, and where.
         what: String,
     },
+    /// The domain of this port could not be joined. The port is as it was.
+    #[error("pipe {pipe}: {source} (addresses of its units: {addresses})")]
+    Domain {
+        /// The pipe.
+        pipe: String,
+        /// Whom the addresses mean that the error speaks of.
+        addresses: Addresses,
+        /// What went wrong.
+        source: Box<MessageError>,
+    },
 
     // -- time and the system --
     /// A wait came to its deadline.
@@ -178,6 +190,7 @@ impl PipeError {
         match self {
             PipeError::WrongSize { .. }
             | PipeError::BadOption { .. }
+            | PipeError::Domain { .. }
             | PipeError::Timeout { .. }
             | PipeError::Interrupted { .. } => Scope::Operation,
             _ => Scope::Port,

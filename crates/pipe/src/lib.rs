@@ -11,6 +11,7 @@
 //! | [`net`] | the same across hosts |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends |
+//! | `domain` | messages between all units of both sides, beside the steps |
 //!
 //! The mechanism is that of the parallel pipes of nCUBE's release 3 (DeBenedictis and del Rosario, 1992): each side
 //! declares only its own mapping function and the system composes them.
@@ -18,6 +19,8 @@
 
 #[cfg(not(loom))]
 mod config;
+#[cfg(not(loom))]
+mod domain;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -42,6 +45,8 @@ pub mod writer;
 
 #[cfg(not(loom))]
 pub use config::{Interrupt, OnLoss, Options, Policy};
+#[cfg(not(loom))]
+pub use domain::{Addresses, DomainOptions};
 #[cfg(not(loom))]
 pub use error::{PipeError, Refusal, Scope, Side, UnitName};
 #[cfg(not(loom))]

@@ -1,10 +1,12 @@
 //! What a writer's and a reader's port have in common: the pipe's control state, the watching thread, waiting, errors.
 
 use crate::config::Options;
+use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::Kernels;
 use polyduct_layout::Dataset;
+use polyduct_message::domain::Domain;
 use polyduct_os::{poll::EventFd, sync::Line};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,6 +40,7 @@ pub struct Port {
     pub stats: Stats,
     wait_on_loss: bool,
     failed: Option<PipeError>,
+    domain: PortDomain,
     watch: Option<(Arc<EventFd>, JoinHandle<()>)>,
 }
 
@@ -87,7 +90,7 @@ impl Port {
     pub fn new(
         pipe: &str,
         me: UnitName,
-        slots: Slots,
+        (slots, domain): (Slots, PortDomain),
         options: &Options,
         opened: Duration,
         watch: (Arc<EventFd>, JoinHandle<()>),
@@ -101,6 +104,7 @@ impl Port {
             stats: Stats { opened, ..Stats::default() },
             wait_on_loss: options.on_loss == crate::config::OnLoss::Wait,
             failed: None,
+            domain,
             watch: Some(watch),
         }
     }
@@ -150,12 +154,33 @@ impl Port {
         error
     }
 
+    /// Where this unit and all others are in the port's domain.
+    pub fn addresses(&self) -> &Addresses {
+        self.domain.addresses()
+    }
+
+    /// The port's domain, joined when it is first asked for. `step` is this unit's next.
+    pub fn domain(&mut self, wishes: &DomainOptions, step: u64) -> Result<Domain, PipeError> {
+        if let Some(domain) = self.domain.joined() {
+            return Ok(domain);
+        }
+        self.check_open()?;
+        let slots = self.slots.clone();
+        let joined = self.domain.join(wishes, move || slots.fault().is_some());
+        // Who is lost will not come. Complete steps can be read all the same, and so the port has not failed.
+        match self.slots.fault().filter(|_| joined.is_err()) {
+            Some(fault) => Err(stop_error(&self.pipe, self.slots.stop(fault), step)),
+            None => joined,
+        }
+    }
+
     /// The place of this port in its program was given up: tells the others, unless they wait for a replacement.
     pub fn abort(&mut self) {
         if self.watch.is_some() && !self.wait_on_loss {
             self.slots.fail(Fault::Aborted { unit: self.me });
             self.slots.leave(self.me);
         }
+        self.domain.give_up();
         self.leave();
     }
 
@@ -164,8 +189,9 @@ impl Port {
         self.watch.is_some()
     }
 
-    /// Ends the watching thread. What others are to know must be in the control state before.
+    /// Ends the watching thread and leaves the domain. What others are to know must be in the control state before.
     pub fn leave(&mut self) {
+        self.domain.leave();
         if let Some((stop, thread)) = self.watch.take() {
             let _ = stop.signal();
             let _ = thread.join();

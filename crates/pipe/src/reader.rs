@@ -1,6 +1,7 @@
 //! The reading side of a pipe.
 
 use crate::config::Options;
+use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
@@ -11,6 +12,7 @@ use crate::wire::{FromHost, Role, ToHost, SEGMENTS_AT_ONCE};
 use crate::writer::{from_wire, slot_stride, spawn};
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
+use polyduct_message::domain::Domain;
 use polyduct_os::{
     clock,
     poll::EventFd,
@@ -111,7 +113,8 @@ impl Reader {
         let first = parts.iter().find(|p| p.unit == HOST.unit).map(|p| &p.segment);
         let keepsake = Keepsake::new(pipe, hello, &welcome, &control, first);
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
-        let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
+        let domain = PortDomain::new(pipe, me, &welcome, options, None);
+        let port = Port::new(pipe, me, (slots, domain), options, clock::now() - start, (stop, thread));
         let program = welcome.program;
         let (kernels, gathered) = (kernels(&given), Vec::new());
         Ok(Reader {
@@ -129,6 +132,23 @@ impl Reader {
             len,
             gathered,
         })
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain).
+    pub fn addresses(&self) -> &Addresses {
+        self.port.addresses()
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
+    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
+    /// a clone of it; aborting gives it up. A unit that replaces another does not get into a domain that exists.
+    ///
+    /// # Errors
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
+    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
+        self.port.domain(wishes, self.next)
     }
 
     /// Shape and element type of what this unit reads.

@@ -80,6 +80,7 @@ struct Early<F> {
 /// The state machine.
 pub struct Rendezvous<F> {
     phase: Phase,
+    id: [u8; 16],
     members: BTreeMap<(u32, u32), Member>,
     by_conn: HashMap<ConnId, (u32, u32)>,
     early: Vec<Early<F>>,
@@ -117,14 +118,22 @@ fn name((program, unit): (u32, u32)) -> UnitName {
 }
 
 impl<F> Rendezvous<F> {
-    /// A rendezvous opened by unit 0 of a writer program. Connection ids given later must not be 0.
-    pub fn new(me: Hello, pid: u32, segment: Option<F>, check_layout: CheckLayout) -> (Self, Vec<Action>) {
+    /// A rendezvous opened by unit 0 of a writer program, for a pipe of this [id](Welcome::id). Connection ids given later
+    /// must not be 0.
+    pub fn new(
+        id: [u8; 16],
+        me: Hello,
+        pid: u32,
+        segment: Option<F>,
+        check_layout: CheckLayout,
+    ) -> (Self, Vec<Action>) {
         let readers = match &me.role {
             Role::Writer { readers, .. } => *readers,
             Role::Reader { .. } => 0,
         };
         let mut r = Rendezvous {
             phase: Phase::Gathering,
+            id,
             members: BTreeMap::new(),
             by_conn: HashMap::new(),
             early: Vec::new(),
@@ -523,6 +532,7 @@ impl<F> Rendezvous<F> {
         };
         let Role::Writer { depth, policy, .. } = first.hello.role else { return };
         let welcome = Welcome {
+            id: self.id,
             program: 0,
             writers: units[0],
             readers: units[1..].to_vec(),

@@ -7,7 +7,7 @@ use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 1 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 2 };
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
@@ -96,6 +96,8 @@ pub enum FromHost {
 /// Everything that a unit must know of the pipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
+    /// Drawn at random when the pipe opens: tells it from every other one, and from itself opened again.
+    pub id: [u8; 16],
     /// For a reader: which of the reader programs it belongs to.
     pub program: u32,
     /// Units of the writer program.

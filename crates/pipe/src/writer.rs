@@ -1,6 +1,7 @@
 //! The writing side of a pipe.
 
 use crate::config::{OnLoss, Options, Policy};
+use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Refusal, Side};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
@@ -11,6 +12,8 @@ use crate::watch::Keepsake;
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan};
+use polyduct_message::domain::Domain;
+use polyduct_message::link::key::random;
 use polyduct_os::{
     clock,
     poll::EventFd,
@@ -101,7 +104,9 @@ impl Writer {
                 None => bind_writer(&layout, &from_wire(&opened.welcome.dataset)?, options.units)?,
             };
             let offers = may_offer(&mapping, &opened.welcome, options);
-            let port = Port::new(pipe, me, opened.slots, options, clock::now() - start, (stop, thread));
+            let domain = PortDomain::new(pipe, me, &opened.welcome, options, None);
+            let port =
+                Port::new(pipe, me, (opened.slots, domain), options, clock::now() - start, (stop, thread));
             return Writer::new(port, mapping, own, offers, options);
         }
         let mut joining = Joining::connect(pipe, options)?;
@@ -128,7 +133,8 @@ impl Writer {
         let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let offers = may_offer(&mapping, &welcome, options);
-        let port = Port::new(pipe, me, slots, options, clock::now() - start, (stop, thread));
+        let domain = PortDomain::new(pipe, me, &welcome, options, None);
+        let port = Port::new(pipe, me, (slots, domain), options, clock::now() - start, (stop, thread));
         Writer::new(port, mapping, own, offers, options)
     }
 
@@ -160,6 +166,23 @@ impl Writer {
     /// Bytes of this unit's part.
     pub fn local_len_bytes(&self) -> usize {
         self.len
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain).
+    pub fn addresses(&self) -> &Addresses {
+        self.port.addresses()
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
+    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
+    /// a clone of it; aborting gives it up. A unit that replaces another does not get into a domain that exists.
+    ///
+    /// # Errors
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
+    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
+        self.port.domain(wishes, self.next)
     }
 
     /// Counters since opening.
@@ -374,7 +397,8 @@ fn serve(
             errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::IO),
         },
     })?;
-    let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), fd, check_layout);
+    let id = fresh_id().map_err(system(pipe))?;
+    let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();
     let slots_len = own.as_ref().map_or(0, Segment::len);
     let server = Server::new(listener, uid, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
@@ -450,14 +474,19 @@ pub(crate) fn spawn(
     pipe: &str,
     f: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, PipeError> {
-    std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(|e| PipeError::System {
+    std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(no_thread(pipe))
+}
+
+/// The system's refusal of a thread, in terms of a pipe.
+pub(crate) fn no_thread(pipe: &str) -> impl Fn(std::io::Error) -> PipeError + '_ {
+    move |e| PipeError::System {
         pipe: pipe.to_owned(),
         source: OsError::System {
             op: "spawn",
             what: "the watching thread".into(),
             errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
         },
-    })
+    }
 }
 
 /// Bytes of one slot of this unit and of all its slots.
@@ -507,6 +536,13 @@ pub(crate) fn to_wire(d: &Dataset) -> wire::Dataset {
 pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, PipeError> {
     let elem: ElemType = d.elem.parse()?;
     Ok(Dataset::new(&d.shape, elem)?)
+}
+
+/// See [`wire::Welcome::id`].
+pub(crate) fn fresh_id() -> Result<[u8; 16], OsError> {
+    let mut id = [0; 16];
+    random(&mut id)?;
+    Ok(id)
 }
 
 /// See [`crate::rendezvous::CheckLayout`].

@@ -185,6 +185,7 @@ fn say_everything_wrong(pipe: &str) {
     }
     // Survivors of a pipe that never was.
     let welcome = Welcome {
+        id: [0; 16],
         program: u32::MAX,
         writers: 2,
         readers: vec![u32::MAX],
@@ -317,6 +318,7 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
 #[test]
 fn a_false_host_gets_a_typed_error_from_readers() {
     let good = Welcome {
+        id: [0; 16],
         program: 0,
         writers: 1,
         readers: vec![1],
@@ -375,7 +377,10 @@ fn a_false_host_gets_a_typed_error_from_readers() {
     assert!(error.to_string().contains("one too many"), "{error}");
     let error = with_false_host(|conn| send_raw(conn, b"PDUC\x09\x00\x00\x00", &[]));
     let words = error.to_string();
-    assert!(words.contains("version 9") && words.contains("version 1"), "{words}");
+    assert!(
+        words.contains("version 9") && words.contains(&format!("version {}", PROTOCOL.version)),
+        "{words}"
+    );
     let error = with_false_host(|conn| send_raw(conn, &[0x41; 70_000], &[]));
     assert!(matches!(error, PipeError::BadPeer { .. }), "{error}");
     let error = with_false_host(|_| ());

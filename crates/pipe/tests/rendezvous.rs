@@ -81,6 +81,7 @@ impl Sizes {
 
     fn welcome(&self) -> Welcome {
         Welcome {
+            id: ID,
             program: 0,
             writers: self.writers,
             readers: vec![self.units; self.programs as usize],
@@ -94,6 +95,9 @@ impl Sizes {
         }
     }
 }
+
+/// What the pipes of these tests have in the place of a random number.
+const ID: [u8; 16] = [7; 16];
 
 fn dataset() -> Dataset {
     Dataset { shape: vec![8], elem: "u8".into() }
@@ -207,7 +211,7 @@ struct Driver {
 
 impl Driver {
     fn new(sizes: Sizes) -> Driver {
-        let (rendezvous, first) = Rendezvous::new(sizes.hello(0, 0), 1, Some(0), check_layout);
+        let (rendezvous, first) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_layout);
         let mut driver = Driver {
             rendezvous,
             sizes,
@@ -452,7 +456,7 @@ fn answers(sizes: Sizes, dataset: Dataset, hellos: Vec<Hello>) -> (Vec<Refusal>,
     if let Role::Writer { dataset: given, .. } = &mut me.role {
         *given = Some(dataset);
     }
-    let (mut rendezvous, _) = Rendezvous::new(me, 1, Some(0), check_layout);
+    let (mut rendezvous, _) = Rendezvous::new(ID, me, 1, Some(0), check_layout);
     let mut refused = Vec::new();
     for (conn, hello) in (1..).zip(hellos) {
         let actions = rendezvous.handle(conn, 2, ToHost::Hello(hello), vec![]);

@@ -50,7 +50,8 @@ pub fn place(
 }
 
 /// Finds the place of this process in its program's own message domain, and that domain's name, which stands in
-/// [`Place::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart.
+/// [`Place::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart. It may also be where the units
+/// meet on a network: see [`domain`](crate::domain()).
 ///
 /// `polyduct run` says the name itself, in `POLYDUCT_DOMAIN`. Units that somebody numbers by hand have to be given one:
 /// nothing else would keep two such programs apart.
@@ -75,7 +76,7 @@ pub fn domain_place(
         (None, Some(told)) => tidy(&told),
         (None, None) if hand.is_some() && units > 1 => {
             let what =
-                "units that no launcher has numbered need the name of their domain, the same in all of them";
+                "units that no launcher has numbered need the name of their domain, or its URL, the same in all of them";
             return Err(Error::Misuse { what: what.into() });
         }
         (None, None) => siblings(units),

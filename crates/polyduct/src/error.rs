@@ -26,6 +26,14 @@ pub enum Error {
         /// What would have been understood.
         why: String,
     },
+    /// A domain across hosts has no key that its units could know each other by.
+    #[error("domain {url}: {source}; a domain across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY")]
+    Key {
+        /// The domain.
+        url: String,
+        /// What is wrong with the key.
+        source: polyduct_message::link::key::KeyError,
+    },
     /// A layout or a dataset.
     #[error(transparent)]
     Layout(#[from] polyduct_layout::LayoutError),

@@ -41,7 +41,7 @@ pub use polyduct_layout as layout;
 pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
-pub use polyduct_pipe::{Interrupt, OnLoss, Policy, Stats};
+pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Stats};
 pub use polyduct_store as store;
 pub use port::{Reader, StepMut, Writer};
 pub use redistribute::redistribute;

@@ -1,10 +1,11 @@
 //! Ports: the two ends of whatever a URL names, with one interface.
 
-use crate::{stats, Error, Mode, Target};
+use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
+use polyduct_message::Domain;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, NetStepMut, NetWriter, Trust};
-use polyduct_pipe::{Expect, Given, Stats};
+use polyduct_pipe::{Addresses, Expect, Given, Stats};
 use polyduct_store::{self as store, Format};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -35,7 +36,7 @@ impl Writer {
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
-                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 WriteEnd::Net(Box::new(NetWriter::open(place, &trust, given, layout, options)?))
             }
             Target::Npy(path) => {
@@ -103,6 +104,33 @@ impl Writer {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
             WriteEnd::Net(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
+        }
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
+    pub fn addresses(&self) -> Option<&Addresses> {
+        match &self.end {
+            WriteEnd::Pipe(p) => Some(p.addresses()),
+            WriteEnd::Net(p) => Some(p.addresses()),
+            WriteEnd::File(_) => None,
+        }
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the
+    /// same again. What [`Join`] leaves open is as for the port. Messages are independent of steps. Closing the port leaves
+    /// the domain, unless the caller has a clone of it; aborting gives it up.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`] fails with.
+    pub fn domain(&mut self, join: Join) -> Result<Domain, Error> {
+        let wishes = join.of_port()?;
+        match &mut self.end {
+            WriteEnd::Pipe(p) => Ok(p.domain(&wishes)?),
+            WriteEnd::Net(p) => Ok(p.domain(&wishes)?),
+            WriteEnd::File(_) => {
+                Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
+            }
         }
     }
 
@@ -218,7 +246,7 @@ impl Reader {
         let end = match target {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
             Target::Net(place) => {
-                let trust = trust.map_or_else(|| Trust::from_env(place), Ok)?;
+                let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
             }
             Target::Npy(path) => {
@@ -269,6 +297,33 @@ impl Reader {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
             ReadEnd::Net(r) => Ok(r.read(part)?),
             ReadEnd::File(r) => Ok(r.read(part)?),
+        }
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
+    pub fn addresses(&self) -> Option<&Addresses> {
+        match &self.end {
+            ReadEnd::Pipe(p) => Some(p.addresses()),
+            ReadEnd::Net(p) => Some(p.addresses()),
+            ReadEnd::File(_) => None,
+        }
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the
+    /// same again. What [`Join`] leaves open is as for the port. Messages are independent of steps. Closing the port leaves
+    /// the domain, unless the caller has a clone of it; aborting gives it up.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`] fails with.
+    pub fn domain(&mut self, join: Join) -> Result<Domain, Error> {
+        let wishes = join.of_port()?;
+        match &mut self.end {
+            ReadEnd::Pipe(p) => Ok(p.domain(&wishes)?),
+            ReadEnd::Net(p) => Ok(p.domain(&wishes)?),
+            ReadEnd::File(_) => {
+                Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
+            }
         }
     }
 

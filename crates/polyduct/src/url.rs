@@ -1,6 +1,7 @@
-//! What a program may name as the other end of a port.
+//! What a program may name as the other end of a port, or as its domain.
 
 use crate::Error;
+use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::Place;
 use std::path::PathBuf;
 
@@ -74,8 +75,48 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     }
 }
 
-/// Understands `HOST:PORT/NAME`, an IPv6 address in brackets. What is wrong comes with where, from 0.
+/// Where a domain across hosts meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// What carries its messages.
+    pub transport: Transport,
+    /// The host of unit 0.
+    pub host: String,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// Understands what may stand for a domain: `tcp://HOST:PORT` and `udp://HOST:PORT`. `None` for a name.
+///
+/// # Errors
+/// [`Error::Url`] with what would have been understood.
+pub fn meeting(text: &str) -> Result<Option<Meeting>, Error> {
+    let bad = |why: String| Error::Url { url: text.chars().take(200).collect(), why };
+    let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
+    let transport = match scheme {
+        "tcp" => Transport::Tcp,
+        "udp" => Transport::Udp,
+        _ => return Err(bad("unknown kind; expected a name, tcp://HOST:PORT or udp://HOST:PORT".into())),
+    };
+    let wrong = |(at, why)| bad(format!("{why} at character {}", scheme.len() + "://".len() + at));
+    match socket(rest).map_err(wrong)? {
+        (host, port, end) if end == rest.len() => Ok(Some(Meeting { transport, host, port })),
+        (_, _, end) => Err(wrong((rest[..end].chars().count(), "expected nothing more"))),
+    }
+}
+
+/// Understands `HOST:PORT/NAME`. What is wrong comes with where, from 0.
 fn place(text: &str) -> Result<Place, (usize, &'static str)> {
+    let (host, port, end) = socket(text)?;
+    match text[end..].strip_prefix('/') {
+        Some(name) if !name.is_empty() => Ok(Place { host, port, name: name.into() }),
+        _ => Err((text[..end].chars().count(), "expected /NAME, the pipe's name,")),
+    }
+}
+
+/// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where they end. What is
+/// wrong comes with where, in characters from 0.
+fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
     let (host, after) = match text.strip_prefix('[') {
         Some(inner) => match inner.split_once(']') {
             Some((host, _)) => (host, host.len() + 2),
@@ -94,7 +135,7 @@ fn place(text: &str) -> Result<Place, (usize, &'static str)> {
         return Err((0, "expected a host's name or address"));
     }
     let Some(rest) = text[after..].strip_prefix(':') else {
-        return Err((at(after), "expected :PORT, the port at which the writers' unit 0 listens,"));
+        return Err((at(after), "expected :PORT, the port at which unit 0 listens,"));
     };
     let digits = rest.find('/').unwrap_or(rest.len());
     let port = rest[..digits].parse().ok().filter(|&port: &u16| port > 0);
@@ -102,10 +143,7 @@ fn place(text: &str) -> Result<Place, (usize, &'static str)> {
     let Some(port) = port.filter(|_| plain) else {
         return Err((at(after + 1), "expected a port, 1 to 65535,"));
     };
-    match rest[digits..].strip_prefix('/') {
-        Some(name) if !name.is_empty() => Ok(Place { host: host.into(), port, name: name.into() }),
-        _ => Err((at(after + 1 + digits), "expected /NAME, the pipe's name,")),
-    }
+    Ok((host.into(), port, after + 1 + digits))
 }
 
 fn is_scheme(s: &str) -> bool {
@@ -136,6 +174,28 @@ mod tests {
         assert_eq!(read("pipe://node7:4100/field").unwrap(), place("node7", 4100, "field"));
         assert_eq!(read("pipe://10.0.0.1:65535/a/b").unwrap(), place("10.0.0.1", 65535, "a/b"));
         assert_eq!(read("pipe://[fe80::1]:7/x").unwrap(), place("fe80::1", 7, "x"));
+    }
+
+    #[test]
+    fn domains_on_several_hosts_are_understood() {
+        let at = |transport, host: &str, port| Some(Meeting { transport, host: host.into(), port });
+        assert_eq!(meeting("tcp://node7:4100").unwrap(), at(Transport::Tcp, "node7", 4100));
+        assert_eq!(meeting("udp://[fe80::1]:7").unwrap(), at(Transport::Udp, "fe80::1", 7));
+        assert_eq!(meeting("run-1-stage-0").unwrap(), None);
+        for (url, at) in [
+            ("tcp://", 6),
+            ("tcp://host", 10),
+            ("udp://host:", 11),
+            ("tcp://host:99999", 11),
+            ("tcp://host:1/x", 12),
+            ("udp://h:1 ", 8),
+            ("tcp://[::1", 10),
+        ] {
+            let error = meeting(url).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("at character {at}")), "{error}");
+        }
+        let error = meeting("pipe://host:1/x").unwrap_err().to_string();
+        assert!(error.contains("tcp://HOST:PORT"), "{error}");
     }
 
     #[test]

@@ -177,3 +177,30 @@ fn parts_that_do_not_fit_are_named() {
         Err(Error::Layout(_))
     ));
 }
+
+#[test]
+fn a_port_has_a_domain_of_both_sides_and_a_file_has_none() {
+    let url = format!("pipe:facade-domain-{}", std::process::id());
+    let timeout = Duration::from_secs(20);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut out = open(&url).timeout(timeout).write(&data(&[10, 6]), "*,*").unwrap();
+            let misuse = out.domain(polyduct::domain().name("mine")).err();
+            assert!(matches!(misuse, Some(Error::Misuse { .. })), "{misuse:?}");
+            let domain = out.domain(polyduct::domain()).unwrap();
+            let reader = out.addresses().unwrap().readers().next().unwrap().start;
+            domain.send(reader, 5, [1, 2], b"from the writer").unwrap();
+            domain.barrier().unwrap();
+        });
+        let mut input = open(&url).program("reader").timeout(timeout).read("*,*").unwrap();
+        let domain = input.domain(polyduct::domain()).unwrap();
+        let mail = domain.recv(Some(input.addresses().unwrap().writers().start), Some(5)).unwrap();
+        assert_eq!((mail.words, &mail.payload[..]), ([1, 2], &b"from the writer"[..]));
+        domain.barrier().unwrap();
+    });
+    let path = std::env::temp_dir().join(format!("polyduct-domain-{}.npy", std::process::id()));
+    let mut out = open(path.to_str().unwrap()).unit(0).units(1).write(&data(&[2, 2]), "*,*").unwrap();
+    let misuse = out.domain(polyduct::domain()).err();
+    assert!(out.addresses().is_none() && matches!(misuse, Some(Error::Misuse { .. })), "{misuse:?}");
+    out.abort();
+}

@@ -6,6 +6,7 @@ use crate::exit;
 use crate::guard::{lock, settle, Guard};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
+use crate::port::Port;
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
@@ -42,6 +43,9 @@ pub struct Domain {
     units: u32,
     #[pyo3(get)]
     name: String,
+    /// Whether other units' regions can be mapped: all units are on this host.
+    #[pyo3(get)]
+    maps: bool,
 }
 
 /// Joins a domain. Times are in seconds.
@@ -56,14 +60,6 @@ pub fn join(
     open_timeout: f64,
     on_loss: &str,
 ) -> PyResult<Domain> {
-    let on_loss = match on_loss {
-        "raise" => OnLoss::Raise,
-        "continue" => OnLoss::Continue,
-        other => {
-            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
-            return Err(error::own(py, "BadOption", &message));
-        }
-    };
     let get = |name: &str| std::env::var(name).ok();
     let place = polyduct::domain_place(unit, units, name, get).map_err(|e| error::raise(py, &e))?;
     let guard = Guard::new("domain");
@@ -72,21 +68,45 @@ pub fn join(
         .unit(place.unit)
         .units(place.units)
         .open_timeout(seconds(py, "open_timeout", open_timeout)?)
-        .on_loss(on_loss)
+        .on_loss(loss(py, on_loss)?)
         .interrupt(guard.interrupt());
     if let Some(timeout) = timeout {
         join = join.timeout(seconds(py, "timeout", timeout)?);
     }
     let domain = guard.run(py, || join.join(), error::raise)?;
-    Ok(Domain {
-        guard,
-        domain: Mutex::new(Some(domain)),
-        handlers: Arc::default(),
-        stop: AtomicBool::new(false),
-        unit: place.unit,
-        units: place.units,
-        name: place.program,
-    })
+    Ok(Domain::new(guard, domain))
+}
+
+/// Joins the domain of a port, which `ask` asks for it. What is `None` is as for the port.
+pub fn of_port(
+    py: Python<'_>,
+    port: &Port,
+    timeout: Option<f64>,
+    open_timeout: Option<f64>,
+    on_loss: &str,
+    ask: impl FnOnce(polyduct::Join) -> Result<message::Domain, Error> + Send,
+) -> PyResult<Domain> {
+    let guard = Guard::new("domain");
+    let mut join = polyduct::domain().on_loss(loss(py, on_loss)?).interrupt(guard.interrupt());
+    if let Some(timeout) = maybe_seconds(py, "timeout", timeout)? {
+        join = join.timeout(timeout);
+    }
+    if let Some(timeout) = maybe_seconds(py, "open_timeout", open_timeout)? {
+        join = join.open_timeout(timeout);
+    }
+    let domain = port.run(py, || ask(join))?;
+    Ok(Domain::new(guard, domain))
+}
+
+fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
+    match on_loss {
+        "raise" => Ok(OnLoss::Raise),
+        "continue" => Ok(OnLoss::Continue),
+        other => {
+            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
+            Err(error::own(py, "BadOption", &message))
+        }
+    }
 }
 
 fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
@@ -108,6 +128,19 @@ impl Domain {
     /// Whether it was not left.
     pub fn is_joined(&self) -> bool {
         lock(&self.domain).is_some()
+    }
+
+    fn new(guard: Guard, domain: message::Domain) -> Domain {
+        Domain {
+            guard,
+            unit: domain.unit(),
+            units: domain.units(),
+            name: domain.name().to_owned(),
+            maps: domain.is_on_one_host(),
+            domain: Mutex::new(Some(domain)),
+            handlers: Arc::default(),
+            stop: AtomicBool::new(false),
+        }
     }
 
     /// Calls `f` with the domain, without the interpreter.
@@ -166,7 +199,8 @@ fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyEr
     let raised = error::raise(py, &Error::from(error.clone()));
     if let MessageError::PeerLost { unit, .. } = error {
         // A class of our own takes any attribute.
-        let _ = domain.pid(*unit).map(|pid| raised.value(py).setattr("pid", pid));
+        let pid = domain.pid(*unit).ok().flatten();
+        let _ = pid.map(|pid| raised.value(py).setattr("pid", pid));
     }
     raised
 }
@@ -307,6 +341,11 @@ impl Domain {
     /// A new region of this unit.
     fn region(&self, py: Python<'_>, id: u32, len: usize) -> PyResult<Region> {
         self.run(py, |domain| domain.region(id, len)).map(Region)
+    }
+
+    /// Bytes of a region of a unit.
+    fn region_len(&self, py: Python<'_>, unit: u32, id: u32) -> PyResult<usize> {
+        self.run(py, |domain| domain.region_len(unit, id))
     }
 
     /// Lends an array of bytes.

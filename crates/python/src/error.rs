@@ -30,6 +30,7 @@ fn classify(error: &Error) -> Class {
             ("BadEnvironment", vec![("variable", Value::Text(variable.clone()))])
         }
         Error::Url { url, .. } => ("BadUrl", vec![("url", Value::Text(url.clone()))]),
+        Error::Key { .. } => no_key(),
         Error::Layout(e) => layout(e),
         Error::Pipe(e) => pipe(e),
         Error::File(e) => file(e),
@@ -37,6 +38,10 @@ fn classify(error: &Error) -> Class {
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
         _ => ("Error", vec![]),
     }
+}
+
+fn no_key() -> Class {
+    ("BadEnvironment", vec![("variable", Value::Text(polyduct::message::link::key::KEY_VARIABLE.into()))])
 }
 
 fn layout(error: &LayoutError) -> Class {
@@ -80,9 +85,8 @@ fn pipe(error: &PipeError) -> Class {
         }
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
         PipeError::Refused { reason, .. } => refused(reason),
-        PipeError::Key { .. } => {
-            ("BadEnvironment", vec![("variable", Value::Text(polyduct::pipe::net::KEY_VARIABLE.into()))])
-        }
+        PipeError::Key { .. } => no_key(),
+        PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
         PipeError::BadPeer { .. } => ("BadPeer", vec![]),
         PipeError::Timeout { waited, .. } => {

@@ -2,10 +2,11 @@
 
 use crate::error;
 use crate::guard::Guard;
-use polyduct::pipe::PipeError;
+use polyduct::pipe::{Addresses, PipeError};
 use polyduct::store::FileError;
 use polyduct::{Error, Interrupt, Mode};
 use pyo3::prelude::*;
+use std::ops::Range;
 
 /// A port's calls, and what it leads to.
 pub struct Port {
@@ -60,6 +61,14 @@ impl Port {
             None => Error::File(FileError::Closed { path: self.url.clone() }),
         }
     }
+}
+
+/// Where in the domain of a port its writers' addresses begin and end, and those of each reader program.
+pub type Places = ((u32, u32), Vec<(u32, u32)>);
+
+pub fn places(addresses: &Addresses) -> Places {
+    let pair = |range: Range<u32>| (range.start, range.end);
+    (pair(addresses.writers()), addresses.readers().map(pair).collect())
 }
 
 /// Counters as a tuple in the order of `polyduct.Stats`.

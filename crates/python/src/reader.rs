@@ -1,11 +1,12 @@
 //! A unit's reading port.
 
 use crate::bytes;
+use crate::domain::{self, Domain};
 use crate::exit;
 use crate::guard::{lock, settle};
 use crate::layout::{fail, Layout};
 use crate::options::Options;
-use crate::port::{counters, Counters, Port};
+use crate::port::{counters, places, Counters, Places, Port};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
 use polyduct::{Mode, Reader, Stats};
@@ -20,6 +21,9 @@ pub struct ReadPort {
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
     layout: polyduct::layout::Mapping,
+    /// `None` for a file.
+    #[pyo3(get)]
+    addresses: Option<Places>,
     #[pyo3(get)]
     unit: u32,
     #[pyo3(get)]
@@ -51,6 +55,7 @@ pub fn open_reader(
     Ok(ReadPort {
         stats: Mutex::new(reader.stats()),
         layout: reader.mapping().clone(),
+        addresses: reader.addresses().map(places),
         port,
         reader: Mutex::new(Some(Box::new(reader))),
         unit: place.unit,
@@ -99,6 +104,20 @@ impl ReadPort {
             let done = reader.read(part);
             *lock(&self.stats) = reader.stats();
             done
+        })
+    }
+
+    /// Joins the domain of the port, or gives it again.
+    fn domain(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        open_timeout: Option<f64>,
+        on_loss: &str,
+    ) -> PyResult<Domain> {
+        domain::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| {
+            let mut reader = lock(&self.reader);
+            reader.as_mut().ok_or_else(|| self.port.closed())?.domain(join)
         })
     }
 

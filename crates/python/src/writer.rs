@@ -1,12 +1,13 @@
 //! A unit's writing port, and the arrays in its slots.
 
 use crate::bytes;
+use crate::domain::{self, Domain};
 use crate::error;
 use crate::exit;
 use crate::guard::{lock, settle};
 use crate::layout::{dataset, fail, Layout};
 use crate::options::Options;
-use crate::port::{counters, Counters, Port};
+use crate::port::{counters, places, Counters, Places, Port};
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};
@@ -60,6 +61,9 @@ pub struct WritePort {
     /// Whether a step may be filled where it lies; else it is written from an array of the caller's.
     #[pyo3(get)]
     in_place: bool,
+    /// `None` for a file.
+    #[pyo3(get)]
+    addresses: Option<Places>,
     #[pyo3(get)]
     unit: u32,
     #[pyo3(get)]
@@ -83,6 +87,7 @@ pub fn open_writer(
     let (open, place) = options.builder(py, url, &port)?;
     let writer = port.run(py, || open.write(&dataset, layout))?;
     let (mapping, len_bytes, stats) = (writer.mapping().clone(), writer.local_len_bytes(), writer.stats());
+    let addresses = writer.addresses().map(places);
     let next = AtomicU64::new(writer.next_step());
     Ok(WritePort {
         in_place: port.is_pipe(),
@@ -91,6 +96,7 @@ pub fn open_writer(
         stats: Mutex::new(stats),
         next,
         layout: mapping,
+        addresses,
         len_bytes,
         unit: place.unit,
         units: place.units,
@@ -268,6 +274,23 @@ impl WritePort {
     #[getter]
     fn next_step(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
+    }
+
+    /// Joins the domain of the port, or gives it again.
+    fn domain(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        open_timeout: Option<f64>,
+        on_loss: &str,
+    ) -> PyResult<Domain> {
+        domain::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| {
+            match &mut *lock(&self.state) {
+                State::Idle(writer) => writer.domain(join),
+                State::Filling(_) => Err(busy()),
+                State::Ended { .. } | State::Gone => Err(self.port.closed()),
+            }
+        })
     }
 
     fn stats(&self) -> Counters {

@@ -1,15 +1,35 @@
 //! Channels: one writer each, so that sending takes no lock.
 
 use super::{wait::SPIN, Inner};
+use crate::engine::Send;
 use crate::link::shm::{SendError, Sender, Ticket};
-use crate::types::{Address, ChannelId, HandlerId, Head, Priority, Token};
+use crate::types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
 use crate::MessageError;
 use bytes::Bytes;
 use polyduct_os::clock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A channel to another unit. Messages of one channel arrive in the order in which they were sent; of several, as it comes.
+/// What a channel is like.
+///
+/// # Examples
+/// ```
+/// use polyduct_message::{domain::ChannelOptions, Order, Priority};
+/// let free = ChannelOptions { order: Order::Any, ..ChannelOptions::default() };
+/// assert_eq!(free.priority, Priority::Low);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelOptions {
+    /// Low or high.
+    pub priority: Priority,
+    /// Whether its messages arrive in the order in which they were sent. With [`Order::Any`] none is held up because an
+    /// earlier one was lost on the way or found no buffer. Between units of one host nothing is lost, and both are in order.
+    pub order: Order,
+}
+
+/// A channel to another unit. Messages of one channel arrive in the order in which they were sent, unless it was made for
+/// [any](Order::Any); of several, as it comes.
 pub struct Channel {
     inner: Arc<Inner>,
     raw: RawChannel,
@@ -27,22 +47,27 @@ pub enum RawChannel {
 pub struct Far {
     to: Address,
     number: ChannelId,
-    priority: Priority,
-    /// What was sent last.
-    last: Option<Token>,
+    options: ChannelOptions,
+    /// Messages that are not with the receiver's program yet: the last one says nothing of the others where they have no
+    /// order.
+    under_way: Arc<AtomicU64>,
 }
 
 impl RawChannel {
-    pub(super) fn new(inner: &Inner, to: Address, priority: Priority) -> Result<RawChannel, MessageError> {
+    pub(super) fn new(
+        inner: &Inner,
+        to: Address,
+        options: ChannelOptions,
+    ) -> Result<RawChannel, MessageError> {
         if inner.net.is_none() {
-            return Near::new(inner, to, priority).map(RawChannel::Near);
+            return Near::new(inner, to, options.priority).map(RawChannel::Near);
         }
         let peer = inner.peer(to)?;
         if to == inner.options.unit {
             return Err(MessageError::ToSelf { unit: to });
         }
         let number = peer.next_channel().ok_or_else(no_channel)?;
-        let far = Far { to, number, priority, last: None };
+        let far = Far { to, number, options, under_way: Arc::default() };
         far.check(inner)?;
         Ok(RawChannel::Far(far))
     }
@@ -51,7 +76,7 @@ impl RawChannel {
     pub(super) fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         match self {
             RawChannel::Near(near) => near.send(inner, head, payload),
-            RawChannel::Far(far) => far.send(inner, head, payload),
+            RawChannel::Far(far) => far.send(inner, head, payload).map(drop),
         }
     }
 }
@@ -61,14 +86,18 @@ impl Far {
         inner.gone_error(self.to).map_or(Ok(()), Err)
     }
 
-    fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<(), MessageError> {
+    fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<Token, MessageError> {
         let Some(net) = &inner.net else { return Err(MessageError::PeerLeft { unit: self.to }) };
-        let token = net.send(self.to, (self.number, self.priority), head, payload)?;
-        self.last = Some(token);
-        Ok(())
+        let ChannelOptions { priority, order } = self.options;
+        let sent = net.send(self.to, self.number, Send { priority, order, head, payload }, &self.under_way);
+        sent.map_err(|error| match error {
+            MessageError::Full { .. } => error,
+            // The link knows only that the unit said good-bye; why, it said before.
+            error => inner.gone_error(self.to).unwrap_or(error),
+        })
     }
 
-    fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+    fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<Token, MessageError> {
         self.check(inner)?;
         inner.check_len(payload.len())?;
         // Kept by the link until it has arrived, while the caller goes on.
@@ -85,11 +114,15 @@ impl Far {
         })
     }
 
-    /// Waits until the receiver's program has the last message.
-    fn delivered(&mut self, inner: &Inner) -> Result<(), MessageError> {
-        let (Some(token), Some(net)) = (self.last, &inner.net) else { return Ok(()) };
+    /// Waits until the receiver's program has a message, or all that were sent if none is named.
+    fn delivered(&self, inner: &Inner, message: Option<Token>) -> Result<(), MessageError> {
+        let Some(net) = &inner.net else { return Ok(()) };
         let to = self.to;
-        inner.wait("the receiver to take the message", None, |inner| match net.is_delivered(to, token) {
+        let delivered = || match message {
+            Some(token) => net.is_delivered(to, token),
+            None => self.under_way.load(Ordering::Acquire) == 0,
+        };
+        inner.wait("the receiver to take the message", None, |inner| match delivered() {
             true => Some(Ok(())),
             false => inner.gone_error(to).map(Err),
         })
@@ -210,8 +243,12 @@ impl Near {
 }
 
 impl Channel {
-    pub(super) fn new(inner: Arc<Inner>, to: Address, priority: Priority) -> Result<Channel, MessageError> {
-        let raw = RawChannel::new(&inner, to, priority)?;
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        to: Address,
+        options: ChannelOptions,
+    ) -> Result<Channel, MessageError> {
+        let raw = RawChannel::new(&inner, to, options)?;
         Ok(Channel { inner, raw })
     }
 
@@ -244,7 +281,7 @@ impl Channel {
                 Ok(()) => Ok(()),
                 Err(e) => Err(near.error(&self.inner, e)),
             },
-            RawChannel::Far(far) => far.try_send(&self.inner, Head { handler, args }, Bytes::new()),
+            RawChannel::Far(far) => far.try_send(&self.inner, Head { handler, args }, Bytes::new()).map(drop),
         }
     }
 
@@ -274,9 +311,9 @@ impl Channel {
         let near = match &mut self.raw {
             RawChannel::Near(near) => near,
             RawChannel::Far(far) => {
-                far.send(&self.inner, head, payload)?;
+                let token = far.send(&self.inner, head, payload)?;
                 let done = work();
-                far.delivered(&self.inner)?;
+                far.delivered(&self.inner, Some(token))?;
                 return Ok(done);
             }
         };
@@ -305,7 +342,7 @@ impl Channel {
             RawChannel::Far(far) => {
                 far.check(&self.inner)?;
                 let net = self.inner.net.as_ref();
-                Ok(net.map_or(0, |net| net.sends_guaranteed(far.to, far.priority)))
+                Ok(net.map_or(0, |net| net.sends_guaranteed(far.to, far.options.priority)))
             }
         }
     }
@@ -323,7 +360,7 @@ impl Channel {
                     false => near.taken(&self.inner, ticket),
                 }
             }
-            RawChannel::Far(far) => far.delivered(&self.inner),
+            RawChannel::Far(far) => far.delivered(&self.inner, None),
         }
     }
 

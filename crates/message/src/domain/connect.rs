@@ -144,4 +144,8 @@ impl Events for Told {
     fn gone(&mut self, unit: Address, left: bool) {
         self.0.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
     }
+
+    fn gave_up(&mut self) {
+        self.0.stir();
+    }
 }

@@ -149,13 +149,17 @@ impl Inner {
             );
             return None;
         }
-        if m.head.handler == system::MAIL && !lock(&self.mailbox).has_room(m.len) {
+        if m.head.handler == system::MAIL && !lock(&self.mailbox).makes_room(m.len) {
             return None;
+        }
+        if m.len == 0 {
+            return Some(Vec::new());
         }
         Some(self.pool.take(usize::try_from(m.len).ok()?))
     }
 
-    /// Handles a message.
+    /// Handles a message. Returns whether it was taken: mail that comes in one piece over shared memory and finds no room
+    /// is not.
     #[inline]
     pub(super) fn deliver(
         &self,
@@ -163,7 +167,7 @@ impl Inner {
         m: &Incoming,
         payload: Payload<'_, Vec<u8>>,
         handlers: &Table,
-    ) {
+    ) -> bool {
         if m.head.handler.0 >= HandlerId::RESERVED {
             return self.library(from, m, payload, handlers);
         }
@@ -188,6 +192,7 @@ impl Inner {
                 self.broke(from, LinkError::Unknown { what, found: m.head.handler.0.into() });
             }
         }
+        true
     }
 
     /// The payload in memory that outlives its delivery.
@@ -209,7 +214,7 @@ impl Inner {
     }
 
     #[cold]
-    fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Vec<u8>>, handlers: &Table) {
+    fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Vec<u8>>, handlers: &Table) -> bool {
         let args = m.head.args;
         let bytes = match &payload {
             Payload::Bytes(bytes) => bytes,
@@ -217,9 +222,14 @@ impl Inner {
         };
         match m.head.handler {
             system::MAIL => {
+                // Whatever has a buffer was asked for room when that was given, and all that comes across hosts was.
+                let asked = self.net.is_some() || matches!(payload, Payload::Buffer(_));
+                if !asked && !lock(&self.mailbox).makes_room(m.len) {
+                    return false;
+                }
                 let payload = self.own(payload);
                 lock(&self.mailbox).put(Mail { from, tag: args[0], words: [args[1], args[2]], payload });
-                return;
+                return true;
             }
             system::CALL => {
                 let (failed, result) = match self.run(from, args[0], [args[2], args[3]], bytes, handlers) {
@@ -267,7 +277,7 @@ impl Inner {
                     _ => Err(String::from_utf8_lossy(bytes).into_owned()),
                 };
                 lock(&self.calls).handle_answer(from, args[0], answer);
-                return;
+                return true;
             }
             // Functions run to their end when they are called, so there is nothing to stop: the answer finds nobody.
             system::CANCEL => {}
@@ -304,6 +314,23 @@ impl Inner {
             }
         }
         self.recycle(payload);
+        true
+    }
+
+    /// Takes the first mail that fits. Where that makes room again for what was refused, it is offered again.
+    pub(super) fn take_mail(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
+        let mut mailbox = lock(&self.mailbox);
+        let mail = mailbox.take(from, tag)?;
+        let again = mailbox.take_refused();
+        drop(mailbox);
+        if again {
+            // Another thread may sleep that would find the refused ones where they are.
+            self.stir();
+            if let Some(net) = &self.net {
+                net.retry_refused();
+            }
+        }
+        Some(mail)
     }
 
     pub(super) fn leave_flushed(&self) -> bool {

@@ -140,6 +140,15 @@ impl Inner {
         }
     }
 
+    /// Bytes of a region.
+    pub(super) fn len_far(self: &Arc<Inner>, unit: Address, id: u32) -> Result<usize, MessageError> {
+        let call = self.ask_far(unit, system::GET, (id, 0), Vec::new())?;
+        let answer = self.finish_far(&call, id)?;
+        let len = answer.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
+        let error = LinkError::OutOfTurn { what: "a region's length that is none" };
+        len.ok_or(MessageError::BadPeer { unit, error })
+    }
+
     /// A unit that does not reach this one's memory puts or gets.
     pub(super) fn answer_far(
         &self,
@@ -154,6 +163,10 @@ impl Inner {
         if handler == system::PUT {
             let put = region.copy(offset, &mut Copy::Put(bytes));
             return put.map(|()| Vec::new()).map_err(|e| e.to_string());
+        }
+        if bytes.is_empty() {
+            let len = region.len().map_err(|e| e.to_string())?;
+            return Ok((len as u64).to_le_bytes().to_vec());
         }
         let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
         // Checked before so much is allocated.

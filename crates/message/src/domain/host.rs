@@ -120,6 +120,8 @@ pub trait Events: Send + 'static {
     fn region(&mut self, id: u32) -> Result<Whereabouts, String>;
     /// A unit is gone: it has left in order, or was lost.
     fn gone(&mut self, unit: Address, left: bool);
+    /// The board says that a unit has given up: whoever waits is to look at it.
+    fn gave_up(&mut self);
 }
 
 /// What a unit says when it joins.
@@ -473,6 +475,15 @@ pub fn ask_for_region(
     }
 }
 
+/// Tells all other units that this one has given up, as the board says. Those who have no link to it are told, too, and
+/// nobody is waited for: who has no place for one more connection looks at the board by itself before long.
+pub fn knock(who: &Who<'_>, board: &Board) {
+    for unit in (0..who.units).filter(|&unit| unit != who.unit && !board.is_leaving(unit)) {
+        // A connection that says nothing and ends is all that it takes.
+        drop(Conn::connect(&socket_name(who.name, unit)));
+    }
+}
+
 fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
     MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
 }
@@ -510,6 +521,9 @@ impl<E: Events> Server<E> {
                 accept(&self.listener, &mut self.strangers, &mut self.next);
                 while self.strangers.len() > STRANGERS {
                     self.strangers.pop_first();
+                }
+                if self.board.first_to_give_up().is_some() {
+                    self.events.gave_up();
                 }
             }
             let mut gone = gone.iter();

@@ -189,6 +189,7 @@ impl Drop for Lent {
 #[derive(Debug)]
 pub(super) struct Borrowed {
     memory: RemoteMemory,
+    len: usize,
     gate: Gate,
     /// The kernel does not let this process reach it.
     denied: AtomicBool,
@@ -224,7 +225,12 @@ impl Borrowed {
         let process = PidFd::of(ProcessId { pid, start_time });
         let process = process.map_err(|e| inner.why(unit, inner.dead_or(unit, e)))?;
         let memory = RemoteMemory::new(RemoteReader::of(process), address, len);
-        Ok(Borrowed { memory, gate, denied: AtomicBool::new(false) })
+        Ok(Borrowed { memory, len, gate, denied: AtomicBool::new(false) })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// A copy by the unit `me`, through the kernel.

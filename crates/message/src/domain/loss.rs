@@ -66,7 +66,7 @@ impl Inner {
 
     /// A partner broke the protocol: its link is of no further use.
     pub(super) fn broke(&self, unit: Address, error: LinkError) {
-        let dead = self.net.is_none() && self.is_dying(unit);
+        let dead = self.is_dying(unit);
         if !dead {
             tracing::warn!(unit, %error, "broke the protocol");
             let _ = self.peers[unit as usize].broken.set(error);
@@ -86,7 +86,8 @@ impl Inner {
 
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
     pub(super) fn is_dying(&self, unit: Address) -> bool {
-        let (pid, start_time) = self.members[unit as usize];
+        // Across hosts nothing is known of processes.
+        let Some(&(pid, start_time)) = self.members.get(unit as usize) else { return false };
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),
             Err(e) => e.is_peer_gone(),

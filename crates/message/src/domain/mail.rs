@@ -22,6 +22,8 @@ pub struct Mailbox {
     mails: VecDeque<Mail>,
     bytes: u64,
     limit: u64,
+    /// A message was refused since the last look.
+    refused: bool,
 }
 
 /// What a waiting message costs beside its payload.
@@ -30,12 +32,24 @@ const OVERHEAD: u64 = 64;
 impl Mailbox {
     /// An empty one that takes up to `limit` bytes, and one message however large.
     pub fn new(limit: u64) -> Self {
-        Mailbox { mails: VecDeque::new(), bytes: 0, limit }
+        Mailbox { mails: VecDeque::new(), bytes: 0, limit, refused: false }
     }
 
     /// Whether a message with so many bytes may come.
     pub fn has_room(&self, len: u64) -> bool {
         self.bytes == 0 || len.saturating_add(OVERHEAD) <= self.limit.saturating_sub(self.bytes)
+    }
+
+    /// The same for one that is about to come, and is refused where there is none.
+    pub fn makes_room(&mut self, len: u64) -> bool {
+        let room = self.has_room(len);
+        self.refused |= !room;
+        room
+    }
+
+    /// Whether half of the room is free again after a message was refused: their senders may be told to go ahead.
+    pub fn take_refused(&mut self) -> bool {
+        self.bytes <= self.limit / 2 && std::mem::take(&mut self.refused)
     }
 
     /// A message has come that there was [room](Self::has_room) for when it was announced.
@@ -94,5 +108,17 @@ mod tests {
         assert!(box_.has_room(372) && !box_.has_room(373) && !box_.has_room(u64::MAX));
         box_.take(None, None);
         assert!(box_.has_room(5000));
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_when_half_is_free() {
+        let mut box_ = Mailbox::new(1000);
+        (0..4).for_each(|_| box_.put(mail(0, 0, 186)));
+        assert!(!box_.take_refused(), "nobody was refused");
+        assert!(!box_.makes_room(1));
+        for (left, told) in [(3, false), (2, true), (1, false)] {
+            box_.take(None, None);
+            assert_eq!(box_.take_refused(), told, "{left} left");
+        }
     }
 }

@@ -16,7 +16,8 @@ use bytes::Bytes;
 use polyduct_os::clock;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a wait looks for an interrupt.
@@ -37,12 +38,15 @@ pub struct Network {
     pub trusted: bool,
     /// Where this unit listens. `None`: on the interface that leads to unit 0, at any free port.
     pub listen: Option<SocketAddr>,
+    /// A listener that this unit bound before, for TCP, in the place of `listen`: whoever must know a free port before the
+    /// units meet.
+    pub bound: Option<Arc<TcpListener>>,
 }
 
 impl Network {
     /// TCP, encrypted, to a unit 0 that listens at `root`.
     pub fn new(root: SocketAddr, key: JobKey) -> Network {
-        Network { root, key, transport: Transport::Tcp, trusted: false, listen: None }
+        Network { root, key, transport: Transport::Tcp, trusted: false, listen: None, bound: None }
     }
 
     /// Settings of the endpoint of a unit.
@@ -60,6 +64,7 @@ impl Network {
         let key = self.key.clone();
         let mut config = NetConfig::new(options.unit, options.units, domain, key, listen, self.transport);
         (config.trusted, config.waker) = (self.trusted, Some(waker));
+        config.bound = self.bound.clone();
         config.session.channels = MAX_CHANNELS;
         config.session.max_payload = options.config.bytes("message");
         Ok(config)

@@ -52,9 +52,18 @@ impl Domain {
     /// A unit's region of shared memory, mapped here now if it is the first time: for those who use it in place.
     ///
     /// # Errors
-    /// [`MessageError::Region`]: there is no such region, or it is lent memory, which has no place here; loss of the unit.
+    /// [`MessageError::Region`]: there is no such region, or it is lent memory or on another host, and has no place here;
+    /// loss of the unit.
     pub fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.inner.region_of(unit, id)
+    }
+
+    /// Bytes of a region of a unit, of either kind. Across hosts the unit answers when it receives.
+    ///
+    /// # Errors
+    /// [`MessageError::Region`]: there is no such region; loss of the unit.
+    pub fn region_len(&self, unit: Address, id: u32) -> Result<usize, MessageError> {
+        self.inner.region_len(unit, id)
     }
 
     /// Writes into a region of a unit: on one host directly, and its processor takes no part; otherwise when it receives,

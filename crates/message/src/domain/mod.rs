@@ -34,7 +34,7 @@ pub mod system;
 mod wait;
 
 pub use call::{Call, Parcel};
-pub use channel::Channel;
+pub use channel::{Channel, ChannelOptions};
 pub use dispatch::{Context, Message};
 pub use far::Put;
 pub use lent::Lent;
@@ -164,7 +164,7 @@ impl Domain {
         let (board, members) = match &joined {
             Some(joined) => (joined.board.clone(), joined.members.clone()),
             // What the others would write there they say in messages.
-            None => (Board::create(units)?, vec![(0, 0); units as usize]),
+            None => (Board::create(units)?, Vec::new()),
         };
         let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
@@ -203,6 +203,11 @@ impl Domain {
         WeakDomain { inner: Arc::downgrade(&self.inner), host: self.host.as_ref().map(Arc::downgrade) }
     }
 
+    /// The domain's name.
+    pub fn name(&self) -> &str {
+        &self.inner.options.name
+    }
+
     /// This unit's address.
     pub fn unit(&self) -> Address {
         self.inner.options.unit
@@ -213,13 +218,18 @@ impl Domain {
         self.inner.options.units
     }
 
-    /// The process that is a unit.
+    /// Whether all units are on this host, by what they joined with: their regions can be mapped then.
+    pub fn is_on_one_host(&self) -> bool {
+        self.inner.net.is_none()
+    }
+
+    /// The process that is a unit; `None` in a domain across hosts, where it has no meaning to others.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`].
-    pub fn pid(&self, unit: Address) -> Result<u32, MessageError> {
+    pub fn pid(&self, unit: Address) -> Result<Option<u32>, MessageError> {
         self.inner.peer(unit)?;
-        Ok(self.inner.members.get(unit as usize).map_or(0, |member| member.0))
+        Ok(self.inner.members.get(unit as usize).map(|member| member.0))
     }
 
     /// What has become of a unit; `None` while it takes part.
@@ -379,7 +389,7 @@ impl Domain {
         let mut mail = lock(&self.inner.peer(to)?.mail);
         let channel = match &mut *mail {
             Some(channel) => channel,
-            none => none.insert(RawChannel::new(&self.inner, to, Priority::Low)?),
+            none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
         };
         channel.send(&self.inner, head, payload)
     }
@@ -394,7 +404,7 @@ impl Domain {
             self.inner.peer(from)?;
         }
         self.inner.wait("a message", None, |inner| {
-            if let Some(mail) = lock(&inner.mailbox).take(from, tag) {
+            if let Some(mail) = inner.take_mail(from, tag) {
                 return Some(Ok(mail));
             }
             match from {
@@ -408,7 +418,7 @@ impl Domain {
     /// The first message that waits and fits, if there is one.
     pub fn try_recv(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         self.poll();
-        lock(&self.inner.mailbox).take(from, tag)
+        self.inner.take_mail(from, tag)
     }
 
     /// Takes back the payload of a message, so that its memory is used again.
@@ -416,13 +426,21 @@ impl Domain {
         self.inner.pool.give_back(payload);
     }
 
-    /// A new channel to a unit; connects to it if it is the first.
+    /// A new channel to a unit, in order; connects to it if it is the first.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] (this unit itself, too: call the handler instead); [`MessageError::Limit`];
     /// [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`] when connecting.
     pub fn channel(&self, to: Address, priority: Priority) -> Result<Channel, MessageError> {
-        Channel::new(self.inner.clone(), to, priority)
+        self.channel_with(to, ChannelOptions { priority, ..ChannelOptions::default() })
+    }
+
+    /// The same for a channel whose messages may come in [any order](crate::Order::Any).
+    ///
+    /// # Errors
+    /// As [`channel`](Domain::channel).
+    pub fn channel_with(&self, to: Address, options: ChannelOptions) -> Result<Channel, MessageError> {
+        Channel::new(self.inner.clone(), to, options)
     }
 
     /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
@@ -541,8 +559,13 @@ impl Inner {
 
     fn give_up(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
+            // Where all know of a loss already, nobody waits any more.
+            let news = self.lost().is_none();
             self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
+            if self.net.is_none() && news {
+                host::knock(&self.options.who(), &self.board);
+            }
             if let Some(net) = &self.net {
                 net.give_up(self);
             }

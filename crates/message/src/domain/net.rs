@@ -15,8 +15,8 @@ use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::MessageError;
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub(super) struct Net {
     early: Mutex<VecDeque<NetEvent<Vec<u8>>>>,
     /// What the library sends and finds no room for, in order.
     queue: Mutex<Queue>,
-    /// What channels sent and is not with the receiver's program yet.
-    undelivered: Mutex<HashSet<(Address, Token)>>,
+    /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
+    undelivered: Mutex<HashMap<(Address, Token), Arc<AtomicU64>>>,
 }
 
 #[derive(Default)]
@@ -106,8 +106,17 @@ impl Net {
                 };
                 inner.deliver(from, &incoming, payload, handlers);
             }
-            NetEvent::Delivered { to, token } => drop(lock(&self.undelivered).remove(&(to, token))),
-            NetEvent::Left { unit } => inner.set_gone(unit, Gone::Left),
+            NetEvent::Delivered { to, token } => {
+                if let Some(under_way) = lock(&self.undelivered).remove(&(to, token)) {
+                    under_way.fetch_sub(1, Ordering::Release);
+                }
+            }
+            // Who gave up says good-bye, too, and is lost all the same.
+            NetEvent::Left { unit } => {
+                if inner.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_none()) {
+                    inner.set_gone(unit, Gone::Left);
+                }
+            }
             NetEvent::Lost { unit, error } => self.lost(inner, unit, error),
             NetEvent::Unreachable { unit, fault } => {
                 let reason = format!("it cannot be reached: {fault}");
@@ -135,28 +144,36 @@ impl Net {
         }
     }
 
-    /// Sends on a channel.
+    /// Sends on a channel, of whose messages `under_way` counts those that are not delivered.
     ///
     /// # Errors
     /// [`MessageError::Full`]: not yet connected, or too much waits already.
     pub fn send(
         &self,
         to: Address,
-        (channel, priority): (ChannelId, Priority),
-        head: Head,
-        payload: Bytes,
+        channel: ChannelId,
+        message: Send,
+        under_way: &Arc<AtomicU64>,
     ) -> Result<Token, MessageError> {
         // Held meanwhile, so that its delivery is not noted before it is.
         let mut undelivered = lock(&self.undelivered);
-        let message = Send { priority, order: Order::Ordered, head, payload };
         let token = self.endpoint.send(to, channel, message)?;
-        undelivered.insert((to, token));
+        under_way.fetch_add(1, Ordering::Relaxed);
+        undelivered.insert((to, token), under_way.clone());
         Ok(token)
+    }
+
+    /// There is room again for messages that were refused.
+    pub fn retry_refused(&self) {
+        if let Err(error) = self.endpoint.retry_refused() {
+            // They come again by themselves, or nothing does.
+            tracing::warn!(%error, "partners were not told that there is room");
+        }
     }
 
     /// Whether the receiver's program has a message.
     pub fn is_delivered(&self, to: Address, token: Token) -> bool {
-        !lock(&self.undelivered).contains(&(to, token))
+        !lock(&self.undelivered).contains_key(&(to, token))
     }
 
     /// Messages that a unit will take for certain.

@@ -176,6 +176,7 @@ mod tests {
                 };
                 assert!(bytes.iter().all(|&b| u32::from(b) == m.head.handler.0));
                 got.push((m.head.handler.0, bytes.len()));
+                true
             };
             receiver.poll(&mut |m| Some(vec![0; m.len as usize]), &mut deliver).unwrap();
             peer.flush();

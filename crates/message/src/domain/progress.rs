@@ -66,7 +66,11 @@ impl Progress {
             // What came before the peer could know is found now.
             let found = link.look(inner, handlers);
             records += found;
-            link.cold = found == 0;
+            // Who was refused may wait for room, and calls no more: its link is looked at until that is taken.
+            link.cold = found == 0 && link.receiver.waiting() == [0, 0];
+            if !link.cold {
+                link.idle = 0;
+            }
             !link.cold
         });
         if let Some(net) = &inner.net {

@@ -259,6 +259,11 @@ impl Inner {
         if let Some(e) = self.gone_error(unit) {
             return Err(e);
         }
+        if self.net.is_some() {
+            let reason =
+                format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
+            return Err(MessageError::Region { id, reason });
+        }
         if let Some(region) = lock(&self.regions.theirs).get(&(unit, id)) {
             return Ok(region.clone());
         }
@@ -275,9 +280,36 @@ impl Inner {
         Ok(lock(&self.regions.theirs).entry((unit, id)).or_insert(region).clone())
     }
 
+    /// Bytes of a region.
+    pub(super) fn region_len(self: &Arc<Inner>, unit: Address, id: u32) -> Result<usize, MessageError> {
+        self.peer(unit)?;
+        if unit == self.options.unit {
+            return self.my_region(id)?.len();
+        }
+        if self.net.is_some() {
+            return self.len_far(unit, id);
+        }
+        if let Theirs::Lent(old) = self.their_region(unit, id)? {
+            // It may have been withdrawn, and lent again with another length.
+            self.regions.forget(unit, id, &old);
+        }
+        match self.their_region(unit, id)? {
+            Theirs::Shared(region) => Ok(region.len()),
+            Theirs::Lent(borrowed) => Ok(borrowed.len()),
+        }
+    }
+
     /// A unit's region in place.
     pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.peer(unit)?;
+        if self.net.is_some() && unit != self.options.unit {
+            if let Some(e) = self.gone_error(unit) {
+                return Err(e);
+            }
+            let reason =
+                format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
+            return Err(MessageError::Region { id, reason });
+        }
         let shared = match unit == self.options.unit {
             true => match self.my_region(id)? {
                 Mine::Shared(region) => Some(region),

@@ -153,11 +153,12 @@ impl<B: AsMut<[u8]>> Session<B> {
             }
         }
         let needed = ask.len.unwrap_or(ask.at_least);
-        if ask.len == Some(0) {
-            return Some(None);
-        }
         loop {
             if let Some(mut place) = give(ask) {
+                if ask.len == Some(0) {
+                    // It needs none; the user only had to have a place for it.
+                    return Some(None);
+                }
                 return (place.as_mut().len() as u64 >= needed).then_some(Some(place));
             }
             // The next of its lane goes before those that have to wait for others.

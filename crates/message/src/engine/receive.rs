@@ -28,8 +28,9 @@ pub(super) enum Kept {
 pub(super) type Give<'a, B> = &'a mut dyn FnMut(&Incoming) -> Option<B>;
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// Takes a whole frame that came over a path. `give` is asked for a buffer when the first fragment of a message with
-    /// payload comes; `None`, or one that is too short, refuses the message, and the peer sends it again later.
+    /// Takes a whole frame that came over a path. `give` is asked for a buffer when the first fragment of a message comes;
+    /// `None`, or one that is too short, refuses the message, and the peer sends it again later. What is given for a
+    /// message without payload is dropped at once.
     ///
     /// # Errors
     ///

@@ -9,11 +9,35 @@ use zeroize::Zeroizing;
 
 /// The environment variable that holds the key of a job, as [`JobKey::to_hex`] writes it.
 pub const KEY_VARIABLE: &str = "POLYDUCT_JOB_KEY";
+/// Set to 1 in all units, it declares the network trusted: the key is proved, but nothing is encrypted.
+pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
 
 /// 32 secret bytes that every unit of a job knows and nobody else. Copies share one memory, which is zeroed when the last is
 /// dropped. It is never shown: not by `Debug`, not in errors.
 #[derive(Clone)]
 pub struct JobKey(Arc<Zeroizing<[u8; 32]>>);
+
+/// What the units of a job prove to each other across hosts.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// The secret that all units share.
+    pub key: JobKey,
+    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
+    pub trusted_network: bool,
+}
+
+impl Trust {
+    /// What a launcher left in the environment: the key in [`KEY_VARIABLE`], and 1 in [`TRUSTED_VARIABLE`] where the network
+    /// is trusted.
+    ///
+    /// # Errors
+    /// As [`JobKey::from_env`].
+    pub fn from_env() -> Result<Trust, KeyError> {
+        let key = JobKey::from_env()?;
+        let trusted_network = std::env::var_os(TRUSTED_VARIABLE).is_some_and(|v| v == "1");
+        Ok(Trust { key, trusted_network })
+    }
+}
 
 /// Why a text is no key. Says nothing about the text but its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,7 +136,10 @@ impl fmt::Debug for JobKey {
 }
 
 /// Fills `bytes` from the system's random source.
-pub(crate) fn random(bytes: &mut [u8]) -> Result<(), OsError> {
+///
+/// # Errors
+/// The system's.
+pub fn random(bytes: &mut [u8]) -> Result<(), OsError> {
     let mut filled = 0;
     while filled < bytes.len() {
         let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));

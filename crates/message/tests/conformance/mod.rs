@@ -137,12 +137,13 @@ pub type Make<'a> = &'a dyn Fn(Setup) -> Box<dyn Pair>;
 /// Runs every case on a new pair each.
 pub fn suite(make: Make<'_>) {
     type Case = fn(Make<'_>);
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 10] = [
         ("every length arrives as it was", every_length),
         ("order holds on each channel", order_on_each_channel),
         ("no channel starves", no_channel_starves),
         ("high overtakes low", high_overtakes_low),
         ("any order delivers all once", any_order),
+        ("both orders share a channel", both_orders),
         ("without buffers messages wait", refused_and_sent_again),
         ("both ways at once", both_ways),
         ("a death is heard of once", death_once),
@@ -312,6 +313,29 @@ fn any_order(make: Make<'_>) {
         let came = must_come(&mut *pair, Side::B);
         let bytes = missing.remove(&came.head.args[1]).expect("delivered once");
         assert!(came.payload == bytes, "wrong bytes");
+    }
+    must_deliver(&mut *pair, Side::A, tokens);
+}
+
+/// What may come in any order takes nothing of the order of what must not.
+fn both_orders(make: Make<'_>) {
+    let mut pair = make(Setup::default());
+    let (mut tokens, mut missing, mut next) = (Vec::new(), BTreeMap::new(), 0);
+    for number in 0..200 {
+        let order = if number % 2 == 0 { Order::Ordered } else { Order::Any };
+        let bytes = payload(number, [70_000, 3000, 0, 20, 1200][number as usize % 5]);
+        tokens.push(must_send(&mut *pair, Side::A, 6, Priority::Low, order, number, bytes.clone()));
+        missing.insert(number, bytes);
+    }
+    while !missing.is_empty() {
+        let came = must_come(&mut *pair, Side::B);
+        let number = came.head.args[1];
+        let bytes = missing.remove(&number).expect("delivered once");
+        assert!(came.payload == bytes, "wrong bytes");
+        if number % 2 == 0 {
+            assert_eq!(number, next, "out of order");
+            next += 2;
+        }
     }
     must_deliver(&mut *pair, Side::A, tokens);
 }

@@ -40,7 +40,7 @@ pub const HOSTS: [Place; 3] = [
 ];
 
 /// An address where nobody listens.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     taken.local_addr().unwrap()
 }
@@ -52,6 +52,16 @@ pub fn together<T: Send>(units: u32, run: impl Fn(Domain) -> T + Sync) -> Vec<T>
 }
 
 pub fn at<T: Send>(place: Place, units: u32, run: &(impl Fn(Domain) -> T + Sync)) -> Vec<T> {
+    at_with(place, units, &|_| (), run)
+}
+
+/// The same with options that the test has a say in.
+pub fn at_with<T: Send>(
+    place: Place,
+    units: u32,
+    adjust: &(impl Fn(&mut Options) + Sync),
+    run: &(impl Fn(Domain) -> T + Sync),
+) -> Vec<T> {
     let (name, key, root) = (unique("domain"), JobKey::fresh().unwrap(), free_address());
     std::thread::scope(|s| {
         let unit = |unit| {
@@ -60,6 +70,7 @@ pub fn at<T: Send>(place: Place, units: u32, run: &(impl Fn(Domain) -> T + Sync)
                 let network = Network { transport, trusted, ..Network::new(root, key.clone()) };
                 options.network = Some(network);
             }
+            adjust(&mut options);
             s.spawn(move || run(Domain::join(options).unwrap_or_else(|e| panic!("{place:?}: {e}"))))
         };
         let threads: Vec<_> = (0..units).map(unit).collect();

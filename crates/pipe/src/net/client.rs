@@ -4,23 +4,28 @@
 //! calls waits in the socket.
 
 use super::channel::Channel;
-use super::place::{Place, Trust, PATIENCE};
+use super::place::{Place, PATIENCE};
 use super::wire::{Ask, First, Tell};
+use super::Trust;
 use crate::config::Options;
+use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{PipeError, Refusal, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::stop_error;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
+use crate::writer::no_thread;
 use polyduct_message::link::net::{dial::Dial, Fault as LinkFault};
-use polyduct_message::LinkError;
+use polyduct_message::{domain::Domain, LinkError, MessageError};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
     Errno, OsError,
 };
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a unit waits for unit 0 to confirm that a connection's end is a death.
@@ -48,7 +53,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to unit 0 and says hello; waits until all units have come.
+    /// Connects to unit 0 and says hello; waits until all units have come. Gives also where unit 0 listens for the domain of
+    /// the port.
     pub fn join(
         place: &Place,
         trust: &Trust,
@@ -56,7 +62,7 @@ impl Client {
         hello: crate::wire::Hello,
         port: impl FnOnce(&Channel) -> Result<Option<u16>, PipeError>,
         start: Duration,
-    ) -> Result<(Client, Welcome), PipeError> {
+    ) -> Result<(Client, Welcome, SocketAddr), PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve()?;
         let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(()))?;
@@ -80,9 +86,10 @@ impl Client {
             asked: false,
         };
         match client.meet("all other units")? {
-            (FromHost::Welcome(welcome), host_pid, _) => {
+            (FromHost::Welcome(welcome), host_pid, Some(meets_at)) => {
                 client.host_pid = host_pid;
-                Ok((client, welcome))
+                let meets_at = client.reachable(meets_at);
+                Ok((client, welcome, meets_at))
             }
             _ => Err(client.bad("no welcome")),
         }
@@ -290,6 +297,63 @@ impl Client {
                 Err(self.stopped(stop, step))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Joins the domain of the port. Its units do not know who died before they met; unit 0 of the pipe does, and says so
+    /// meanwhile.
+    pub fn join_domain(
+        &mut self,
+        domain: &mut PortDomain,
+        wishes: &DomainOptions,
+        step: u64,
+    ) -> Result<Domain, PipeError> {
+        let pipe = self.pipe.clone();
+        let done = EventFd::new().map_err(crate::join::system(&pipe))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let asked = over.clone();
+        let (joined, ended) = std::thread::scope(|s| {
+            let listens = || {
+                let ended = self.listen(&done, None, step);
+                over.store(ended.is_some(), Ordering::Release);
+                ended
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(s, listens).map_err(no_thread(&pipe))?;
+            let joined = domain.join(wishes, move || asked.load(Ordering::Acquire));
+            let _ = done.signal();
+            Ok::<_, PipeError>((joined, thread.join().unwrap_or_default()))
+        })?;
+        let Err(error) = joined else { return joined };
+        let is_loss = matches!(&error, PipeError::Domain { source, .. }
+            if matches!(**source, MessageError::PeerLost { .. } | MessageError::PeerLeft { .. }));
+        // Those who met hear at once of each other's end, and maybe before unit 0's word of whose end made them go.
+        let ended = ended.or_else(|| {
+            let _ = done.drain();
+            is_loss.then(|| self.listen(&done, Some(clock::now() + VERDICT), step)).flatten()
+        });
+        Err(ended.unwrap_or(error))
+    }
+
+    /// Takes what unit 0 says until `done` is signalled or `deadline` is over. Gives how the pipe has ended, if it has.
+    fn listen(&mut self, done: &EventFd, deadline: Option<Duration>, step: u64) -> Option<PipeError> {
+        loop {
+            if let Err(e) = self.take(step) {
+                return Some(e);
+            }
+            if let Some(stop) = self.notice {
+                return Some(self.stopped(stop, step));
+            }
+            let left = deadline.map(|d| d.saturating_sub(clock::now()));
+            let mut items = [PollItem::readable(done), PollItem::readable(&self.channel)];
+            let happened = poll(&mut items, left);
+            let (is_done, is_over) = (items[0].is_ready(), items[1].is_hangup());
+            match happened {
+                Ok(0) => return None,
+                Ok(_) if is_done => return None,
+                Ok(_) if !is_over => {}
+                // What is still to be read, a reader's next step, is for later; whom the domain needs is gone.
+                _ => return self.take(step).err().or_else(|| Some(self.gone(LinkError::Closed.into()))),
+            }
         }
     }
 

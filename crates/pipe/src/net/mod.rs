@@ -10,7 +10,7 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`place`] | where, and whom to trust |
+//! | [`place`] | where |
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
 //! | [`porch`] | who comes in |
@@ -35,7 +35,7 @@ mod store;
 pub mod wire;
 mod writer;
 
-pub use place::{Place, Trust};
-pub use polyduct_message::link::key::{JobKey, KeyError, KEY_VARIABLE};
+pub use place::Place;
+pub use polyduct_message::link::key::{JobKey, KeyError, Trust, KEY_VARIABLE};
 pub use reader::NetReader;
 pub use writer::{NetStepMut, NetWriter};

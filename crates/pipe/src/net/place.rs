@@ -3,16 +3,15 @@
 use super::wire::VERSION;
 use crate::error::PipeError;
 use crate::join::check_name;
+use polyduct_message::domain::Network;
 use polyduct_message::link::hello::{Carrier, Identity};
-use polyduct_message::link::key::JobKey;
-use polyduct_message::link::net::socket::Patience;
+use polyduct_message::link::key::Trust;
+use polyduct_message::link::net::socket::{self, Patience};
 use polyduct_message::link::noise::Terms;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Set to 1 in all units, it declares the network trusted: the key is proved, but steps are not encrypted.
-pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
 
 /// How long a host may be silent. The kernel asks an idle connection every second and counts whole ones, and survivors on other
 /// hosts must know within three.
@@ -29,39 +28,32 @@ pub struct Place {
     pub name: String,
 }
 
-/// What the units of a pipe prove to each other.
-#[derive(Clone, Debug)]
-pub struct Trust {
-    /// The secret that all units share.
-    pub key: JobKey,
-    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
-    pub trusted_network: bool,
-}
-
-impl Trust {
-    /// What a launcher left in the environment: the key in `POLYDUCT_JOB_KEY`, and `POLYDUCT_TRUSTED_NETWORK=1` where the
-    /// network is trusted.
+impl Place {
+    /// What a launcher left in the environment for those who meet here.
     ///
     /// # Errors
     /// [`PipeError::Key`], which says how to make one.
-    pub fn from_env(place: &Place) -> Result<Trust, PipeError> {
-        let key = JobKey::from_env();
-        let key = key.map_err(|source| PipeError::Key { pipe: place.to_string(), source })?;
-        let trusted_network = std::env::var_os(TRUSTED_VARIABLE).is_some_and(|v| v == "1");
-        Ok(Trust { key, trusted_network })
+    pub fn trust_from_env(&self) -> Result<Trust, PipeError> {
+        Trust::from_env().map_err(|source| PipeError::Key { pipe: self.to_string(), source })
     }
-}
 
-impl Place {
     /// Checks the name, and finds the host's addresses.
     pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, PipeError> {
         check_name(&self.name)?;
-        let found = (&self.host[..], self.port).to_socket_addrs().map(Vec::from_iter);
-        found.ok().filter(|a| !a.is_empty()).ok_or_else(|| PipeError::BadOption {
-            option: "host",
-            found: format!("{:?}", self.host.chars().take(100).collect::<String>()),
-            expected: "a name or an address of a host".into(),
-        })
+        match socket::resolve(&self.host, self.port) {
+            found if !found.is_empty() => Ok(found),
+            _ => Err(PipeError::BadOption {
+                option: "host",
+                found: format!("{:?}", self.host.chars().take(100).collect::<String>()),
+                expected: "a name or an address of a host".into(),
+            }),
+        }
+    }
+
+    /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at `bound`.
+    pub(super) fn network(trust: &Trust, root: SocketAddr, bound: Option<TcpListener>) -> Network {
+        let (trusted, bound) = (trust.trusted_network, bound.map(Arc::new));
+        Network { trusted, bound, ..Network::new(root, trust.key.clone()) }
     }
 
     /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different names, and so

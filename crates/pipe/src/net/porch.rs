@@ -1,8 +1,9 @@
 //! Who comes in: strangers that have proved the key, until they have said what they came for.
 
 use super::channel::Channel;
-use super::place::{Place, Trust, PATIENCE};
+use super::place::{Place, PATIENCE};
 use super::wire::First;
+use super::Trust;
 use polyduct_message::link::net::gate::{Gate, Limits, Visit};
 use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::{poll::PollItem, OsError};

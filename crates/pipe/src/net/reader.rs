@@ -2,11 +2,13 @@
 
 use super::client::{dial, link, Client};
 use super::lane::Lane;
-use super::place::{Place, Trust};
+use super::place::Place;
 use super::route::{End, Route};
 use super::wire::{Ask, First};
 use super::writer::check_on_loss;
+use super::Trust;
 use crate::config::{Options, Policy};
+use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};
 use crate::port::{kernels, Stats};
@@ -16,6 +18,7 @@ use crate::wire::Role;
 use crate::writer::from_wire;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_message::domain::Domain;
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
@@ -44,6 +47,7 @@ pub struct NetReader {
     ended: bool,
     stats: Stats,
     failed: Option<PipeError>,
+    domain: PortDomain,
     open: bool,
 }
 
@@ -73,9 +77,12 @@ impl NetReader {
             convert: expect.convert,
         };
         let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
-        let (mut client, welcome) = Client::join(place, trust, options, hello, |_| Ok(None), start)?;
+        let (mut client, welcome, meets_at) =
+            Client::join(place, trust, options, hello, |_| Ok(None), start)?;
         let program = welcome.program;
         let me = UnitName { side: Side::Reader(program), unit: options.unit };
+        let network = Place::network(trust, meets_at, None);
+        let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
 
         let given = from_wire(&welcome.dataset)?;
         let elem = expect.elem.unwrap_or(given.elem());
@@ -127,10 +134,32 @@ impl NetReader {
             ended: false,
             stats: Stats { opened: clock::now() - start, ..Stats::default() },
             failed: None,
+            domain,
             open: true,
         };
         reader.ask_ahead()?;
         Ok(reader)
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain).
+    pub fn addresses(&self) -> &Addresses {
+        self.domain.addresses()
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
+    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
+    /// a clone of it; aborting gives it up.
+    ///
+    /// # Errors
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
+    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
+        if let Some(domain) = self.domain.joined() {
+            return Ok(domain);
+        }
+        self.check_open()?;
+        self.client.join_domain(&mut self.domain, wishes, self.next)
     }
 
     /// Shape and element type of what this unit reads.
@@ -173,16 +202,20 @@ impl NetReader {
                 found: part.len() as u64,
             });
         }
-        match (&self.failed, self.open) {
-            (Some(e), _) => return Err(e.clone()),
-            (None, false) => return Err(PipeError::Closed { pipe: self.pipe.clone() }),
-            _ => {}
-        }
+        self.check_open()?;
         self.read_step(part).inspect_err(|e| {
             if e.scope() == Scope::Port {
                 self.failed = Some(e.clone());
             }
         })
+    }
+
+    fn check_open(&self) -> Result<(), PipeError> {
+        match (&self.failed, self.open) {
+            (Some(e), _) => Err(e.clone()),
+            (None, false) => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            _ => Ok(()),
+        }
     }
 
     fn read_step(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
@@ -289,6 +322,7 @@ impl NetReader {
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if self.open {
             self.open = false;
+            self.domain.leave();
             match self.failed {
                 None => self.client.leave(&Ask::Close),
                 Some(_) => self.client.give_up(),
@@ -301,6 +335,7 @@ impl NetReader {
     pub fn abort(&mut self) {
         if self.open {
             self.open = false;
+            self.domain.give_up();
             self.client.give_up();
         }
     }

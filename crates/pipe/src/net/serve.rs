@@ -32,6 +32,8 @@ pub struct Opened {
     pub slots: Slots,
     /// Unit 0's slots.
     pub senders: Arc<Senders>,
+    /// The same that the others were told.
+    pub welcome: Welcome,
 }
 
 /// What unit 0 and its thread share.
@@ -58,7 +60,11 @@ pub struct Server {
     conns: BTreeMap<ConnId, Conn>,
     next_id: ConnId,
     rendezvous: Rendezvous<SocketAddr>,
+    /// Where unit 0 listens for the domain of the port.
+    meets_at: SocketAddr,
     open: Option<(Hub, Arc<Senders>)>,
+    /// Until unit 0 has it.
+    welcome: Option<Welcome>,
     outcome: Option<mpsc::Sender<Result<Opened, Refusal>>>,
     shared: Arc<Shared>,
     started: Duration,
@@ -66,10 +72,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for a bound porch.
+    /// A server for a bound porch. Units meet in the domain of the port at `meets_at`.
     pub fn new(
         pipe: &str,
-        porch: Porch,
+        (porch, meets_at): (Porch, SocketAddr),
         rendezvous: Rendezvous<SocketAddr>,
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
@@ -82,7 +88,9 @@ impl Server {
             conns: BTreeMap::new(),
             next_id: 1,
             rendezvous,
+            meets_at,
             open: None,
+            welcome: None,
             outcome: Some(outcome),
             shared,
             started,
@@ -196,7 +204,10 @@ impl Server {
             match action {
                 Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None)),
                 Action::Welcome { to, welcome, .. } => {
-                    self.send(to, &Tell::Meet(FromHost::Welcome(welcome), std::process::id(), None));
+                    self.send(
+                        to,
+                        &Tell::Meet(FromHost::Welcome(welcome), std::process::id(), Some(self.meets_at)),
+                    );
                 }
                 Action::Segment(to, unit) => {
                     let addr = self.rendezvous.segment(unit).copied();
@@ -225,9 +236,10 @@ impl Server {
                     }
                 }
                 Action::Go => {
-                    if let (Some(tell), Some((hub, senders))) = (self.outcome.take(), &self.open) {
+                    let told = (self.outcome.take(), &self.open, self.welcome.take());
+                    if let (Some(tell), Some((hub, senders)), Some(welcome)) = told {
                         let (slots, senders) = (hub.slots().clone(), senders.clone());
-                        let _ = tell.send(Ok(Opened { slots, senders }));
+                        let _ = tell.send(Ok(Opened { slots, senders, welcome }));
                     }
                 }
                 Action::Fail(why) => {
@@ -251,6 +263,7 @@ impl Server {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
         let senders = Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.to_string())?;
         self.open = Some((Hub::new(Slots::on_heap(sizes)), senders));
+        self.welcome = Some(welcome);
         Ok(())
     }
 

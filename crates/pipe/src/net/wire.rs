@@ -6,8 +6,8 @@ use crate::wire::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this. Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 2;
+/// The version of all this (3: the welcome comes with an address). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 3;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -76,7 +76,8 @@ pub enum Ask {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Tell {
-    /// The handshake. With a welcome comes unit 0's process, with a "segment" the address of that writer unit.
+    /// The handshake. With a welcome comes unit 0's process, and where it listens for the domain of the port; with
+    /// a "segment" the address of that writer unit.
     Meet(FromHost, u32, Option<SocketAddr>),
     /// What to do with your next step.
     Begin(Begin),

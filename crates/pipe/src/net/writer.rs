@@ -2,21 +2,25 @@
 
 use super::channel::Channel;
 use super::client::Client;
-use super::place::{Place, Trust};
+use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
 use super::wire::Ask;
+use super::Trust;
 use crate::config::{OnLoss, Options};
+use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
 use crate::port::{stop_error, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::slots::bell::{wait_for, Patience, Unmet};
 use crate::slots::{fault::Fault, Begin, Slots, Stop, Turn};
-use crate::wire::Role;
-use crate::writer::{bind_writer, check_layout, spawn, to_wire, Given};
+use crate::wire::{Role, Welcome};
+use crate::writer::{bind_writer, check_layout, fresh_id, spawn, to_wire, Given};
 use polyduct_layout::{Layout, Mapping};
+use polyduct_message::domain::{Domain, Network};
+use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::{clock, poll::EventFd, segment::Segment};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -48,6 +52,7 @@ pub struct NetWriter {
     scratch: Vec<u8>,
     stats: Stats,
     failed: Option<PipeError>,
+    domain: PortDomain,
     open: bool,
 }
 
@@ -93,13 +98,14 @@ impl NetWriter {
         let role =
             Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
         let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
-        let (control, senders, accepts) = if options.unit == 0 {
-            let (control, senders) = host(place, trust, options, hello, addrs[0])?;
-            (control, senders, None)
+        let (control, senders, accepts, (welcome, network)) = if options.unit == 0 {
+            let (control, senders, meeting) = host(place, trust, options, hello, addrs[0])?;
+            (control, senders, None, meeting)
         } else {
-            let (client, senders, accepts) = guest(place, trust, options, hello, start)?;
-            (Control::Guest(Box::new(client)), senders, Some(accepts))
+            let (client, senders, accepts, meeting) = guest(place, trust, options, hello, start)?;
+            (Control::Guest(Box::new(client)), senders, Some(accepts), meeting)
         };
+        let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
         let len = senders.mapping().local_len_bytes(u64::from(options.unit))? as usize;
         let (timeout, interrupt) = (options.timeout, options.interrupt.clone());
         Ok(NetWriter {
@@ -116,6 +122,7 @@ impl NetWriter {
             scratch: Vec::new(),
             stats: Stats { opened: clock::now() - start, ..Stats::default() },
             failed: None,
+            domain,
             open: true,
         })
     }
@@ -133,6 +140,38 @@ impl NetWriter {
     /// Bytes of this unit's part.
     pub fn local_len_bytes(&self) -> usize {
         self.len
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain).
+    pub fn addresses(&self) -> &Addresses {
+        self.domain.addresses()
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
+    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
+    /// a clone of it; aborting gives it up.
+    ///
+    /// # Errors
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
+    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
+        if let Some(domain) = self.domain.joined() {
+            return Ok(domain);
+        }
+        self.check_open()?;
+        let n = self.next;
+        match &mut self.control {
+            Control::Host { slots, .. } => {
+                let watched = slots.clone();
+                let joined = self.domain.join(wishes, move || watched.fault().is_some());
+                match slots.fault().filter(|_| joined.is_err()) {
+                    Some(fault) => Err(stop_error(&self.pipe, slots.stop(fault), n)),
+                    None => joined,
+                }
+            }
+            Control::Guest(client) => client.join_domain(&mut self.domain, wishes, n),
+        }
     }
 
     /// Counters since opening.
@@ -305,6 +344,7 @@ impl NetWriter {
         if !self.open {
             return self.failed.clone().map_or(Ok(self.stats), Err);
         }
+        self.domain.leave();
         match &self.failed {
             None => {
                 if let Err(e) = self.linger() {
@@ -360,6 +400,7 @@ impl NetWriter {
         if !self.open {
             return;
         }
+        self.domain.give_up();
         if let Control::Host { slots, .. } = &self.control {
             slots.fail(Fault::Aborted { unit: self.me });
             slots.leave(self.me);
@@ -485,20 +526,26 @@ fn host(
     options: &Options,
     hello: crate::wire::Hello,
     addr: SocketAddr,
-) -> Result<(Control, Arc<Senders>), PipeError> {
+) -> Result<(Control, Arc<Senders>, (Welcome, Network)), PipeError> {
     let pipe = place.to_string();
     let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
-    let (rendezvous, first) = Rendezvous::new(hello, std::process::id(), Some(porch.addr()), check_layout);
+    let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
+    let meets_at = local_addr(&bound).map_err(system(&pipe))?;
+    let id = fresh_id().map_err(system(&pipe))?;
+    let (rendezvous, first) =
+        Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over });
     let (tell, outcome) = mpsc::channel();
-    let server = Server::new(&pipe, porch, rendezvous, tell, shared.clone(), options.open_timeout);
+    let server =
+        Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
     let thread = spawn(&pipe, move || server.run(first))?;
     let error = loop {
         match outcome.recv_timeout(Duration::from_millis(100)) {
-            Ok(Ok(Opened { slots, senders, .. })) => {
-                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders))
+            Ok(Ok(Opened { slots, senders, welcome })) => {
+                let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
+                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting));
             }
             Ok(Err(reason)) => break PipeError::Refused { pipe, reason },
             Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -524,7 +571,7 @@ fn guest(
     options: &Options,
     hello: crate::wire::Hello,
     start: Duration,
-) -> Result<(Client, Arc<Senders>, JoinHandle<()>), PipeError> {
+) -> Result<(Client, Arc<Senders>, JoinHandle<()>, (Welcome, Network)), PipeError> {
     let pipe = place.to_string();
     let mut porch = None;
     let listen = |channel: &Channel| {
@@ -533,13 +580,13 @@ fn guest(
             Porch::new(SocketAddr::new(addr.ip(), 0), place, trust, options.unit).map_err(system(&pipe))?;
         Ok(Some(porch.insert(there).addr().port()))
     };
-    let (mut client, welcome) = Client::join(place, trust, options, hello, listen, start)?;
+    let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
     let senders = Senders::new(&pipe, &welcome, options.unit)?;
     let Some(porch) = porch else { return Err(client.bad("no porch")) };
     let accepting = senders.clone();
     let accepts = spawn(&pipe, move || accepting.accept(porch))?;
     match client.ready() {
-        Ok(()) => Ok((client, senders, accepts)),
+        Ok(()) => Ok((client, senders, accepts, (welcome, Place::network(trust, meets_at, None)))),
         Err(e) => {
             senders.stop();
             let _ = accepts.join();

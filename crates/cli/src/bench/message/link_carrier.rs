@@ -132,6 +132,7 @@ impl LinkCarrier {
                 let _ = high.short(head(words(Kind::Data, HIGH, *answered, 0, 0)));
                 *answered = answered.wrapping_add(1);
             }
+            true
         };
         Ok(receiver.poll(give, deliver)?)
     }

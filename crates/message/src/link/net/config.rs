@@ -9,7 +9,7 @@ use crate::link::key::JobKey;
 use crate::types::{Address, Token};
 use core::fmt;
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 /// What carries an endpoint's links.
@@ -38,6 +38,8 @@ pub struct NetConfig {
     pub key: JobKey,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// A listener that is bound already, in the place of `listen`. For TCP; made by [`listen`](super::socket::listen).
+    pub bound: Option<Arc<TcpListener>>,
     /// What carries the links. All units of a domain have the same.
     pub transport: Transport,
     /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
@@ -79,6 +81,7 @@ impl NetConfig {
             domain,
             key,
             listen,
+            bound: None,
             transport,
             trusted: false,
             patience: Patience::default(),

@@ -64,8 +64,9 @@ pub struct NetEndpoint<B: AsMut<[u8]> + Send + 'static> {
 }
 
 impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
-    /// Binds the sockets and starts the thread. `give` is asked for a buffer when a message with payload begins to come;
-    /// `None` refuses it for now: the sender keeps it. It must not block, nor call the endpoint.
+    /// Binds the sockets and starts the thread. `give` is asked for a buffer when a message begins to come; `None` refuses
+    /// it for now: the sender keeps it. What is given for a message without payload is dropped at once. It must not block,
+    /// nor call the endpoint.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] where `me` is outside the domain; [`MessageError::System`].

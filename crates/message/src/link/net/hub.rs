@@ -94,7 +94,10 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let (mut gate, mut knock, mut datagrams) = (None, None, None);
         let addr = match config.transport {
             Transport::Tcp => {
-                let listener = socket::listen(config.listen)?;
+                let listener = match &config.bound {
+                    Some(bound) => socket::again(bound)?,
+                    None => socket::listen(config.listen)?,
+                };
                 let addr = socket::local_addr(&listener)?;
                 let door = Gate::new(listener, terms.clone(), config.patience, config.limits)?;
                 events.add(&door, GATE, Interest::Readable)?;

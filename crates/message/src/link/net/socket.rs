@@ -1,7 +1,7 @@
 //! TCP sockets: made, connected, accepted. None blocks.
 
 use core::time::Duration;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
 use polyduct_os::{Errno, OsError};
@@ -41,6 +41,12 @@ fn socket(addr: &SocketAddr) -> Result<OwnedFd, OsError> {
     net::socket_with(family, SocketType::STREAM, FLAGS, None).map_err(|e| sys("socket", addr.to_string(), e))
 }
 
+/// The addresses of a host by its name, or the address that it is. None where the system knows no such host. It may ask a
+/// server, and wait for that.
+pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
+    (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
+}
+
 /// Listens at an address; port 0 takes a free one.
 ///
 /// # Errors
@@ -56,6 +62,15 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, OsError> {
     net::bind(&fd, &addr).map_err(|e| fail("bind", e))?;
     net::listen(&fd, BACKLOG).map_err(|e| fail("listen", e))?;
     Ok(fd.into())
+}
+
+/// Another handle to a listener.
+///
+/// # Errors
+/// The system's.
+pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
+    let fail = |e| sys("dup", "a listener", Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    listener.try_clone().map_err(fail)
 }
 
 /// Begins to connect: the socket becomes writable when it is connected or has failed; then ask [`is_connected`].

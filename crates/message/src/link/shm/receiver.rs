@@ -94,7 +94,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
     ///
     /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer that is too
     /// short, it is refused: it and what follows it in its priority stay where they are, and it is offered again at the
-    /// next call. `deliver` gets each message once it is complete.
+    /// next call. `deliver` gets each message once it is complete, and says whether it took it. One that is
+    /// [seen where it lies](Payload::Bytes) and was not taken is refused likewise; one in its buffer is over in any case.
     ///
     /// # Errors
     /// The peer broke the protocol: this link is of no further use. What came before was delivered.
@@ -102,7 +103,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
     pub fn poll(
         &mut self,
         give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<usize, LinkError> {
         let [high, low] = &mut self.lanes;
         let mut records = 0;
@@ -115,7 +116,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
                 break;
             }
         }
-        if records < AT_ONCE {
+        // Not while there is something to answer: who waits for room is told at the next look, or at a quarter of the ring.
+        if records == 0 {
             high.idle(&self.shared);
             low.idle(&self.shared);
         }
@@ -151,7 +153,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         before: Option<&mut Inward<B>>,
         shared: &Shared,
         give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<Step, LinkError> {
         let at = self.inlet.at();
         // SAFETY: `shared` keeps the area mapped.
@@ -164,8 +166,10 @@ impl<B: AsMut<[u8]>> Inward<B> {
         let mut incoming = Incoming { channel, priority: self.priority, head, len: tag.inline.into() };
         if tag.kind == Kind::Inline as u8 && usize::from(tag.inline) <= INLINE && tag.channel < MAX_CHANNELS {
             let payload = unpack_inline([word(4), word(5), word(6), word(7)]);
+            if !deliver(&incoming, Payload::Bytes(&payload[..usize::from(tag.inline)])) {
+                return Ok(Step::Nothing);
+            }
             self.taken = self.taken.wrapping_add(1);
-            deliver(&incoming, Payload::Bytes(&payload[..usize::from(tag.inline)]));
             self.advance(shared, 0);
             return Ok(Step::Took);
         }
@@ -186,10 +190,13 @@ impl<B: AsMut<[u8]>> Inward<B> {
         match tag.kind {
             k if k == Kind::Whole as u8 => {
                 incoming.len = ring_bytes.into();
-                self.taken = self.taken.wrapping_add(1);
                 // SAFETY: `bytes` from `from` on lie in the ring, checked above; the area stays mapped, and no thread of
                 // this process writes to a lane that it receives from. The peer should not; see the module.
-                deliver(&incoming, Payload::Bytes(unsafe { core::slice::from_raw_parts(from, bytes) }));
+                let payload = Payload::Bytes(unsafe { core::slice::from_raw_parts(from, bytes) });
+                if !deliver(&incoming, payload) {
+                    return Ok(Step::Nothing);
+                }
+                self.taken = self.taken.wrapping_add(1);
             }
             k if k == Kind::First as u8 => {
                 incoming.len = word(4);
@@ -229,7 +236,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         &mut self,
         shared: &Shared,
         give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<(), LinkError> {
         for _ in 0..AT_ONCE {
             if self.step(None, shared, give, deliver)? == Step::Nothing {
@@ -262,7 +269,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         channel: ChannelId,
         (from, bytes): (*const u8, usize),
         give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<(), LinkError> {
         let slot = self.parts.get_mut(usize::from(channel.0));
         let Some(Some(part)) = slot else {
@@ -305,7 +312,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         incoming: &Incoming,
         address: u64,
         give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>),
+        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<bool, LinkError> {
         let Some(reader) = shared.peer.get() else {
             return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message" }));
