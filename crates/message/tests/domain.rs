@@ -379,3 +379,18 @@ fn joining_fails_by_name() {
     assert_eq!(one.gone(0), Ok(None::<Gone>));
     assert!(matches!(one.channel(0, Priority::Low).map(drop), Err(MessageError::ToSelf { unit: 0 })));
 }
+
+/// Whoever has come through is not needed any more: it may not receive again for long.
+#[test]
+fn who_is_through_owes_nobody_a_word() {
+    let all = std::sync::Barrier::new(5);
+    for _ in 0..5 {
+        together(5, |d| {
+            let first = d.barrier();
+            all.wait();
+            let second = d.synchronise();
+            all.wait();
+            first.and(second).unwrap();
+        });
+    }
+}

@@ -34,13 +34,22 @@ impl Inner {
             self.tell(tells)?;
         }
         self.wait("all units to come to the barrier", None, |inner| {
-            let over = lock(&inner.barrier).is_over();
-            if over {
-                Some(Ok(()))
-            } else {
-                inner.who_never_comes().map(Err)
+            match lock(&inner.barrier).is_over() {
+                // Others may wait for the last word of this one, who may not come here again for long.
+                true => (!inner.owes_words()).then_some(Ok(())),
+                false => inner.who_never_comes().map(Err),
             }
         })
+    }
+
+    /// Whether words of a collective operation wait for room, or for a connection. Who they are for receives until it has
+    /// them, so they do not wait for long.
+    fn owes_words(&self) -> bool {
+        let is_word = |head: &Head| [system::BARRIER, system::OFFER, system::AGREED].contains(&head.handler);
+        match &self.net {
+            Some(net) => net.owes(is_word),
+            None => self.peers.iter().any(|peer| peer.owes(is_word)),
+        }
     }
 
     pub(super) fn tell(&self, tells: Vec<barrier::Tell>) -> Result<(), MessageError> {
@@ -95,6 +104,9 @@ impl Inner {
             self.push(0, Head { handler: system::OFFER, args: [0; 4] }, payload)?;
         }
         let agreed = self.wait("all units to synchronise", None, |inner| {
+            if inner.owes_words() {
+                return None;
+            }
             match lock(&inner.agreement).outcome.take() {
                 Some(outcome) => Some(Ok(outcome)),
                 None => inner.who_never_comes().map(Err),

@@ -227,6 +227,11 @@ impl Net {
         !queue.messages.is_empty()
     }
 
+    /// Whether a message of this kind waits to be sent.
+    pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
+        lock(&self.queue).messages.iter().any(|(_, head, _)| is_kind(head))
+    }
+
     /// Tells all who are connected that this unit gives up.
     pub fn give_up(&self, inner: &Inner) {
         for to in self.endpoint.connected() {

@@ -111,6 +111,11 @@ impl Peer {
         }
     }
 
+    /// Whether a message of this kind waits to be sent.
+    pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
+        lock(&self.outbox).queue.iter().any(|(head, _)| is_kind(head))
+    }
+
     fn flush_out(&self, out: &mut Outbox) -> bool {
         let Some(link) = self.link.get() else { return !out.queue.is_empty() };
         while let Some((head, payload)) = out.queue.front() {
