@@ -19,10 +19,12 @@ The units of one program talk to each other as well:
 ``PATH.raw`` work as well.
 """
 
-from polyduct._domain import Call, Domain, Message, Region, Serving, Status, domain
+from polyduct._domain import Call, Domain, Message, Serving, Status, domain
 from polyduct._layouts import Box, Layout, redistribute
+from polyduct._lent import Lent
 from polyduct._native import __version__
 from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
+from polyduct._regions import Region
 from polyduct.errors import (
     BadEnvironment,
     BadOption,
@@ -94,6 +96,7 @@ __all__ = [
     "Interrupted",
     "Layout",
     "LayoutError",
+    "Lent",
     "LimitReached",
     "Message",
     "Misuse",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import EllipsisType, TracebackType
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -14,24 +15,19 @@ from numpy.typing import ArrayLike, DTypeLike
 from polyduct import _native
 from polyduct._arrays import Array, dims
 from polyduct._atexit import watch
-from polyduct._dtypes import DType, same
-from polyduct._encode import decode, describe, encode, flat_bytes, read_description
+from polyduct._encode import decode, describe, encode, flat_bytes
+from polyduct._lent import Lent, lend
+from polyduct._regions import Region, array_in, check_out, fill, region_id, rounded
 from polyduct.errors import BadOption, Error, Misuse, RegionError, WrongSize, WrongType
 
 Data: TypeAlias = "Array | bytes | bytearray | memoryview | np.generic[Any]"
 """What can be sent: arrays of any shape and any dtype but ``object``, NumPy's numbers, bytes."""
-
-Index: TypeAlias = "int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]"
-"""Where in a region: integers and slices, as in NumPy."""
 
 MessageHandler: TypeAlias = Callable[[int, "tuple[int, int, int, int]", bytes], object]
 """``function(from_, args, payload)``."""
 
 Function: TypeAlias = Callable[[Any], Any]
 """``function(argument)`` gives the result."""
-
-MOST_DESCRIPTION = 1 << 16
-"""Bytes of what stands at the end of a region and says what it holds, at most."""
 
 M = TypeVar("M", bound=MessageHandler)
 F = TypeVar("F", bound=Function)
@@ -88,111 +84,6 @@ class Call:
         return self._call.cancel()
 
 
-class Region:
-    """An array that the other units put into and get from.
-
-    `Domain.region` makes it. On one host it lies in shared memory, and this unit has no part in what the others do with it.
-    Across hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back, so that a
-    row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
-    units do to the same element at once is theirs to order, by messages or a barrier.
-    """
-
-    __slots__ = ("_domain", "_far", "_id", "_views", "array", "name")
-
-    def __init__(self, domain: Domain, name: int | str, array: Array, id_: int) -> None:
-        self._domain = domain
-        self._id = id_
-        self._views: dict[int, Array] = {}
-        self._far: dict[int, Array] = {}
-        self.name = name
-        """The region's name, or its number."""
-        self.array: Array = array
-        """This unit's own array. It stays there for as long as somebody has it, also after the domain was left."""
-
-    def at(self, unit: int) -> Array:
-        """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
-
-        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
-        another host; `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
-        """
-        [unit] = dims("unit", unit)
-        if unit == self._domain.unit:
-            self._domain._port.config()  # raises Closed
-            return self.array
-        found = self._domain._port.region_of(unit, self._id)
-        if unit not in self._views:
-            self._views[unit] = _array_in(found.array(), self.name, unit)
-        return self._views[unit]
-
-    def put(self, to: int, values: ArrayLike, index: Index = ...) -> None:
-        """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting.
-
-        Raises `RegionError` for an index beyond its end, `WrongType` for values of another dtype (lists and Python's
-        numbers take the array's), `WrongSize` for values that do not fit; and as `at`.
-        """
-        [to] = dims("to", to)
-        near = self._is_near(to)
-        array = self.at(to) if near else self._shadow(to)
-        part = _part(array, index)
-        given = np.asarray(values)
-        if not hasattr(values, "dtype") and np.can_cast(given.dtype, array.dtype, "same_kind"):
-            given = given.astype(array.dtype, copy=False)
-        if not same(given.dtype, array.dtype):
-            raise WrongType(f"the values have dtype {given.dtype}; the region has {array.dtype}")
-        try:
-            if near:
-                part[...] = given
-            else:
-                self._put_far(to, array, part, np.broadcast_to(given, part.shape))
-        except ValueError as e:
-            raise WrongSize(f"values of shape {given.shape} do not fit into {part.shape}: {e}") from None
-
-    @overload
-    def get(self, from_: int, index: Index = ...) -> Array: ...
-    @overload
-    def get(self, from_: int, index: Index = ..., *, out: Array) -> Array: ...
-    def get(self, from_: int, index: Index = ..., *, out: Array | None = None) -> Array:
-        """A copy of ``array[index]`` of a unit; in ``out``, of the same shape and dtype, if that is given.
-
-        Raises as `put`.
-        """
-        [from_] = dims("from_", from_)
-        if self._is_near(from_):
-            part = _part(self.at(from_), index)
-            return part.copy() if out is None else _fill(out, part)
-        array = self._shadow(from_)
-        got = self._get_far(from_, array, _part(array, index))
-        return got if out is None else _fill(out, got)
-
-    def _is_near(self, unit: int) -> bool:
-        return self._domain._port.maps or unit == self._domain.unit
-
-    def _shadow(self, unit: int) -> Array:
-        """An array like a unit's own on another host, to find places in, as `_described` gives it."""
-        if unit not in self._far:
-            port = self._domain._port
-            length = port.region_len(unit, self._id)
-            end = port.get(unit, self._id, max(length - MOST_DESCRIPTION, 0), min(length, MOST_DESCRIPTION))
-            self._far[unit] = _described(end, length, self.name, unit)
-        return self._far[unit]
-
-    def _put_far(self, to: int, array: Array, part: Array, values: Array) -> None:
-        for index, offset in _runs(array, part):
-            run = np.ascontiguousarray(values[index])
-            self._domain._port.put(to, self._id, offset, run.reshape(-1).view(np.uint8))
-
-    def _get_far(self, from_: int, array: Array, part: Array) -> Array:
-        got = np.empty(part.shape, part.dtype)
-        for index, offset in _runs(array, part):
-            size = got[index].nbytes
-            run = self._domain._port.get(from_, self._id, offset, size)
-            got[index] = run.view(part.dtype).reshape(got[index].shape)
-        return got
-
-    def __repr__(self) -> str:
-        return f"<polyduct.Region {self.name!r}: {self.array.shape} {self.array.dtype}>"
-
-
 class Domain:
     """A unit's place among the units of its program; `polyduct.domain` joins; or among those on both sides
     of a port, `Writer.domain` and `Reader.domain`.
@@ -209,6 +100,7 @@ class Domain:
         self._closed = False
         self._serving: list[Serving] = []
         self._regions: dict[int, int | str] = {}
+        self._next_lent = int.from_bytes(os.urandom(4), "little") >> 1
         watch(self)
 
     # -- who and how many --
@@ -264,7 +156,7 @@ class Domain:
 
     def recv_from(self, from_: int | None = None, tag: int | None = None, *, out: Array | None = None) -> Message:
         """As `recv`, and says who sent the message and its tag."""
-        _check_out(out)
+        check_out(out)
         return _message(self._port.recv(_maybe("from_", from_), _maybe("tag", tag)), out)
 
     def try_recv(self, from_: int | None = None, tag: int | None = None) -> Message | None:
@@ -345,12 +237,17 @@ class Domain:
         An array's bytes are sent; its dtype and shape are not. Waits and raises as `send`, in order with that;
         `UnknownHandler`. To this unit itself, the handler has run when it returns.
         """
+        if isinstance(payload, np.ndarray):
+            payload = payload.tobytes()
+        self._port.post(_number("to", to), name, self._words(args), flat_bytes(payload))
+
+    @staticmethod
+    def _words(args: Sequence[int]) -> tuple[int, int, int, int]:
+        """The four words of a message."""
         if len(args) > 4:
             raise Misuse(f"{len(args)} arguments; a message has four at most")
         words = [_number("an argument", n) for n in args] + [0] * (4 - len(args))
-        if isinstance(payload, np.ndarray):
-            payload = payload.tobytes()
-        self._port.post(_number("to", to), name, (words[0], words[1], words[2], words[3]), flat_bytes(payload))
+        return words[0], words[1], words[2], words[3]
 
     def call(self, to: int, name: str, argument: Data = b"", timeout: float | None = None) -> Call:
         """Calls a function of a unit with an array or bytes, and does not wait: see `Call.result`.
@@ -414,16 +311,30 @@ class Domain:
             shape, of = first.shape, first.dtype
         text = describe(str(name), of, shape)
         size = int(np.prod(shape, dtype=object)) * of.itemsize
-        id_ = _region_id(name)
+        id_ = region_id(name)
         if self._regions.setdefault(id_, name) != name:
             raise RegionError(f"regions {self._regions[id_]!r} and {name!r} have one number; rename one of them")
-        flat = self._port.region(id_, _rounded(size) + len(text) + 4).array()
+        flat = self._port.region(id_, rounded(size) + len(text) + 4).array()
         flat[len(flat) - 4 :] = np.frombuffer(len(text).to_bytes(4, "little"), np.uint8)
         flat[len(flat) - 4 - len(text) : -4] = np.frombuffer(text, np.uint8)
-        mine = _array_in(flat, name, self.unit)
+        mine = array_in(flat, name, self.unit)
         if first is not None:
             mine[...] = first
         return Region(self, name, mine, id_)
+
+    def lend(self, name: str | int, array: Array | bytearray | memoryview | None = None) -> Lent:
+        """Makes an array that this program has anyway, where it lies, one that the other units can put into and get from,
+        under a name (or a number below 2**31), until it is withdrawn or this handle is dropped.
+
+        ``array`` is C-contiguous and writable; of other writable buffers, the bytes. It is kept for as long. Without one
+        this unit lends nothing, and reaches what the others lend. Names are apart from those of `region`, which is
+        faster for small parts. On one host the kernel copies, without this unit's doing; where it refuses, this unit
+        answers when it receives.
+
+        Raises `Misuse` for an array that is read-only or not contiguous, `RegionError` where the name is taken in this
+        unit; `WrongType` for objects.
+        """
+        return lend(self, name, array)
 
     # -- the rest --
 
@@ -561,109 +472,8 @@ def _message(found: tuple[int, int, tuple[int, int], Array], out: Array | None) 
     data = decode(words, flat, unit)
     if out is not None:
         try:
-            data = _fill(out, data)
+            data = fill(out, data)
         except (WrongType, WrongSize) as e:
             e.data = data
             raise
     return Message(unit, tag, data)
-
-
-def _check_out(out: object) -> None:
-    if out is not None and not isinstance(out, np.ndarray):
-        raise WrongType(f"out is a {type(out).__name__}; expected a numpy.ndarray")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise Misuse("out is read-only")
-
-
-def _fill(out: Array, data: object) -> Array:
-    _check_out(out)
-    if not isinstance(data, np.ndarray) or not same(data.dtype, out.dtype):
-        found = data.dtype if isinstance(data, np.ndarray) else "bytes"
-        raise WrongType(f"out has dtype {out.dtype}; what came has {found}")
-    if data.shape != out.shape:
-        raise WrongSize(f"out has shape {out.shape}; what came has {data.shape}")
-    out[...] = data
-    return out
-
-
-def _region_id(name: object) -> int:
-    if isinstance(name, str):
-        import zlib
-
-        # Names have the upper half of the numbers. Where two meet in one unit, `Domain.region` refuses the second; where
-        # they meet across units, the name that stands in the region tells.
-        return zlib.crc32(name.encode()) | 1 << 31
-    [number] = dims("the name of a region", name)  # type: ignore[arg-type]
-    if number >= 2**31:
-        raise BadOption(f"the number of a region is {number}; expected less than 2**31")
-    return number
-
-
-def _rounded(size: int) -> int:
-    return -(-size // 64) * 64
-
-
-def _runs(array: Array, part: Array) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The contiguous runs of ``part``, a view of ``array``: the index of each in ``part``, and its byte in ``array``."""
-    if not part.nbytes:
-        return
-    outer, run = part.ndim, part.itemsize
-    while outer and (part.shape[outer - 1] == 1 or part.strides[outer - 1] == run):
-        outer -= 1
-        run *= part.shape[outer]
-    first = part.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-    for index in np.ndindex(part.shape[:outer]):
-        yield index, first + sum(i * stride for i, stride in zip(index, part.strides))
-
-
-def _array_in(flat: Array, name: object, unit: int) -> Array:
-    """The array in the memory of a region, by the description at its end."""
-    found = _described(flat, len(flat), name, unit)
-    return flat[: found.nbytes].view(found.dtype).reshape(found.shape) if found.nbytes else found
-
-
-def _described(end: Array, total: int, name: object, unit: int) -> Array:
-    """An array with dtype, shape and strides of that in a region of ``total`` bytes, by the description at its end. It has no
-    memory of its own: it must not be read or written."""
-    try:
-        length = int.from_bytes(end[-4:].tobytes(), "little")
-        if length > min(MOST_DESCRIPTION, len(end)) - 4:
-            raise ValueError("no description")
-        found, dtype, shape = read_description(end[len(end) - 4 - length : -4].tobytes())
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size > total - 4 - length:
-            raise ValueError("it is shorter than it says")
-        if not size:
-            array: Array = np.empty(shape, dtype)
-        else:
-            strides = [size // int(np.prod(shape[: k + 1], dtype=object)) for k in range(len(shape))]
-            array = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
-    except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
-        raise RegionError(f"region {name!r} of unit {unit} holds no array: {e}") from None
-    if found != str(name):
-        raise RegionError(f"unit {unit} has a region {found!r}, not {name!r}")
-    return array
-
-
-def _part(array: Array, index: Index) -> Array:
-    """``array[index]`` as a view. NumPy cuts slices off at the end; here that is an error."""
-    given: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-    if sum(part is Ellipsis for part in given) > 1 or sum(part is not Ellipsis for part in given) > array.ndim:
-        raise RegionError(f"{index!r} is no index of an array of {array.ndim} dimensions")
-    if Ellipsis in given:
-        at = given.index(Ellipsis)
-        given = (*given[:at], *[slice(None)] * (array.ndim - len(given) + 1), *given[at + 1 :])
-    full: list[Any] = []
-    for part, n in zip(given, array.shape):
-        if isinstance(part, slice):
-            if any(k is not None and not -n <= k <= n for k in (part.start, part.stop)):
-                raise RegionError(f"{index!r} goes beyond the region's shape {array.shape}")
-            full.append(part)
-        elif hasattr(part, "__index__"):
-            if not -n <= part.__index__() < n:
-                raise RegionError(f"{index!r} lies beyond the region's shape {array.shape}")
-            full.append(part.__index__())
-        else:
-            raise WrongType(f"{part!r} is no index of a region; expected integers, slices and ...")
-    view: Array = array[(*full, ...)]
-    return view

@@ -4,10 +4,12 @@ use polyduct_message::domain::gather::{Join, Refusal};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Domain, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
-use polyduct_message::link::shm::{Bell, Link, Sizes};
-use polyduct_message::MessageError;
+use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};
+use polyduct_message::{LinkError, MessageError};
+use polyduct_os::poll::{poll, PollItem};
+use polyduct_os::process::ProcessId;
 use polyduct_os::segment::Segment;
-use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
+use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -93,7 +95,7 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 #[test]
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
-        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x01\0\x07\0", b"PDDM"] {
+        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x02\0\x07\0", b"PDDM"] {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
             assert_eq!(refusal(&conn), Refusal::Malformed, "{bytes:?}");
@@ -103,7 +105,7 @@ fn garbage_is_refused() {
         assert_eq!(refusal(&conn), Refusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDDM\x01\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&b"PDDM\x02\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, Refusal::Malformed | Refusal::NotAMember { .. }), "{cut}: {why}");
@@ -118,8 +120,8 @@ fn another_version_is_refused_by_name() {
         let other = Protocol { version: 77, ..PROTOCOL };
         assert_eq!(other.encode(&join(1, 2)).unwrap().send(&conn, &[]), Ok(Sent::Done));
         let why = refusal(&conn);
-        assert_eq!(why, Refusal::Version { expected: 1, found: 77 });
-        assert!(why.to_string().contains("77") && why.to_string().contains("version 1"), "{why}");
+        assert_eq!(why, Refusal::Version { expected: 2, found: 77 });
+        assert!(why.to_string().contains("77") && why.to_string().contains("version 2"), "{why}");
     });
 }
 
@@ -232,5 +234,67 @@ fn strangers_do_not_hinder_a_gathering() {
                 s.spawn(move || d.barrier().unwrap());
             }
         });
+    });
+}
+
+/// A member that lies about where its regions lie: whoever believes it learns so, and touches nothing of its own.
+#[test]
+fn lies_about_lent_memory_are_the_liars_loss() {
+    let name = unique("liar");
+    let small = Segment::create("small", 64).unwrap();
+    let (good, closed) = (Gate::create(2).unwrap(), Gate::create(2).unwrap());
+    closed.close();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let file = std::os::fd::AsFd::as_fd(&file);
+    let at = |address, len| Answer::Memory { address, len };
+    let lies = [
+        (at(8, 100), vec![small.fd()], "a gate that is none"),
+        (at(8, 100), vec![file], "a gate that is none"),
+        (at(8, 100), vec![], "out of turn"),
+        (at(8, 100), vec![good.fd(), good.fd()], "out of turn"),
+        (Answer::Linked, vec![good.fd()], "out of turn"),
+        (at(8, 100), vec![good.fd()], "does not exist"),
+        (at(u64::MAX - 4, u64::MAX), vec![good.fd()], "does not exist"),
+        (at(8, 9), vec![good.fd()], "bytes 0 to 10 are not all in its 9"),
+        (at(8, 100), vec![closed.fd()], "has withdrawn it"),
+    ];
+    std::thread::scope(|s| {
+        let honest = s.spawn(|| {
+            let d = Domain::join(options(&name, 0, 2)).unwrap();
+            let said = |id: usize| {
+                let mut bytes = [7; 10];
+                let put = d.put(1, id as u32, 0, &bytes).unwrap_err();
+                let get = d.get(1, id as u32, 0, &mut bytes).unwrap_err();
+                assert_eq!(bytes, [7; 10]);
+                let far = matches!(&get, MessageError::Region { .. })
+                    || matches!(&get, MessageError::BadPeer { unit: 1, error: LinkError::OutOfTurn { .. } })
+                    || matches!(&get, MessageError::BadPeer { unit: 1, error: LinkError::Unknown { .. } });
+                assert!(far && get == put, "{get}, {put}");
+                get.to_string()
+            };
+            (0..9).map(said).collect::<Vec<_>>()
+        });
+        let listener = Listener::bind(&socket_name(&name, 1)).unwrap();
+        let root = connect(&name, 0);
+        let start_time = ProcessId::current().unwrap().start_time;
+        say(&root, &Ask::Join(Join { unit: 1, units: 2, start_time }), &[]);
+        assert!(matches!(answer(&root), Some(Answer::Welcome(_))));
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        while !honest.is_finished() {
+            let _ = poll(&mut [PollItem::readable(&listener)], Some(Duration::from_millis(20))).unwrap();
+            let Ok(Some(conn)) = listener.accept() else { continue };
+            let id = loop {
+                match PROTOCOL.receive(&conn, &mut buffer) {
+                    Incoming::Message(Ask::Region { unit: 0, id }, _) => break id,
+                    Incoming::Nothing => drop(poll(&mut [PollItem::readable(&conn)], None)),
+                    _ => panic!("another question"),
+                }
+            };
+            let (lie, fds, _) = &lies[id as usize];
+            assert_eq!(PROTOCOL.encode(lie).unwrap().send(&conn, fds), Ok(Sent::Done));
+        }
+        for (said, (lie, fds, want)) in honest.join().unwrap().iter().zip(&lies) {
+            assert!(said.contains(want), "{lie:?} with {} fds: {said}", fds.len());
+        }
     });
 }

@@ -57,13 +57,20 @@ fn unit(spec: &str) {
     }
 }
 
+/// Bytes that each unit lends.
+const LENT: usize = 2 << 20;
+
 /// All talk to all in every way there is, for ever.
 fn talk(options: Options, how: &str) -> Result<(), MessageError> {
     let (me, units) = (options.unit, options.units);
+    // Goes after the domain: who is told of a loss leaves, and does not first take its memory from the others.
+    let lent;
     let d = Domain::join(options)?;
     d.function("echo", 1, |_, x| Ok(x.to_vec()))?;
     d.handler("hear", 1, |_, _| ())?;
     d.region(1, 4096)?;
+    lent = d.lend(2, vec![me as u8 + 1; LENT])?;
+    let mut copy = vec![0; LENT];
     d.synchronise()?;
     say("open");
     let mut channels = Vec::new();
@@ -87,6 +94,26 @@ fn talk(options: Options, how: &str) -> Result<(), MessageError> {
                     }
                 }
             }
+            "memory" => {
+                for to in 0..units {
+                    d.get(to, 2, 0, &mut copy)?;
+                    assert!(copy.iter().all(|&b| b == to as u8 + 1), "these are not the bytes of unit {to}");
+                    d.put(to, 2, LENT / 2, &vec![to as u8 + 1; LENT / 2])?;
+                }
+                // Now and then memory that others may be copying goes, and comes back under its number.
+                if step % 4 == 3 {
+                    let again = d.lend(3, vec![1; LENT])?;
+                    match d.get(next, 3, 0, &mut copy) {
+                        Ok(()) => assert!(copy.iter().all(|&b| b == 1)),
+                        Err(MessageError::Region { id: 3, .. }) => {}
+                        Err(other) => return Err(other),
+                    }
+                    if let Ok(mut bytes) = again.withdraw()?.into_vec() {
+                        bytes.fill(9);
+                    }
+                }
+                d.poll();
+            }
             _ => {
                 if channels.is_empty() {
                     for to in (0..units).filter(|&to| to != me) {
@@ -102,6 +129,8 @@ fn talk(options: Options, how: &str) -> Result<(), MessageError> {
         }
         say("step");
     }
+    drop(d);
+    drop(lent);
     Ok(())
 }
 
@@ -234,7 +263,7 @@ fn any_unit_killed_at_any_moment() {
     for seed in 1..=kills(120) {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let units = 2 + random.below(4) as u32;
-        let how = ["barriers", "mails", "calls", "channels"][random.below(4) as usize];
+        let how = ["barriers", "mails", "calls", "channels", "memory"][random.below(5) as usize];
         let name = format!("any-{}", name(seed));
         let mut all: Vec<Unit> = (0..units).map(|u| start(&name, u, units, how)).collect();
         assert!(all.iter_mut().all(|u| u.wait_line("open")), "seed {seed}: a unit did not join");

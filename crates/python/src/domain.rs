@@ -5,6 +5,7 @@ use crate::error;
 use crate::exit;
 use crate::guard::{lock, settle, Guard};
 use crate::handlers::{self, Handlers};
+use crate::lent::{self, Lent};
 use crate::port::Port;
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
@@ -122,6 +123,16 @@ fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Opt
 }
 
 impl Domain {
+    /// Whether this process joined it: a fork has a copy of no use.
+    pub fn is_ours(&self) -> bool {
+        self.guard.is_ours()
+    }
+
+    /// Whether it was not left.
+    pub fn is_joined(&self) -> bool {
+        lock(&self.domain).is_some()
+    }
+
     fn new(guard: Guard, domain: message::Domain) -> Domain {
         Domain {
             guard,
@@ -136,7 +147,7 @@ impl Domain {
     }
 
     /// Calls `f` with the domain, without the interpreter.
-    fn run<T: Send>(
+    pub fn run<T: Send>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
@@ -340,27 +351,28 @@ impl Domain {
         self.run(py, |domain| domain.region_len(unit, id))
     }
 
-    /// Writes bytes into a region of a unit.
-    fn put(&self, py: Python<'_>, unit: u32, id: u32, offset: usize, bytes: &Bytes<'_>) -> PyResult<()> {
-        let bytes = bytes::readable(bytes)?;
-        let bytes = bytes::slice(&bytes)?;
-        self.run(py, |domain| domain.put(unit, id, offset, bytes))
+    /// Lends an array of bytes.
+    fn lend(slf: &Bound<'_, Self>, id: u32, memory: &Bytes<'_>) -> PyResult<Lent> {
+        lent::lend(slf, id, memory)
     }
 
-    /// Reads bytes from a region of a unit.
-    fn get<'py>(
-        &self,
-        py: Python<'py>,
-        unit: u32,
-        id: u32,
-        offset: usize,
-        len: usize,
-    ) -> PyResult<Bytes<'py>> {
-        let got = self.run(py, |domain| {
-            let mut bytes = vec![0; len];
-            domain.get(unit, id, offset, &mut bytes).map(|()| bytes)
-        })?;
-        Ok(PyArray1::from_vec(py, got))
+    /// Writes into a region of a unit.
+    fn put(&self, py: Python<'_>, to: u32, id: u32, offset: usize, payload: &Bytes<'_>) -> PyResult<()> {
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        self.run(py, |domain| domain.put(to, id, offset, payload))
+    }
+
+    /// Reads from a region of a unit.
+    fn get(&self, py: Python<'_>, from: u32, id: u32, offset: usize, out: &Bytes<'_>) -> PyResult<()> {
+        let mut out = bytes::writable(out)?;
+        let out = bytes::slice_mut(&mut out)?;
+        self.run(py, |domain| domain.get(from, id, offset, out))
+    }
+
+    /// Whether a unit has a handler, which is an error if not.
+    fn look_up(&self, py: Python<'_>, to: u32, name: &str) -> PyResult<()> {
+        self.run(py, |domain| domain.lookup(name, to).map(drop))
     }
 
     /// A region of a unit.

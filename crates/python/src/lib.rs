@@ -10,6 +10,7 @@ mod exit;
 mod guard;
 mod handlers;
 mod layout;
+mod lent;
 mod options;
 mod port;
 mod reader;
@@ -31,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<domain::Domain>()?;
     module.add_class::<domain::Call>()?;
     module.add_class::<domain::Region>()?;
+    module.add_class::<lent::Lent>()?;
     module.add_class::<received::Received>()?;
     module.add_function(wrap_pyfunction!(domain::join, module)?)?;
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;

@@ -40,6 +40,20 @@ impl Call {
     ) -> Result<Call, MessageError> {
         inner.peer(to)?;
         let method = lock(&inner.directory).clone().lookup(name, to)?;
+        let Parcel { words: [first, second], payload } = argument;
+        let head = |number| Head { handler: system::CALL, args: [method.0, number, first, second] };
+        Call::begin(inner, to, name, timeout, head, payload)
+    }
+
+    /// Sends what asks for an answer; `head` gets the number of the call.
+    pub(super) fn begin(
+        inner: Arc<Inner>,
+        to: Address,
+        name: &str,
+        timeout: Option<Duration>,
+        head: impl FnOnce(u32) -> Head,
+        payload: Vec<u8>,
+    ) -> Result<Call, MessageError> {
         let now = clock::now();
         let deadline = timeout.and_then(|t| now.checked_add(t));
         let limit = MAX_CALLS as u64;
@@ -48,8 +62,7 @@ impl Call {
             number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
         // From here on a failure forgets the call.
         let call = Call { inner, to, number };
-        let Parcel { words: [first, second], payload } = argument;
-        let head = Head { handler: system::CALL, args: [method.0, number, first, second] };
+        let head = head(number);
         if to == call.inner.options.unit {
             call.inner.call_self(head, &payload);
         } else {

@@ -1,13 +1,12 @@
 //! Links between partners, made when first used, and what the library sends on them.
 
-use super::host::{ask_for_link, Events, Handed};
+use super::host::{ask_for_link, Events, Handed, Whereabouts};
 use super::peer::{lock, Gone};
 use super::Inner;
 use crate::link::shm::{Bell, Link};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::process::{PidFd, ProcessId};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -138,8 +137,8 @@ impl Events for Told {
         Ok(mine)
     }
 
-    fn region(&mut self, id: u32) -> Result<OwnedFd, String> {
-        self.0.regions.fd(id)
+    fn region(&mut self, id: u32) -> Result<Whereabouts, String> {
+        self.0.regions.whereabouts(id)
     }
 
     fn gone(&mut self, unit: Address, left: bool) {

@@ -243,7 +243,7 @@ impl Inner {
                     tracing::warn!(from, %error, "an answer was not sent");
                 }
             }
-            system::PUT | system::GET if self.net.is_some() => {
+            system::PUT | system::GET => {
                 let (failed, result) = match self.answer_far(m.head.handler, args, bytes) {
                     Ok(result) => (0, result),
                     Err(words) => (1, words.into_bytes()),

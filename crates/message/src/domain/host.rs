@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 1 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 2 };
 /// Connections that have said nothing yet; for one more, the oldest is dropped.
 const STRANGERS: usize = 256;
 /// How often unit 0 is looked for, at first and at most.
@@ -45,7 +45,7 @@ pub enum Ask {
         /// Who asks.
         unit: Address,
     },
-    /// A partner: the segment of one of its regions.
+    /// A partner: where one of its regions lies.
     Region {
         /// Who asks.
         unit: Address,
@@ -63,6 +63,13 @@ pub enum Answer {
     Linked,
     /// The region's segment comes with it.
     Region,
+    /// The region lies in ordinary memory; the segment of its gate comes with it.
+    Memory {
+        /// Its first byte, in the process of its unit.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// No.
     Refused(Refusal),
 }
@@ -88,13 +95,29 @@ impl Handed {
     }
 }
 
+/// Where a region lies, as its unit tells a partner.
+#[derive(Debug)]
+pub enum Whereabouts {
+    /// In a segment, to be mapped.
+    Segment(OwnedFd),
+    /// In ordinary memory of its unit's process.
+    Memory {
+        /// Its first byte there.
+        address: u64,
+        /// Bytes.
+        len: u64,
+        /// The segment of its [gate](crate::link::shm::Gate).
+        gate: OwnedFd,
+    },
+}
+
 /// What the thread tells the domain.
 pub trait Events: Send + 'static {
     /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns this unit's bell,
     /// and the segment where this unit makes it.
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String>;
-    /// A member asks for the segment of a region of this unit.
-    fn region(&mut self, id: u32) -> Result<OwnedFd, String>;
+    /// A member asks where a region of this unit lies.
+    fn region(&mut self, id: u32) -> Result<Whereabouts, String>;
     /// A unit is gone: it has left in order, or was lost.
     fn gone(&mut self, unit: Address, left: bool);
     /// The board says that a unit has given up: whoever waits is to look at it.
@@ -428,7 +451,7 @@ pub fn ask_for_link(
     }
 }
 
-/// Asks a partner for the segment of one of its regions.
+/// Asks a partner where one of its regions lies.
 ///
 /// # Errors
 /// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
@@ -437,10 +460,13 @@ pub fn ask_for_region(
     to: Address,
     id: u32,
     gone: &dyn Fn() -> bool,
-) -> Result<OwnedFd, MessageError> {
+) -> Result<Whereabouts, MessageError> {
     let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
     match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
-        (Answer::Region, mut fds) if fds.len() == 1 => Ok(fds.remove(0)),
+        (Answer::Region, mut fds) if fds.len() == 1 => Ok(Whereabouts::Segment(fds.remove(0))),
+        (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {
+            Ok(Whereabouts::Memory { address, len, gate: fds.remove(0) })
+        }
         (Answer::Refused(Refusal::System { error, .. }), _) => {
             Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
         }
@@ -551,7 +577,10 @@ impl<E: Events> Server<E> {
                     return refuse(Refusal::NotAMember { unit, pid });
                 }
                 match self.events.region(id) {
-                    Ok(fd) => answer(&conn, &Answer::Region, &[fd.as_fd()]),
+                    Ok(Whereabouts::Segment(fd)) => answer(&conn, &Answer::Region, &[fd.as_fd()]),
+                    Ok(Whereabouts::Memory { address, len, gate }) => {
+                        answer(&conn, &Answer::Memory { address, len }, &[gate.as_fd()]);
+                    }
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }

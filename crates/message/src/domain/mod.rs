@@ -16,11 +16,14 @@ mod collective;
 mod connect;
 pub mod directory;
 mod dispatch;
+mod far;
 pub mod gather;
 pub mod host;
+mod lent;
 mod loss;
 pub mod mail;
 mod meet;
+mod memory;
 mod net;
 mod options;
 mod peer;
@@ -33,7 +36,10 @@ mod wait;
 pub use call::{Call, Parcel};
 pub use channel::{Channel, ChannelOptions};
 pub use dispatch::{Context, Message};
+pub use far::Put;
+pub use lent::Lent;
 pub use meet::Network;
+pub use memory::Notice;
 pub use options::{Interrupt, OnLoss, Options};
 pub use peer::Gone;
 pub use region::Region;
@@ -97,7 +103,7 @@ pub(crate) struct Inner {
     options: Options,
     sizes: Sizes,
     board: Board,
-    members: gather::Members,
+    members: Arc<gather::Members>,
     bell: Arc<Bell>,
     /// Across hosts: all partners.
     net: Option<net::Net>,
@@ -164,7 +170,7 @@ impl Domain {
         let inner = Arc::new(Inner {
             sizes: options::sizes(&options.config),
             board,
-            members,
+            members: Arc::new(members),
             bell,
             net,
             peers: (0..units).map(|_| Peer::default()).collect(),
@@ -480,55 +486,6 @@ impl Domain {
     /// The sizes in force.
     pub fn config(&self) -> &Config {
         &self.inner.options.config
-    }
-
-    /// A region of `len` bytes that the other units can put to and get from, by its number `id`.
-    ///
-    /// # Errors
-    /// [`MessageError::Limit`]: the number is taken, or too many regions; no memory.
-    pub fn region(&self, id: u32, len: usize) -> Result<Region, MessageError> {
-        self.inner.regions.create(id, len)
-    }
-
-    /// A region of a unit, mapped here now if it is the first time: for those who use it in place.
-    ///
-    /// # Errors
-    /// [`MessageError::Region`]: there is no such region, or the unit is on another host; loss of the unit.
-    pub fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
-        self.inner.region_of(unit, id)
-    }
-
-    /// Bytes of a region of a unit.
-    ///
-    /// # Errors
-    /// [`MessageError::Region`]: there is no such region; loss of the unit.
-    pub fn region_len(&self, unit: Address, id: u32) -> Result<usize, MessageError> {
-        match self.inner.net {
-            Some(_) if unit != self.unit() => self.inner.len_far(unit, id),
-            _ => Ok(self.inner.region_of(unit, id)?.len()),
-        }
-    }
-
-    /// Writes into a region of a unit, directly: its processor takes no part. What was put is there when this returns.
-    ///
-    /// # Errors
-    /// [`MessageError::Region`]: there is no such region, or the bytes lie beyond its end; loss of the unit.
-    pub fn put(&self, to: Address, id: u32, offset: usize, bytes: &[u8]) -> Result<(), MessageError> {
-        match self.inner.net {
-            Some(_) if to != self.unit() => self.inner.put_far(to, id, offset, bytes),
-            _ => self.inner.region_of(to, id)?.write(offset, bytes),
-        }
-    }
-
-    /// Reads from a region of a unit, directly.
-    ///
-    /// # Errors
-    /// As [`put`](Domain::put).
-    pub fn get(&self, from: Address, id: u32, offset: usize, bytes: &mut [u8]) -> Result<(), MessageError> {
-        match self.inner.net {
-            Some(_) if from != self.unit() => self.inner.get_far(from, id, offset, bytes),
-            _ => self.inner.region_of(from, id)?.read(offset, bytes),
-        }
     }
 
     /// Leaves the domain in order: the others may wait for this unit no more. What it sent can still be received. Further

@@ -1,23 +1,27 @@
 //! Regions: memory that other units put to and get from directly, by their own processors.
 //!
-//! A region is a sealed segment. A partner asks for it when it first uses it, and maps it; from then on a put or a get is a
-//! copy, and nothing else (see [`shm::Region`]).
+//! A region is a sealed segment, or [lent](super::lent) memory. A partner asks where it lies when it first uses it. A segment
+//! it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
 
-use super::calls::{self, CallError};
+use super::far::Put;
+use super::host::{self, Whereabouts};
+use super::lent::{Borrowed, Lending, NoCopy};
 use super::peer::lock;
-use super::{host, system, Inner};
+use super::Inner;
 use crate::link::shm;
-use crate::types::{Address, HandlerId, Head};
-use crate::{LinkError, MessageError};
-use polyduct_os::{clock, OsError};
+use crate::types::Address;
+use crate::MessageError;
+use polyduct_os::OsError;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 /// Regions of a unit, at most.
 pub const MAX_REGIONS: usize = 4096;
 
-/// A region of this unit. Lives as long as its handles and the domain.
+/// How often a put or get asks anew where a region lies that was withdrawn and lent again meanwhile.
+const ASK_ANEW: u32 = 3;
+
+/// A region of shared memory. Lives as long as its handles and the domain.
 #[derive(Clone, Debug)]
 pub struct Region {
     id: u32,
@@ -50,7 +54,7 @@ impl Region {
     /// # Errors
     /// [`MessageError::Region`]: they lie beyond its end.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MessageError> {
-        self.memory.put(offset, bytes).map_err(|e| self.error(e))
+        self.memory.put(offset, bytes).map_err(|e| out_of_range(self.id, e))
     }
 
     /// Reads bytes from it.
@@ -58,30 +62,103 @@ impl Region {
     /// # Errors
     /// As [`write`](Region::write).
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), MessageError> {
-        self.memory.get(offset, bytes).map_err(|e| self.error(e))
+        self.memory.get(offset, bytes).map_err(|e| out_of_range(self.id, e))
     }
 
-    fn error(&self, e: OsError) -> MessageError {
-        match e {
-            OsError::OutOfRange { start, end, len, .. } => MessageError::Region {
-                id: self.id,
-                reason: format!("bytes {start} to {end} are not all in its {len}"),
-            },
-            e => e.into(),
+    fn copy(&self, offset: usize, what: &mut Copy<'_>) -> Result<(), MessageError> {
+        match what {
+            Copy::Put(bytes) => self.write(offset, bytes),
+            Copy::Get(bytes) => self.read(offset, bytes),
         }
     }
 }
 
-/// The regions that a unit has, and those of others that it has mapped.
+/// The caller's error for bytes that lie beyond the end of a region.
+pub(super) fn out_of_range(id: u32, e: OsError) -> MessageError {
+    match e {
+        OsError::OutOfRange { start, end, len, .. } => {
+            MessageError::Region { id, reason: format!("bytes {start} to {end} are not all in its {len}") }
+        }
+        e => e.into(),
+    }
+}
+
+/// What is copied, and in which direction.
+pub(super) enum Copy<'a> {
+    /// From here into a region.
+    Put(&'a [u8]),
+    /// From a region to here.
+    Get(&'a mut [u8]),
+}
+
+impl Copy<'_> {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Copy::Put(bytes) => bytes.len(),
+            Copy::Get(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A region of this unit.
+#[derive(Clone, Debug)]
+pub(super) enum Mine {
+    /// Shared memory.
+    Shared(Region),
+    /// Ordinary memory.
+    Lent(Arc<Lending>),
+}
+
+impl Mine {
+    pub fn copy(&self, offset: usize, what: &mut Copy<'_>) -> Result<(), MessageError> {
+        match self {
+            Mine::Shared(region) => region.copy(offset, what),
+            Mine::Lent(lending) => lending.copy(offset, what),
+        }
+    }
+
+    pub fn len(&self) -> Result<usize, MessageError> {
+        match self {
+            Mine::Shared(region) => Ok(region.len()),
+            Mine::Lent(lending) => lending.len(),
+        }
+    }
+}
+
+/// A region of another unit, as this one reaches it.
+#[derive(Clone, Debug)]
+enum Theirs {
+    /// Mapped here.
+    Shared(Region),
+    /// Reached by the kernel.
+    Lent(Arc<Borrowed>),
+}
+
+/// The regions that a unit has, and those of others that it has used.
 #[derive(Default)]
 pub(super) struct Regions {
-    mine: Mutex<HashMap<u32, Region>>,
-    theirs: Mutex<HashMap<(Address, u32), Region>>,
+    pub(super) mine: Mutex<HashMap<u32, Mine>>,
+    theirs: Mutex<HashMap<(Address, u32), Theirs>>,
 }
 
 impl Regions {
     pub fn create(&self, id: u32, len: usize) -> Result<Region, MessageError> {
+        // Before so much memory is taken.
+        self.check_free(&lock(&self.mine), id)?;
+        let region = Region { id, memory: Arc::new(shm::Region::create(len.max(1))?) };
+        self.add(id, Mine::Shared(region.clone()))?;
+        Ok(region)
+    }
+
+    pub fn add(&self, id: u32, region: Mine) -> Result<(), MessageError> {
         let mut mine = lock(&self.mine);
+        self.check_free(&mine, id)?;
+        mine.insert(id, region);
+        Ok(())
+    }
+
+    fn check_free(&self, mine: &HashMap<u32, Mine>, id: u32) -> Result<(), MessageError> {
         if mine.contains_key(&id) {
             return Err(MessageError::Region { id, reason: "this unit has it already".into() });
         }
@@ -89,122 +166,96 @@ impl Regions {
             let limit = MAX_REGIONS as u64;
             return Err(MessageError::Limit { what: "regions of a unit", limit, found: limit + 1 });
         }
-        let region = Region { id, memory: Arc::new(shm::Region::create(len.max(1))?) };
-        mine.insert(id, region.clone());
-        Ok(region)
+        Ok(())
     }
 
-    /// A descriptor of a region, for a partner.
-    pub fn fd(&self, id: u32) -> Result<OwnedFd, String> {
-        let mine = lock(&self.mine);
-        let region = mine.get(&id).ok_or_else(|| format!("it has no region {id}"))?;
-        region.memory.fd().try_clone_to_owned().map_err(|e| e.to_string())
+    /// Where a region lies, for a partner.
+    pub fn whereabouts(&self, id: u32) -> Result<Whereabouts, String> {
+        match lock(&self.mine).get(&id).ok_or_else(|| format!("it has no region {id}"))? {
+            Mine::Shared(region) => {
+                let fd = region.memory.fd().try_clone_to_owned();
+                fd.map(Whereabouts::Segment).map_err(|e| e.to_string())
+            }
+            Mine::Lent(lending) => lending.whereabouts(),
+        }
+    }
+
+    /// What a unit has withdrawn is asked for anew.
+    fn forget(&self, unit: Address, id: u32, old: &Arc<Borrowed>) {
+        let mut theirs = lock(&self.theirs);
+        if matches!(theirs.get(&(unit, id)), Some(Theirs::Lent(there)) if Arc::ptr_eq(there, old)) {
+            theirs.remove(&(unit, id));
+        }
     }
 }
 
 impl Inner {
-    /// Writes into a region of a unit on another host: its domain does, when it receives.
-    pub(super) fn put_far(
-        &self,
+    /// Copies to or from a region, in whichever way it is reached.
+    pub(super) fn copy(
+        self: &Arc<Inner>,
+        unit: Address,
+        id: u32,
+        offset: usize,
+        what: &mut Copy<'_>,
+    ) -> Result<(), MessageError> {
+        match self.copy_near(unit, id, offset, what)? {
+            true => Ok(()),
+            false => self.copy_far(unit, id, offset, what),
+        }
+    }
+
+    /// Writes into a region, now where it is reached directly.
+    pub(super) fn start_put(
+        self: &Arc<Inner>,
         to: Address,
         id: u32,
         offset: usize,
         bytes: &[u8],
-    ) -> Result<(), MessageError> {
-        self.ask_far(to, system::PUT, id, offset, bytes.to_vec()).map(drop)
+    ) -> Result<Put, MessageError> {
+        match self.copy_near(to, id, offset, &mut Copy::Put(bytes))? {
+            true => Ok(Put::done(self.clone(), id)),
+            false => self.start_put_far(to, id, offset, bytes),
+        }
     }
 
-    /// Bytes of a region of a unit on another host.
-    pub(super) fn len_far(&self, unit: Address, id: u32) -> Result<usize, MessageError> {
-        let answer = self.ask_far(unit, system::GET, id, 0, Vec::new())?;
-        let len = answer.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
-        let error = LinkError::OutOfTurn { what: "a region's length that is none" };
-        len.ok_or(MessageError::BadPeer { unit, error })
-    }
-
-    /// Reads from a region of a unit on another host.
-    pub(super) fn get_far(
+    /// Copies where this process reaches the memory. `false`: it does not, and nothing was copied.
+    fn copy_near(
         &self,
-        from: Address,
+        unit: Address,
         id: u32,
         offset: usize,
-        bytes: &mut [u8],
-    ) -> Result<(), MessageError> {
-        let len = (bytes.len() as u64).to_le_bytes().to_vec();
-        let got = self.ask_far(from, system::GET, id, offset, len)?;
-        if got.len() != bytes.len() {
-            let error = LinkError::OutOfTurn { what: "bytes of another length than was asked for" };
-            return Err(MessageError::BadPeer { unit: from, error });
-        }
-        bytes.copy_from_slice(&got);
-        Ok(())
-    }
-
-    fn ask_far(
-        &self,
-        to: Address,
-        handler: HandlerId,
-        id: u32,
-        offset: usize,
-        payload: Vec<u8>,
-    ) -> Result<Vec<u8>, MessageError> {
-        self.peer(to)?;
-        let limit = calls::MAX_CALLS as u64;
-        let number = lock(&self.calls).ask(to, "a region", clock::now(), None);
-        let number =
-            number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
-        let offset = offset as u64;
-        let args = [id, offset as u32, (offset >> 32) as u32, number];
-        let done = self.push(to, Head { handler, args }, payload).and_then(|()| {
-            self.wait("a region's unit", None, |inner| lock(&inner.calls).poll_outcome(number).map(Ok))
-        });
-        match done {
-            Ok(Ok(answer)) => Ok(answer.payload),
-            Ok(Err(CallError::Failed { error, .. })) => {
-                Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
-            }
-            Ok(Err(e)) => Err(self.gone_error(to).unwrap_or(MessageError::Call(e))),
-            Err(e) => {
-                lock(&self.calls).forget(number);
-                Err(e)
-            }
-        }
-    }
-
-    /// A unit on another host puts or gets.
-    pub(super) fn answer_far(
-        &self,
-        handler: HandlerId,
-        args: [u32; 4],
-        bytes: &[u8],
-    ) -> Result<Vec<u8>, String> {
-        let region = lock(&self.regions.mine).get(&args[0]).cloned();
-        let region = region.ok_or_else(|| format!("it has no region {}", args[0]))?;
-        let offset = u64::from(args[1]) | u64::from(args[2]) << 32;
-        let offset = usize::try_from(offset).map_err(|_| "an offset beyond memory".to_owned())?;
-        if handler == system::PUT {
-            return region.write(offset, bytes).map(|()| Vec::new()).map_err(|e| e.to_string());
-        }
-        if bytes.is_empty() {
-            return Ok((region.len() as u64).to_le_bytes().to_vec());
-        }
-        let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
-        // Checked before so much is allocated.
-        let fits = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
-        let mut got = vec![0; if fits { len as usize } else { 0 }];
-        match fits {
-            true => region.read(offset, &mut got).map(|()| got).map_err(|e| e.to_string()),
-            false => Err(format!("bytes {offset} to {offset}+{len} are not all in its {}", region.len())),
-        }
-    }
-
-    /// A unit's region, mapped now if it is the first time.
-    pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
+        what: &mut Copy<'_>,
+    ) -> Result<bool, MessageError> {
         self.peer(unit)?;
         if unit == self.options.unit {
-            let mine = lock(&self.regions.mine).get(&id).cloned();
-            return mine.ok_or(MessageError::Region { id, reason: "this unit has no such region".into() });
+            return self.my_region(id)?.copy(offset, what).map(|()| true);
         }
+        if self.net.is_some() {
+            return Ok(false);
+        }
+        for _ in 0..ASK_ANEW {
+            let borrowed = match self.their_region(unit, id)? {
+                Theirs::Shared(region) => return region.copy(offset, what).map(|()| true),
+                Theirs::Lent(borrowed) => borrowed,
+            };
+            match borrowed.copy(self.options.unit, offset, what) {
+                Ok(()) => return Ok(true),
+                Err(NoCopy::Denied) => return Ok(false),
+                Err(NoCopy::Withdrawn) => self.regions.forget(unit, id, &borrowed),
+                Err(NoCopy::Error(e @ OsError::OutOfRange { .. })) => return Err(out_of_range(id, e)),
+                Err(NoCopy::Error(e)) => return Err(self.why(unit, self.dead_or(unit, e))),
+            }
+        }
+        Err(MessageError::Region { id, reason: format!("unit {unit} has withdrawn it") })
+    }
+
+    fn my_region(&self, id: u32) -> Result<Mine, MessageError> {
+        let mine = lock(&self.regions.mine).get(&id).cloned();
+        mine.ok_or(MessageError::Region { id, reason: "this unit has no such region".into() })
+    }
+
+    /// A region of another unit, asked for now if it is the first time.
+    fn their_region(&self, unit: Address, id: u32) -> Result<Theirs, MessageError> {
         if let Some(e) = self.gone_error(unit) {
             return Err(e);
         }
@@ -218,8 +269,58 @@ impl Inner {
         }
         let gone = || self.gone_error(unit).is_some();
         let asked = host::ask_for_region(&self.options.who(), unit, id, &gone);
-        let fd = asked.map_err(|e| self.why(unit, e))?;
-        let region = Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) };
+        let region = match asked.map_err(|e| self.why(unit, e))? {
+            Whereabouts::Segment(fd) => {
+                Theirs::Shared(Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) })
+            }
+            Whereabouts::Memory { address, len, gate } => {
+                Theirs::Lent(Arc::new(Borrowed::new(self, unit, (address, len), gate)?))
+            }
+        };
         Ok(lock(&self.regions.theirs).entry((unit, id)).or_insert(region).clone())
+    }
+
+    /// Bytes of a region.
+    pub(super) fn region_len(self: &Arc<Inner>, unit: Address, id: u32) -> Result<usize, MessageError> {
+        self.peer(unit)?;
+        if unit == self.options.unit {
+            return self.my_region(id)?.len();
+        }
+        if self.net.is_some() {
+            return self.len_far(unit, id);
+        }
+        if let Theirs::Lent(old) = self.their_region(unit, id)? {
+            // It may have been withdrawn, and lent again with another length.
+            self.regions.forget(unit, id, &old);
+        }
+        match self.their_region(unit, id)? {
+            Theirs::Shared(region) => Ok(region.len()),
+            Theirs::Lent(borrowed) => Ok(borrowed.len()),
+        }
+    }
+
+    /// A unit's region in place.
+    pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
+        self.peer(unit)?;
+        if self.net.is_some() && unit != self.options.unit {
+            if let Some(e) = self.gone_error(unit) {
+                return Err(e);
+            }
+            let reason =
+                format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
+            return Err(MessageError::Region { id, reason });
+        }
+        let shared = match unit == self.options.unit {
+            true => match self.my_region(id)? {
+                Mine::Shared(region) => Some(region),
+                Mine::Lent(_) => None,
+            },
+            false => match self.their_region(unit, id)? {
+                Theirs::Shared(region) => Some(region),
+                Theirs::Lent(_) => None,
+            },
+        };
+        let reason = || format!("unit {unit} lends ordinary memory, which is reached by put and get only");
+        shared.ok_or_else(|| MessageError::Region { id, reason: reason() })
     }
 }

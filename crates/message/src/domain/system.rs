@@ -11,8 +11,8 @@
 //! | `MEET` | | see [`super::meet`] | across hosts |
 //! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | collective operations it has come to (u64) | across hosts |
 //! | `LOST` | a unit | why, in words | across hosts, from unit 0 |
-//! | `PUT` | region, offset (u64), number | bytes | across hosts; asks for an `ANSWER` |
-//! | `GET` | region, offset (u64), number | length (u64), or nothing to ask for the region's | across hosts; asks for an `ANSWER` |
+//! | `PUT` | region, offset (u64), number | bytes | where memory cannot be reached directly; asks for an `ANSWER` |
+//! | `GET` | region, offset (u64), number | length (u64), or nothing to ask for the region's | where memory cannot be reached directly; asks for an `ANSWER` |
 //! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
 
 use crate::types::HandlerId;

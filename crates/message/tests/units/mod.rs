@@ -1,4 +1,4 @@
-//! The units of a domain, each in a thread of this process.
+//! The units of a domain in threads of one process: on one host, and as if they were on several.
 
 #![allow(dead_code)]
 

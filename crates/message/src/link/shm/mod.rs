@@ -53,9 +53,13 @@
 
 pub mod bell;
 #[cfg(not(loom))]
+mod gate;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod link;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(not(loom))]
 mod receiver;
 #[cfg(not(loom))]
@@ -69,9 +73,13 @@ mod sender;
 #[cfg(not(loom))]
 pub use bell::Bell;
 #[cfg(not(loom))]
+pub use gate::{Gate, Inside};
+#[cfg(not(loom))]
 pub use layout::{AttachError, Sizes};
 #[cfg(not(loom))]
 pub use link::Link;
+#[cfg(not(loom))]
+pub use memory::Memory;
 #[cfg(not(loom))]
 pub use receiver::{Incoming, Payload, Receiver};
 #[cfg(not(loom))]

@@ -71,7 +71,7 @@ impl Region {
     /// [`OsError::OutOfRange`]: nothing was copied.
     #[inline]
     pub fn put(&self, offset: usize, src: &[u8]) -> Result<()> {
-        self.check(offset, src.len())?;
+        fits(offset, src.len(), self.len())?;
         // SAFETY: the range lies in the mapping, which lives as long as `self` and is writable; `src` is the caller's own
         // memory, of which no part can be borrowed from here.
         unsafe { copy(src.as_ptr(), self.base.add(offset), src.len()) };
@@ -84,22 +84,17 @@ impl Region {
     /// [`OsError::OutOfRange`]: nothing was copied.
     #[inline]
     pub fn get(&self, offset: usize, dst: &mut [u8]) -> Result<()> {
-        self.check(offset, dst.len())?;
+        fits(offset, dst.len(), self.len())?;
         // SAFETY: as in `put`.
         unsafe { copy(self.base.add(offset), dst.as_mut_ptr(), dst.len()) };
         Ok(())
     }
-
-    #[inline]
-    fn check(&self, start: usize, bytes: usize) -> Result<()> {
-        match start.checked_add(bytes).filter(|&end| end <= self.len()) {
-            Some(_) => Ok(()),
-            None => Err(out_of_range(start, bytes, self.len())),
-        }
-    }
 }
 
 /// Ordinary memory of a peer, that it has told the address of.
+///
+/// The kernel lets this process copy to and from all of the peer's memory, not only this: the bounds are checked here, by
+/// the one who copies. A peer that tells a wrong address spoils its own memory and nothing of this process.
 #[derive(Debug)]
 pub struct RemoteMemory {
     process: RemoteReader,
@@ -130,10 +125,20 @@ impl RemoteMemory {
     }
 
     fn at(&self, offset: usize, bytes: usize) -> Result<u64> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.len => Ok(self.address.wrapping_add(offset as u64)),
-            _ => Err(out_of_range(offset, bytes, self.len)),
-        }
+        fits(offset, bytes, self.len)?;
+        Ok(self.address.wrapping_add(offset as u64))
+    }
+}
+
+/// Whether `bytes` bytes from `start` lie within `len`.
+///
+/// # Errors
+/// [`OsError::OutOfRange`].
+#[inline]
+pub(super) fn fits(start: usize, bytes: usize, len: usize) -> Result<()> {
+    match start.checked_add(bytes).filter(|&end| end <= len) {
+        Some(_) => Ok(()),
+        None => Err(out_of_range(start, bytes, len)),
     }
 }
 
@@ -151,7 +156,7 @@ const STREAM_FROM: usize = 4 << 20;
 /// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones only spoils
 /// bytes.
 #[inline]
-unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     if n < STREAM_FROM {
         // SAFETY: the caller's.
         return unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
