@@ -34,6 +34,8 @@ $(VENV)/bin/pip:
 demo: build
 	$(VENV)/bin/python demo/run.py
 
+# All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
+test: export CARGO_INCREMENTAL = 0
 test: test-rust test-loom test-fuzz test-python
 
 test-rust:
