@@ -5,6 +5,7 @@
 
 #![allow(dead_code)]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -58,6 +59,8 @@ pub struct Other {
     /// Address of B.
     pub theirs: &'static str,
     cable: bool,
+    /// Kept when the process was killed.
+    namespace: Option<File>,
 }
 
 impl Other {
@@ -72,7 +75,7 @@ impl Other {
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (mine, theirs) = if cable { ("10.77.0.1", "10.77.0.2") } else { ("127.0.0.1", "127.0.0.1") };
-        let mut other = Other { child, lines, mine, theirs, cable };
+        let mut other = Other { child, lines, mine, theirs, cable, namespace: None };
         // It speaks from within its own namespace.
         other.hear("here");
         if cable {
@@ -105,7 +108,11 @@ impl Other {
         }
     }
 
+    /// Kills the process, and not its host: its namespace would end with it, and take the cable and this end's address along
+    /// before the last segments are through.
     pub fn kill(&mut self) {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.child.id()));
+        self.namespace = Some(namespace.expect("the network namespace of a child"));
         self.child.kill().unwrap();
     }
 }

@@ -48,6 +48,8 @@ pub struct Client {
     /// A writer needs no more than that to stop; a reader is told of its next step all the same.
     is_reader: bool,
     bye: bool,
+    /// Unit 0 does not answer any more: nothing is waited for on leaving.
+    silent: bool,
     /// A question of this unit has yet to be answered.
     pub asked: bool,
 }
@@ -83,6 +85,7 @@ impl Client {
             notice,
             is_reader,
             bye,
+            silent: false,
             asked: false,
         };
         match client.meet("all other units")? {
@@ -370,13 +373,14 @@ impl Client {
             }
             let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
         }
+        self.silent = true;
         PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0 }
     }
 
     /// Leaves: what was said before reaches unit 0.
     pub fn leave(&mut self, ask: &Ask) {
         let _ = self.say(ask);
-        self.wait_for_bye(Some(BYE));
+        self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
         self.channel.shut();
     }
 
