@@ -446,9 +446,12 @@ fn stranger(task: &str) -> Option<std::process::Child> {
     if user_id() != 0 {
         return None; // only root can become somebody else
     }
-    // The build directory may be closed to others.
+    // The build directory may be closed to others. A process of its own copies: what this one has open for writing, a child
+    // that another test starts meanwhile would have, too, and a program that somebody may write cannot be run.
     let program = std::env::temp_dir().join(unique("stranger"));
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let copied =
+        std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copied.unwrap().success());
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let child = std::process::Command::new(&program)
         .args(["--exact", "as_another_user", "--nocapture"])
