@@ -95,6 +95,27 @@ fn whoever_waits_on_one_host_is_told_at_once() {
 }
 
 #[test]
+fn a_thread_that_panics_gives_up() {
+    let run = |d: Domain| {
+        if d.unit() == 1 {
+            let panic = std::thread::spawn(move || {
+                let _d = d;
+                std::panic::resume_unwind(Box::new("on purpose"));
+            });
+            assert!(panic.join().is_err());
+            return;
+        }
+        match d.recv(Some(1), None) {
+            Err(MessageError::PeerLost { unit: 1, reason }) if reason.contains("gave up") => {}
+            other => panic!("unit {} is told {other:?}", d.unit()),
+        }
+    };
+    for place in [Place::Here].into_iter().chain(HOSTS) {
+        at(place, 3, &run);
+    }
+}
+
+#[test]
 fn whoever_waits_across_hosts_is_told() {
     for place in HOSTS {
         WAITS.iter().for_each(|&wait| assert_eq!(give_up(place, wait).len(), 2));

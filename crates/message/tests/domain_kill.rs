@@ -13,9 +13,10 @@ fn main() {
     if let Ok(spec) = std::env::var("POLYDUCT_TEST_UNIT") {
         return unit(&spec);
     }
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("any_unit_killed_at_any_moment", any_unit_killed_at_any_moment),
         ("survivors_that_go_on", survivors_that_go_on),
+        ("nobody_waits_to_tell_the_dead", nobody_waits_to_tell_the_dead),
         ("all_killed_at_once_leave_nothing", all_killed_at_once_leave_nothing),
     ];
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -46,7 +47,11 @@ fn unit(spec: &str) {
         on_loss: if go_on { OnLoss::Continue } else { OnLoss::Raise },
         ..Options::new(f[0], unit, units)
     };
-    let done = if go_on { ring_of_survivors(options) } else { talk(options, f[3]) };
+    let done = match f[3] {
+        "go_on" => ring_of_survivors(options),
+        "last_words" => last_words(options),
+        how => talk(options, how),
+    };
     let time = polyduct_os::clock::now().as_secs_f64();
     match done {
         Ok(()) => say("end"),
@@ -173,6 +178,25 @@ fn ring_of_survivors(options: Options) -> Result<(), MessageError> {
     Ok(())
 }
 
+/// Unit 1 takes nothing; unit 0 leaves with more to say than there is room for.
+fn last_words(options: Options) -> Result<(), MessageError> {
+    let me = options.unit;
+    let d = Domain::join(options)?;
+    d.function("echo", 1, |_, x| Ok(x.to_vec()))?;
+    d.synchronise()?;
+    say("open");
+    if me == 1 {
+        // Until it is killed, or its parent goes.
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return Ok(());
+    }
+    let calls: Result<Vec<_>, _> = (0..50).map(|_| d.call(1, "echo", &[5; 100_000], None)).collect();
+    say("leaving");
+    drop(calls?);
+    drop(d);
+    Ok(())
+}
+
 struct Unit {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -182,6 +206,7 @@ struct Unit {
 fn start(name: &str, unit: u32, units: u32, how: &str) -> Unit {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env("POLYDUCT_TEST_UNIT", format!("{name} {unit} {units} {how}"))
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -317,6 +342,16 @@ fn survivors_that_go_on() {
             assert_eq!(one.end(&format!("seed {seed}: unit {unit}")), "end", "seed {seed}: unit {unit}");
         }
     }
+}
+
+fn nobody_waits_to_tell_the_dead() {
+    let name = format!("words-{}", name(0));
+    let mut all: Vec<Unit> = (0..2).map(|u| start(&name, u, 2, "last_words")).collect();
+    assert!(all[1].wait_line("open") && all[0].wait_line("leaving"), "{:?}", all[0].last);
+    all[1].child.kill().unwrap();
+    let killed = Instant::now();
+    assert_eq!(all[0].end("unit 0"), "end");
+    assert!(killed.elapsed() < Duration::from_secs(2), "left {:?} after the loss", killed.elapsed());
 }
 
 fn all_killed_at_once_leave_nothing() {

@@ -75,26 +75,36 @@ type Table = Arc<Installed<dispatch::Handler>>;
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
-    // Before `inner` goes, so that nobody tells it anything.
-    // None across hosts.
-    host: Option<Arc<Host>>,
+    part: Arc<Part>,
 }
 
 /// A handle that does not keep the unit in the domain: for handlers, which the domain itself keeps.
 #[derive(Clone)]
-pub struct WeakDomain {
-    inner: Weak<Inner>,
-    host: Option<Weak<Host>>,
-}
+pub struct WeakDomain(Weak<Part>);
 
 impl WeakDomain {
     /// The domain, if the unit is still in it.
     pub fn upgrade(&self) -> Option<Domain> {
-        let host = match &self.host {
-            Some(host) => Some(host.upgrade()?),
-            None => None,
-        };
-        Some(Domain { inner: self.inner.upgrade()?, host })
+        let part = self.0.upgrade()?;
+        Some(Domain { inner: part.inner.clone(), part })
+    }
+}
+
+/// That the unit takes part: when this goes, it leaves.
+struct Part {
+    inner: Arc<Inner>,
+    /// None across hosts. It goes after the unit has left: who waits for room for last words is told by it of those who
+    /// will never make any.
+    _host: Option<Host>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        match std::thread::panicking() {
+            false => self.inner.leave(),
+            // The process may live on, and the others would wait for it.
+            true => self.inner.give_up(),
+        }
     }
 }
 
@@ -195,12 +205,13 @@ impl Domain {
         });
         let _ = owner.set(Arc::downgrade(&inner));
         let host = joined.map(|joined| joined.serve(unit, connect::Told(inner.clone()))).transpose()?;
-        Ok(Domain { inner, host: host.map(Arc::new) })
+        let part = Arc::new(Part { inner: inner.clone(), _host: host });
+        Ok(Domain { inner, part })
     }
 
     /// A handle that does not keep the unit in the domain.
     pub fn downgrade(&self) -> WeakDomain {
-        WeakDomain { inner: Arc::downgrade(&self.inner), host: self.host.as_ref().map(Arc::downgrade) }
+        WeakDomain(Arc::downgrade(&self.part))
     }
 
     /// The domain's name.
@@ -577,14 +588,6 @@ impl Inner {
             if let Some(link) = peer.link.get() {
                 link.close();
             }
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.leave();
         }
     }
 }
