@@ -4,36 +4,23 @@
 
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::{MessageError, Priority};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use polyduct_rig::kills::{kill_all, kills, say_error, survivors, Delays};
+use polyduct_rig::{say, tests, Random, Unit};
 use std::time::{Duration, Instant};
 
-fn main() {
-    if let Ok(spec) = std::env::var("POLYDUCT_TEST_UNIT") {
-        return unit(&spec);
-    }
-    let tests: [(&str, fn()); 4] = [
-        ("any_unit_killed_at_any_moment", any_unit_killed_at_any_moment),
-        ("survivors_that_go_on", survivors_that_go_on),
-        ("nobody_waits_to_tell_the_dead", nobody_waits_to_tell_the_dead),
-        ("all_killed_at_once_leave_nothing", all_killed_at_once_leave_nothing),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    for (name, test) in
-        tests.iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| n.contains(w)))
-    {
-        test();
-        println!("test {name} ... ok");
-    }
-}
+/// The longest pause before a kill: less than a step takes.
+const PAUSE: Duration = Duration::from_micros(300);
 
-/// A line to the parent. A parent that no longer listens has ended the test.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(3);
-    }
+fn main() {
+    polyduct_rig::main(
+        unit,
+        tests![
+            any_unit_killed_at_any_moment,
+            survivors_that_go_on,
+            nobody_waits_to_tell_the_dead,
+            all_killed_at_once_leave_nothing,
+        ],
+    );
 }
 
 /// One process: `name unit units how`.
@@ -52,13 +39,10 @@ fn unit(spec: &str) {
         "last_words" => last_words(options),
         how => talk(options, how),
     };
-    let time = polyduct_os::clock::now().as_secs_f64();
     match done {
         Ok(()) => say("end"),
-        Err(MessageError::PeerLost { unit, reason }) => {
-            say(&format!("error {time:.6} lost {unit}: {reason}"))
-        }
-        Err(other) => say(&format!("error {time:.6} other {other}")),
+        Err(MessageError::PeerLost { unit, reason }) => say_error(&format!("lost {unit}: {reason}")),
+        Err(other) => say_error(&format!("other {other}")),
     }
 }
 
@@ -197,86 +181,10 @@ fn last_words(options: Options) -> Result<(), MessageError> {
     Ok(())
 }
 
-struct Unit {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    last: String,
-}
-
-fn start(name: &str, unit: u32, units: u32, how: &str) -> Unit {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .env("POLYDUCT_TEST_UNIT", format!("{name} {unit} {units} {how}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let out = child.stdout.take().unwrap();
-    let (send, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    Unit { child, lines, last: String::new() }
-}
-
-impl Unit {
-    /// Waits for the next line that starts with `what`; false when the process ends first.
-    fn wait_line(&mut self, what: &str) -> bool {
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(30)) {
-            self.last = line;
-            if self.last.starts_with(what) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Waits for the process's end and returns its last line.
-    fn end(&mut self, what: &str) -> String {
-        loop {
-            match self.lines.recv_timeout(Duration::from_secs(30)) {
-                Ok(line) => self.last = line,
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what} hangs after {:?}", self.last),
-            }
-        }
-        self.child.wait().unwrap();
-        self.last.clone()
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// xorshift64*: seeded, so that a failing seed can be run again.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-
-    /// Some time below a step's, without sleeping.
-    fn linger(&mut self) {
-        let end = Instant::now() + Duration::from_micros(self.below(300));
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-fn kills(default: u64) -> u64 {
-    std::env::var("POLYDUCT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+/// All units of a domain.
+fn start_all(name: &str, units: u32, how: &str) -> Vec<Unit> {
+    let start = |unit| Unit::start(format!("unit {unit}"), &format!("{name} {unit} {units} {how}"));
+    (0..units).map(start).collect()
 }
 
 fn name(seed: u64) -> String {
@@ -284,83 +192,60 @@ fn name(seed: u64) -> String {
 }
 
 fn any_unit_killed_at_any_moment() {
-    let mut delays = Vec::new();
+    let mut delays = Delays::default();
     for seed in 1..=kills(120) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let units = 2 + random.below(4) as u32;
-        let how = ["barriers", "mails", "calls", "channels", "memory"][random.below(5) as usize];
+        let how = random.one_of(&["barriers", "mails", "calls", "channels", "memory"]);
         let name = format!("any-{}", name(seed));
-        let mut all: Vec<Unit> = (0..units).map(|u| start(&name, u, units, how)).collect();
+        let mut all = start_all(&name, units, how);
         assert!(all.iter_mut().all(|u| u.wait_line("open")), "seed {seed}: a unit did not join");
         let victim = random.below(units.into()) as usize;
         for _ in 0..random.below(12) {
-            assert!(all[victim].wait_line("step"), "seed {seed}, {how}: {}", all[victim].last);
+            assert!(all[victim].wait_line("step"), "seed {seed}, {how}: {}", all[victim].last());
         }
-        random.linger();
-        let pid = all[victim].child.id();
-        all[victim].child.kill().unwrap();
-        let killed = polyduct_os::clock::now().as_secs_f64();
-        for (unit, one) in all.iter_mut().enumerate().filter(|(u, _)| *u != victim) {
-            let last = one.end(&format!("seed {seed}, {how}: unit {unit}"));
-            let words: Vec<&str> = last.splitn(3, ' ').collect();
-            let expected = format!("lost {victim}: its process (pid {pid}) died");
-            assert!(
-                words.len() == 3 && words[2] == expected,
-                "seed {seed}, {units} units, {how}: unit {unit} says {last:?}, not {expected:?}"
-            );
-            delays.push(words[1].parse::<f64>().unwrap() - killed);
-        }
+        random.linger(PAUSE);
+        let lost = format!("lost {victim}: its process (pid {}) died", all[victim].pid());
+        delays.kill(&mut all, victim, &lost, &format!("seed {seed}, {units} units, {how}"));
     }
-    delays.sort_by(f64::total_cmp);
-    let (middle, worst) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-    println!(
-        "{} survivors of {} kills: told within {:.1} ms (median), {:.1} ms (worst)",
-        delays.len(),
-        kills(120),
-        middle * 1e3,
-        worst * 1e3
-    );
-    assert!(middle < 0.1, "survivors are told too late");
-    // A shared machine may hold one process back for long; all of them late would be the domain's fault.
-    assert!(delays[delays.len() * 99 / 100] < 1.0, "some survivors are told too late");
+    delays.check(kills(120), 99, 1.0);
 }
 
 fn survivors_that_go_on() {
     for seed in 1..=kills(20) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let units = 3 + random.below(3) as u32;
         let name = format!("on-{}", name(seed));
-        let mut all: Vec<Unit> = (0..units).map(|u| start(&name, u, units, "go_on")).collect();
+        let mut all = start_all(&name, units, "go_on");
         assert!(all.iter_mut().all(|u| u.wait_line("open")), "seed {seed}: a unit did not join");
         let victim = 1 + random.below(u64::from(units) - 1) as usize;
         for _ in 0..random.below(12) {
-            assert!(all[victim].wait_line("step"), "seed {seed}: {}", all[victim].last);
+            assert!(all[victim].wait_line("step"), "seed {seed}: {}", all[victim].last());
         }
-        random.linger();
-        all[victim].child.kill().unwrap();
-        for (unit, one) in all.iter_mut().enumerate().filter(|(u, _)| *u != victim) {
-            assert_eq!(one.end(&format!("seed {seed}: unit {unit}")), "end", "seed {seed}: unit {unit}");
+        random.linger(PAUSE);
+        all[victim].kill();
+        for unit in survivors(&mut all, &[victim]) {
+            assert_eq!(unit.end(), "end", "seed {seed}: {}", unit.name);
         }
     }
 }
 
 fn nobody_waits_to_tell_the_dead() {
     let name = format!("words-{}", name(0));
-    let mut all: Vec<Unit> = (0..2).map(|u| start(&name, u, 2, "last_words")).collect();
-    assert!(all[1].wait_line("open") && all[0].wait_line("leaving"), "{:?}", all[0].last);
-    all[1].child.kill().unwrap();
+    let mut all = start_all(&name, 2, "last_words");
+    assert!(all[1].wait_line("open") && all[0].wait_line("leaving"), "{:?}", all[0].last());
+    all[1].kill();
     let killed = Instant::now();
-    assert_eq!(all[0].end("unit 0"), "end");
+    assert_eq!(all[0].end(), "end");
     assert!(killed.elapsed() < Duration::from_secs(2), "left {:?} after the loss", killed.elapsed());
 }
 
 fn all_killed_at_once_leave_nothing() {
     let name = format!("all-{}", name(0));
     for _ in 0..3 {
-        let mut all: Vec<Unit> = (0..4).map(|u| start(&name, u, 4, "mails")).collect();
+        let mut all = start_all(&name, 4, "mails");
         assert!(all.iter_mut().all(|u| u.wait_line("step")), "the last run left something in the way");
-        all.iter_mut().for_each(|u| u.child.kill().unwrap());
-        all.iter_mut().for_each(|u| drop(u.child.wait()));
+        kill_all(&mut all);
     }
     let left: Vec<_> = std::fs::read_dir("/dev/shm")
         .into_iter()

@@ -3,17 +3,14 @@
 //! Where the system does not allow it, the test says so and runs between two processes of this host, with B killed in place
 //! of the cut.
 
-#[path = "rig/hosts.rs"]
-mod hosts;
-
 use bytes::Bytes;
-use hosts::{plug_in, role, run_a, tell, Other, Role};
 use polyduct_message::engine::Send;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::link::net::pool::{Buffer, Pool};
 use polyduct_message::{ChannelId, HandlerId, Head, MessageError, Order, Priority};
+use polyduct_rig::hosts::{plug_in, tell, two_hosts, Other};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -27,22 +24,7 @@ const LINKS: [(Transport, bool); 4] =
 
 #[test]
 fn two_hosts_and_a_cable() {
-    match role() {
-        Role::A => host_a(true),
-        Role::B => host_b(),
-        Role::Outside => match run_a(&ARGS) {
-            Ok(output) => {
-                let text = [output.stdout, output.stderr].concat();
-                let text = String::from_utf8_lossy(&text);
-                text.lines().filter(|l| l.contains(" over ")).for_each(|l| println!("{l}"));
-                assert!(output.status.success(), "{text}");
-            }
-            Err(why) => {
-                eprintln!("NO NETWORK NAMESPACES HERE ({why}): two processes of this host instead");
-                host_a(false);
-            }
-        },
-    }
+    two_hosts(&ARGS, " over ", host_a, host_b);
 }
 
 fn endpoint(me: u32, at: &str, (transport, trusted): (Transport, bool)) -> NetEndpoint<Buffer> {

@@ -10,13 +10,10 @@
 //! writers stamp those elements and the readers look at them, which the bare connections do not do; the bare connections
 //! take the better of one and two streams, from a buffer of 128 KiB that stays in the cache.
 
-#[path = "../../message/tests/rig/hosts.rs"]
-mod hosts;
-
-use hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
 use polyduct_pipe::{Expect, Given, Options};
+use polyduct_rig::hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::net::NetPipe;
-use common::{fill, local_indices, Pipe};
+use common::at::{At, Port, Read, Write};
+use common::net::Across;
+use common::{fill, local_indices, unique, Pipe, PipeAt};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::{gather, Domain};
 use polyduct_message::MessageError;
@@ -50,51 +51,60 @@ fn side(domain: &Domain, addresses: &Addresses, unit: u64) -> Side {
     me.side
 }
 
-/// What a test does with a port, whichever kind it is.
-macro_rules! write_and_tell {
-    ($port:expr, $unit:expr) => {{
-        let (mut port, unit) = ($port, $unit);
-        let indices = local_indices(port.mapping(), unit);
-        let domain = port.domain(&DomainOptions::default()).unwrap();
-        assert_eq!(side(&domain, port.addresses(), unit), Side::Writer);
-        for step in 0..STEPS {
-            tell_all(&domain, step);
-            let mut part = vec![0; port.local_len_bytes()];
-            fill(&mut part, &indices, step);
-            assert!(port.write(&part).unwrap());
-            // Everybody has this step before the next: steps and messages go side by side.
-            hear_all(&domain, step);
-        }
-        // The same place, not another one.
-        let again = port.domain(&soon()).unwrap();
-        again.send(again.unit(), 1, [4, 2], &[]).unwrap();
-        assert_eq!(domain.recv(None, Some(1)).unwrap().words, [4, 2]);
-        port.close().unwrap();
-        assert!(matches!(port.domain(&soon()), Err(PipeError::Closed { .. })));
-        // Who holds it stays in it when the port is closed.
-        domain.barrier().unwrap();
-    }};
+/// All units of a pipe meet in its domain, as often as asked.
+fn everybody_reaches_everybody<A: At>(at: A, rounds: u32) {
+    let data = data();
+    let mut pipe = PipeAt::new(&data, "block,*", 2, &READERS);
+    pipe.at = at;
+    for _ in 0..rounds {
+        let seen = Mutex::new(Vec::new());
+        pipe.run(write_and_tell, |r, program, unit| {
+            let address = read_and_tell(r, unit);
+            seen.lock().unwrap().push((program, unit, address));
+        });
+        check_addresses(seen);
+    }
 }
 
-macro_rules! read_and_tell {
-    ($port:expr, $program:expr, $unit:expr, $seen:expr) => {{
-        let (mut port, program, unit) = ($port, $program, $unit);
-        let indices = local_indices(port.mapping(), unit);
-        let domain = port.domain(&DomainOptions::default()).unwrap();
-        assert_ne!(side(&domain, port.addresses(), unit), Side::Writer);
-        $seen.lock().unwrap().push((program, unit, domain.unit()));
-        let (mut part, mut expected) = (vec![0; port.local_len_bytes()], vec![0; port.local_len_bytes()]);
-        for step in 0..STEPS {
-            assert_eq!(port.read(&mut part).unwrap(), Some(step));
-            fill(&mut expected, &indices, step);
-            assert_eq!(part, expected);
-            tell_all(&domain, step);
-            hear_all(&domain, step);
-        }
-        assert_eq!(port.read(&mut part).unwrap(), None);
-        port.close().unwrap();
-        domain.barrier().unwrap();
-    }};
+fn write_and_tell(mut port: impl Port + Write, unit: u64) {
+    let indices = local_indices(port.mapping(), unit);
+    let domain = port.domain(&DomainOptions::default()).unwrap();
+    assert_eq!(side(&domain, port.addresses(), unit), Side::Writer);
+    for step in 0..STEPS {
+        tell_all(&domain, step);
+        let mut part = vec![0; port.local_len_bytes()];
+        fill(&mut part, &indices, step);
+        assert!(port.write(&part).unwrap());
+        // Everybody has this step before the next: steps and messages go side by side.
+        hear_all(&domain, step);
+    }
+    // The same place, not another one.
+    let again = port.domain(&soon()).unwrap();
+    again.send(again.unit(), 1, [4, 2], &[]).unwrap();
+    assert_eq!(domain.recv(None, Some(1)).unwrap().words, [4, 2]);
+    port.close().unwrap();
+    assert!(matches!(port.domain(&soon()), Err(PipeError::Closed { .. })));
+    // Who holds it stays in it when the port is closed.
+    domain.barrier().unwrap();
+}
+
+/// Gives its address in the domain.
+fn read_and_tell(mut port: impl Port + Read, unit: u64) -> u32 {
+    let indices = local_indices(port.mapping(), unit);
+    let domain = port.domain(&DomainOptions::default()).unwrap();
+    assert_ne!(side(&domain, port.addresses(), unit), Side::Writer);
+    let (mut part, mut expected) = (vec![0; port.local_len_bytes()], vec![0; port.local_len_bytes()]);
+    for step in 0..STEPS {
+        assert_eq!(port.read(&mut part).unwrap(), Some(step));
+        fill(&mut expected, &indices, step);
+        assert_eq!(part, expected);
+        tell_all(&domain, step);
+        hear_all(&domain, step);
+    }
+    assert_eq!(port.read(&mut part).unwrap(), None);
+    port.close().unwrap();
+    domain.barrier().unwrap();
+    domain.unit()
 }
 
 /// Which unit of which program had which address: programs in any order, their units one after the other.
@@ -107,31 +117,14 @@ fn check_addresses(seen: Mutex<Vec<(usize, u64, u32)>>) {
 
 #[test]
 fn everybody_reaches_everybody_while_steps_flow() {
-    let data = data();
-    let pipe = Pipe::new(&data, "block,*", 2, &READERS);
     // The second time under the same name, in the same process.
-    for _ in 0..2 {
-        let seen = Mutex::new(Vec::new());
-        pipe.run(
-            |w, unit| write_and_tell!(w, unit),
-            |r, program, unit| read_and_tell!(r, program, unit, seen),
-        );
-        check_addresses(seen);
-    }
+    everybody_reaches_everybody(unique("domain"), 2);
 }
 
 #[test]
 fn across_hosts_everybody_reaches_everybody_while_steps_flow() {
-    let data = data();
     for trusted in [true, false] {
-        let mut pipe = NetPipe::new(&data, "block,*", 2, &READERS);
-        pipe.trust = common::net::trust(trusted);
-        let seen = Mutex::new(Vec::new());
-        pipe.run(
-            |w, unit| write_and_tell!(w, unit),
-            |r, program, unit| read_and_tell!(r, program, unit, seen),
-        );
-        check_addresses(seen);
+        everybody_reaches_everybody(Across::trusting(trusted), 1);
     }
 }
 
@@ -177,76 +170,68 @@ fn is_missing(error: &PipeError) -> bool {
 
 /// One unit never asks: all others hear so in time, by name, can go on with the steps, and have the domain when they ask
 /// again and so does the late one.
-macro_rules! one_is_late {
-    ($pipe:expr) => {{
-        let given_up = Barrier::new(4);
-        $pipe.run(
-            |mut w, _| {
-                let start = Instant::now();
-                let error = w.domain(&soon()).err().unwrap();
+fn one_is_late<A: At>() {
+    let (data, given_up) = (data(), Barrier::new(4));
+    PipeAt::<A>::new(&data, "block,*", 2, &[("*,block", 2)]).run(
+        |mut w, _| {
+            let start = Instant::now();
+            let error = w.domain(&soon()).err().unwrap();
+            assert!(is_missing(&error), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+            given_up.wait();
+            assert!(w.write(&vec![1; w.local_len_bytes()]).unwrap());
+            w.domain(&DomainOptions::default()).unwrap().barrier().unwrap();
+            w.close().unwrap();
+        },
+        |mut r, _, unit| {
+            if unit == 0 {
+                let error = r.domain(&soon()).err().unwrap();
                 assert!(is_missing(&error), "{error}");
-                assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-                given_up.wait();
-                assert!(w.write(&vec![1; w.local_len_bytes()]).unwrap());
-                w.domain(&DomainOptions::default()).unwrap().barrier().unwrap();
-                w.close().unwrap();
-            },
-            |mut r, _, unit| {
-                if unit == 0 {
-                    let error = r.domain(&soon()).err().unwrap();
-                    assert!(is_missing(&error), "{error}");
-                }
-                given_up.wait();
-                let mut part = vec![0; r.local_len_bytes()];
-                assert_eq!(r.read(&mut part).unwrap(), Some(0));
-                r.domain(&DomainOptions::default()).unwrap().barrier().unwrap();
-                assert_eq!(r.read(&mut part).unwrap(), None);
-            },
-        );
-    }};
+            }
+            given_up.wait();
+            let mut part = vec![0; r.local_len_bytes()];
+            assert_eq!(r.read(&mut part).unwrap(), Some(0));
+            r.domain(&DomainOptions::default()).unwrap().barrier().unwrap();
+            assert_eq!(r.read(&mut part).unwrap(), None);
+        },
+    );
 }
 
 #[test]
 fn who_never_asks_is_named_in_time() {
-    let data = data();
-    one_is_late!(Pipe::new(&data, "block,*", 2, &[("*,block", 2)]));
+    one_is_late::<String>();
 }
 
 #[test]
 fn across_hosts_who_never_asks_is_named_in_time() {
-    let data = data();
-    one_is_late!(NetPipe::new(&data, "block,*", 2, &[("*,block", 2)]));
+    one_is_late::<Across>();
 }
 
 /// Who gives its port up before it has asked is missed at once, not after the open timeout.
-macro_rules! one_gives_up {
-    ($pipe:expr) => {{
-        let start = Instant::now();
-        let gone = |error: PipeError| {
-            let unit = UnitName { side: Side::Reader(0), unit: 1 };
-            assert!(matches!(error, PipeError::PeerAborted { unit: u, .. } if u == unit), "{error}");
-        };
-        $pipe.run(
-            |mut w, _| gone(w.domain(&DomainOptions::default()).err().unwrap()),
-            |mut r, _, unit| match unit {
-                0 => gone(r.domain(&DomainOptions::default()).err().unwrap()),
-                _ => r.abort(),
-            },
-        );
-        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    }};
+fn one_gives_up<A: At>() {
+    let (data, start) = (data(), Instant::now());
+    let gone = |error: PipeError| {
+        let unit = UnitName { side: Side::Reader(0), unit: 1 };
+        assert!(matches!(error, PipeError::PeerAborted { unit: u, .. } if u == unit), "{error}");
+    };
+    PipeAt::<A>::new(&data, "block,*", 2, &[("*,block", 2)]).run(
+        |mut w, _| gone(w.domain(&DomainOptions::default()).err().unwrap()),
+        |mut r, _, unit| match unit {
+            0 => gone(r.domain(&DomainOptions::default()).err().unwrap()),
+            _ => r.abort(),
+        },
+    );
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[test]
 fn whoever_waits_for_one_that_gave_up_hears_it_at_once() {
-    let data = data();
-    one_gives_up!(Pipe::new(&data, "block,*", 2, &[("*,block", 2)]));
+    one_gives_up::<String>();
 }
 
 #[test]
 fn across_hosts_whoever_waits_for_one_that_gave_up_hears_it_at_once() {
-    let data = data();
-    one_gives_up!(NetPipe::new(&data, "block,*", 2, &[("*,block", 2)]));
+    one_gives_up::<Across>();
 }
 
 #[test]

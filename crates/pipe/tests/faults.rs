@@ -3,15 +3,13 @@
 //! `POLYDUCT_FAULTS=all` fails each of them; without it some 80 of each kind, beginning with another one each time.
 
 mod common;
-#[path = "../../os/tests/rig/inject.rs"]
-mod inject;
 
-use common::net::{place, trust};
+use common::at::{At, Port, Read, Write};
+use common::net::Across;
 use common::{fill, local_indices, reader_options, unique, writer_options};
-use inject::Fault;
 use polyduct_layout::{Dataset, ElemType, Mapping};
-use polyduct_pipe::net::{NetReader, NetWriter};
-use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
+use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_rig::inject::{self, Fault};
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 fn main() {
     if let Ok(kind) = std::env::var(CHILD) {
-        return child(&kind);
+        return if kind == "net" { child(&Across::new()) } else { child(&unique("faults")) };
     }
     let cases = [
         ("shm", Fault::Error),
@@ -79,22 +77,16 @@ fn every_call_fails_once(kind: &'static str, fault: Fault) -> (u64, u64) {
 }
 
 /// Two writer and two reader units, a thread each. Errors are printed; what is wrong is a panic.
-fn child(kind: &str) {
-    let name = unique("faults");
-    let at = place();
+fn child<A: At>(at: &A) {
     let with = |options: Options| Options { timeout: Some(PATIENCE), open_timeout: PATIENCE, ..options };
     inject::begin();
     let results: Vec<Result<(), PipeError>> = std::thread::scope(|s| {
         let mut units = Vec::new();
         for unit in 0..2 {
-            let (name, at) = (&name, &at);
             let (w, r) = (with(writer_options(unit, 2)), with(reader_options("r", unit, 2)));
-            let net = kind == "net";
-            let write = move || if net { write_net(at, &w) } else { write_shm(name, &w) };
-            let read = move || if net { read_net(at, &r) } else { read_shm(name, &r) };
             // A thread that the system does not give is a unit that never comes.
-            units.extend(std::thread::Builder::new().spawn_scoped(s, write));
-            units.extend(std::thread::Builder::new().spawn_scoped(s, read));
+            units.extend(std::thread::Builder::new().spawn_scoped(s, move || write(at, &w)));
+            units.extend(std::thread::Builder::new().spawn_scoped(s, move || read(at, &r)));
         }
         let missing = 4 - units.len();
         let mut results: Vec<_> = units.into_iter().map(|u| u.join().unwrap()).collect();
@@ -108,48 +100,18 @@ fn child(kind: &str) {
     }
 }
 
-fn data() -> Dataset {
-    Dataset::new(&SHAPE, ElemType::U64).unwrap()
-}
-
-fn write_shm(name: &str, options: &Options) -> Result<(), PipeError> {
-    let mut w = Writer::open(name, &Given::Dataset(data()), "block,*", options)?;
+fn write<A: At>(at: &A, options: &Options) -> Result<(), PipeError> {
+    let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
+    let mut w = at.writer(&Given::Dataset(data), "block,*", options)?;
     let indices = local_indices(w.mapping(), options.unit.into());
     for step in 0..STEPS {
-        let mut part = w.step()?;
-        fill(&mut part, &indices, step);
-        part.publish();
+        w.step_with(|part| fill(part, &indices, step))?;
     }
     w.close().map(drop)
 }
 
-fn read_shm(name: &str, options: &Options) -> Result<(), PipeError> {
-    let mut r = Reader::open(name, "*,block", &Expect::default(), options)?;
-    let mut part = vec![0; r.local_len_bytes()];
-    let right = expected(r.mapping(), options.unit);
-    let mut next = 0;
-    while let Some(step) = r.read(&mut part)? {
-        assert_eq!(step, next);
-        assert_eq!(part, right(step), "step {step}");
-        next += 1;
-    }
-    assert_eq!(next, STEPS, "the stream ended early");
-    Ok(())
-}
-
-fn write_net(at: &polyduct_pipe::net::Place, options: &Options) -> Result<(), PipeError> {
-    let mut w = NetWriter::open(at, &trust(true), &Given::Dataset(data()), "block,*", options)?;
-    let indices = local_indices(w.mapping(), options.unit.into());
-    for step in 0..STEPS {
-        let mut part = w.step()?;
-        fill(&mut part, &indices, step);
-        part.publish()?;
-    }
-    w.close().map(drop)
-}
-
-fn read_net(at: &polyduct_pipe::net::Place, options: &Options) -> Result<(), PipeError> {
-    let mut r = NetReader::open(at, &trust(true), "*,block", &Expect::default(), options)?;
+fn read<A: At>(at: &A, options: &Options) -> Result<(), PipeError> {
+    let mut r = at.reader("*,block", &Expect::default(), options)?;
     let mut part = vec![0; r.local_len_bytes()];
     let right = expected(r.mapping(), options.unit);
     let mut next = 0;

@@ -15,6 +15,7 @@ use polyduct_pipe::slots::names::UnitName;
 use polyduct_pipe::slots::{Begin, Lines, Next, Slots};
 use polyduct_pipe::wire::{self, FromHost, Hello, Role, ToHost, Welcome, PROTOCOL};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
+use polyduct_rig::Random;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{IoSlice, IoSliceMut};
@@ -687,11 +688,9 @@ fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
             send_raw(&conn, &bytes_of(&ToHost::Ready), &[]);
             assert_eq!(answer(&conn), Some(FromHost::Go));
             let lines = control.lines(0..control.len()).unwrap();
-            let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(round as u64 + 1);
+            let mut series = Random::new(round as u64 + 1);
             for _ in 0..200_000 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
+                let random = series.word();
                 // Mostly small numbers, so that something goes on.
                 let value = if random >> 60 == 0 { random } else { random >> 40 & 7 };
                 scribble(lines, (random >> 8) as usize, (random >> 24) as usize % 8, value);

@@ -5,43 +5,35 @@
 
 mod common;
 
-use common::{fill, local_indices, unique};
+use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
+use common::unique;
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Writer};
+use polyduct_pipe::{OnLoss, Options, Policy};
+use polyduct_rig::kills::{error_of, kill_all, kills, survivors, Delays};
+use polyduct_rig::{tests, Random, Unit};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHAPE: [u64; 2] = [24, 20];
-const LAYOUTS: [&str; 4] = ["block,*", "*,block", "cyclic,*", "block,*;order=F"];
+/// The longest pause before a kill: less than a step takes.
+const PAUSE: Duration = Duration::from_micros(300);
 
 fn main() {
-    if let Ok(spec) = std::env::var("POLYDUCT_TEST_UNIT") {
-        return unit(&spec);
-    }
-    let tests: [(&str, fn()); 7] = [
-        ("any_unit_killed_at_any_moment", any_unit_killed_at_any_moment),
-        ("two_units_killed_at_once", two_units_killed_at_once),
-        ("two_units_are_replaced", two_units_are_replaced),
-        ("units_killed_while_the_pipe_opens", units_killed_while_the_pipe_opens),
-        ("all_killed_at_once_leave_nothing", all_killed_at_once_leave_nothing),
-        ("a_replacement_joins_at_the_next_step", a_replacement_joins_at_the_next_step),
-        ("a_death_after_unit_0_has_left_is_noticed", a_death_after_unit_0_has_left_is_noticed),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let tests: Vec<_> =
-        tests.iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| n.contains(w))).collect();
-    println!("\nrunning {} tests", tests.len());
-    for (name, test) in &tests {
-        test();
-        println!("test {name} ... ok");
-    }
-    println!("\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n", tests.len());
+    polyduct_rig::main(
+        unit,
+        tests![
+            any_unit_killed_at_any_moment,
+            two_units_killed_at_once,
+            two_units_are_replaced,
+            units_killed_while_the_pipe_opens,
+            all_killed_at_once_leave_nothing,
+            a_replacement_joins_at_the_next_step,
+            a_death_after_unit_0_has_left_is_noticed,
+        ],
+    );
 }
 
-/// One process: `role layout unit units steps pipe policy on_loss leave_after`.
+/// One process: `role layout unit units steps pipe policy on_loss patient`.
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u64>().unwrap();
@@ -55,73 +47,8 @@ fn unit(spec: &str) {
         open_timeout: Duration::from_millis(if f[8] == "0" { 1000 } else { 20_000 }),
         ..Options::default()
     };
-    say("start");
-    let done = if f[0] == "w" {
-        write(f[5], f[1], &options, number(4))
-    } else {
-        read(f[5], f[1], &options, number(4))
-    };
-    match done {
-        Ok(()) => say("end"),
-        Err(e) => {
-            let kind = match &e {
-                PipeError::PeerLost { unit, pid, .. } => format!("lost {unit} {pid}"),
-                PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. } => {
-                    "refused".into()
-                }
-                PipeError::Timeout { .. } => "timeout".into(),
-                other => format!("other {other}"),
-            };
-            say(&format!("error {:.6} {kind}", polyduct_os::clock::now().as_secs_f64()));
-        }
-    }
-}
-
-/// A line to the parent. A parent that no longer listens has ended the test.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(3);
-    }
-}
-
-fn write(pipe: &str, layout: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
     let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
-    let mut w = Writer::open(pipe, &Given::Dataset(data), layout, options)?;
-    let indices = local_indices(w.mapping(), options.unit.into());
-    say("open");
-    while w.next_step() < steps {
-        let n = w.next_step();
-        let mut slot = w.step()?;
-        fill(&mut slot, &indices, n);
-        slot.publish();
-        say("step");
-    }
-    w.close().map(drop)
-}
-
-fn read(pipe: &str, layout: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
-    let mut r = Reader::open(pipe, layout, &Expect::default(), options)?;
-    let indices = local_indices(r.mapping(), options.unit.into());
-    let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
-    say("open");
-    let mut last = None;
-    while last.is_none_or(|l| l + 1 < steps) {
-        let Some(step) = r.read(&mut part)? else { break };
-        fill(&mut expected, &indices, step);
-        assert!(part == expected, "step {step} is torn");
-        assert!(last < Some(step), "step {step} after {last:?}");
-        last = Some(step);
-        say(&format!("step {step}"));
-    }
-    r.close().map(drop)
-}
-
-struct Unit {
-    name: String,
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    seen: Vec<String>,
+    common::kill::run(&f[5].to_owned(), f[0], data, f[1], &options, number(4));
 }
 
 #[derive(Clone)]
@@ -143,14 +70,7 @@ impl Case {
             "{role} {layout} {unit} {units} {steps} {pipe} {policy} {on_loss} {}",
             u8::from(*patient)
         );
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env("POLYDUCT_TEST_UNIT", spec)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = follow(child.stdout.take().unwrap());
-        let name = format!("{} unit {unit}", if role == "w" { "writer" } else { "reader" });
-        Unit { name, child, lines, seen: Vec::new() }
+        Unit::start(name(role, unit), &spec)
     }
 
     fn start_all(&self) -> Vec<Unit> {
@@ -159,88 +79,16 @@ impl Case {
     }
 }
 
-/// The lines of a process; the sender hangs up when they end.
-fn follow(out: ChildStdout) -> mpsc::Receiver<String> {
-    let (send, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-impl Unit {
-    /// Waits for the next line that starts with `what`; false when the process ends first.
-    fn wait_line(&mut self, what: &str) -> bool {
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(30)) {
-            self.seen.push(line.clone());
-            if line.starts_with(what) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Waits for the process's end and returns its last line.
-    fn end(&mut self) -> String {
-        loop {
-            match self.lines.recv_timeout(Duration::from_secs(30)) {
-                Ok(line) => self.seen.push(line),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    panic!("{} hangs after {:?}", self.name, self.seen.last())
-                }
-            }
-        }
-        self.child.wait().unwrap();
-        self.seen.last().cloned().unwrap_or_default()
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// xorshift64*: seeded, so that a failing seed can be run again.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-
-    /// Some time below a step's, without sleeping.
-    fn linger(&mut self) {
-        let end = Instant::now() + Duration::from_micros(self.below(300));
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-fn kills(default: u64) -> u64 {
-    std::env::var("POLYDUCT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-
 fn any_unit_killed_at_any_moment() {
-    let mut delays = Vec::new();
+    let mut delays = Delays::default();
     for seed in 1..=kills(250) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let case = Case {
             pipe: unique("kill"),
-            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
-            readers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
+            writers: (1 + random.below(3), random.one_of(&LAYOUTS)),
+            readers: (1 + random.below(3), random.one_of(&LAYOUTS)),
             steps: u64::MAX,
-            policy: ["block", "block", "latest", "drop_oldest", "drop_newest"][random.below(5) as usize],
+            policy: random.one_of(&["block", "block", "latest", "drop_oldest", "drop_newest"]),
             on_loss: "raise",
             patient: true,
         };
@@ -251,33 +99,11 @@ fn any_unit_killed_at_any_moment() {
         for _ in 0..random.below(12) {
             assert!(units[victim].wait_line("step"), "seed {seed}: {} ended by itself", units[victim].name);
         }
-        random.linger();
-        let (name, pid) = (units[victim].name.clone(), units[victim].child.id());
-        units[victim].child.kill().unwrap();
-        let killed = polyduct_os::clock::now().as_secs_f64();
-        for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| *i != victim) {
-            let last = unit.end();
-            let words: Vec<&str> = last.splitn(3, ' ').collect();
-            let expected = format!("lost {name} {pid}");
-            assert!(
-                words.len() == 3 && words[2] == expected,
-                "seed {seed}, {case}: unit {i} says {last:?}, not {expected:?}"
-            );
-            delays.push(words[1].parse::<f64>().unwrap() - killed);
-        }
+        random.linger(PAUSE);
+        let lost = loss_of(&units[victim]);
+        delays.kill(&mut units, victim, &lost, &format!("seed {seed}, {case}"));
     }
-    delays.sort_by(f64::total_cmp);
-    let (middle, worst) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-    println!(
-        "{} survivors of {} kills: told within {:.1} ms (median), {:.1} ms (worst)",
-        delays.len(),
-        kills(250),
-        middle * 1e3,
-        worst * 1e3
-    );
-    assert!(middle < 0.1, "survivors are told too late");
-    // A shared machine may hold one process back for long; all of them late would be the pipe's fault.
-    assert!(delays[delays.len() * 99 / 100] < 1.0, "some survivors are told too late");
+    delays.check(kills(250), 99, 1.0);
 }
 
 impl std::fmt::Display for Case {
@@ -294,13 +120,13 @@ fn two_of(n: u64, random: &mut Random) -> [usize; 2] {
 
 fn two_units_killed_at_once() {
     for seed in 1..=kills(60) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let case = Case {
             pipe: unique("two"),
-            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
-            readers: (2 + random.below(2), LAYOUTS[random.below(4) as usize]),
+            writers: (1 + random.below(3), random.one_of(&LAYOUTS)),
+            readers: (2 + random.below(2), random.one_of(&LAYOUTS)),
             steps: u64::MAX,
-            policy: ["block", "latest", "drop_oldest", "drop_newest"][random.below(4) as usize],
+            policy: random.one_of(&["block", "latest", "drop_oldest", "drop_newest"]),
             on_loss: "raise",
             patient: true,
         };
@@ -314,12 +140,11 @@ fn two_units_killed_at_once() {
                 units[victims[0]].name
             );
         }
-        random.linger();
-        let dead = victims.map(|v| format!("lost {} {}", units[v].name, units[v].child.id()));
-        victims.iter().for_each(|&v| units[v].child.kill().unwrap());
-        let survivors = units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i));
-        let told: Vec<String> = survivors.map(|(_, unit)| unit.end()).collect();
-        let said: Vec<&str> = told.iter().map(|l| l.splitn(3, ' ').nth(2).unwrap_or(l)).collect();
+        random.linger(PAUSE);
+        let dead = victims.map(|v| loss_of(&units[v]));
+        victims.iter().for_each(|&v| units[v].kill());
+        let told: Vec<String> = survivors(&mut units, &victims).map(Unit::end).collect();
+        let said: Vec<&str> = told.iter().map(|l| error_of(l).map_or(&l[..], |(_, error)| error)).collect();
         let same = said.iter().all(|s| *s == said[0]);
         assert!(
             same && dead.iter().any(|d| d == said[0]),
@@ -331,11 +156,11 @@ fn two_units_killed_at_once() {
 fn two_units_are_replaced() {
     let mut replaced = 0;
     for seed in 1..=kills(40) {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut random = Random::new(seed);
         let case = Case {
             pipe: unique("both"),
-            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
-            readers: (2 + random.below(2), LAYOUTS[random.below(4) as usize]),
+            writers: (1 + random.below(3), random.one_of(&LAYOUTS)),
+            readers: (2 + random.below(2), random.one_of(&LAYOUTS)),
             steps: STEPS,
             policy: "block",
             on_loss: "wait",
@@ -348,8 +173,8 @@ fn two_units_are_replaced() {
         for _ in 0..random.below(10) {
             assert!(units[victims[0]].wait_line("step"));
         }
-        random.linger();
-        victims.iter().for_each(|&v| units[v].child.kill().unwrap());
+        random.linger(PAUSE);
+        victims.iter().for_each(|&v| units[v].kill());
         if victims.iter().any(|&v| units[v].end() == "end") {
             // It was faster than the kill.
             continue;
@@ -373,9 +198,9 @@ fn two_units_are_replaced() {
         let slots_lost =
             victims.contains(&0) && told(first) && ends.iter().all(|e| told(e) || e.contains(" timeout"));
         if slots_lost {
-            let dead = units.iter().enumerate().filter(|(i, _)| victims.contains(i) && *i != 0);
-            let dead: Vec<String> = dead.map(|(_, u)| format!("lost {} {}", u.name, u.child.id())).collect();
-            for (_, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
+            let dead: Vec<String> =
+                victims.iter().filter(|&&v| v != 0).map(|&v| loss_of(&units[v])).collect();
+            for unit in survivors(&mut units, &victims) {
                 let last = unit.end();
                 assert!(
                     last.ends_with(&dead[0]),
@@ -392,11 +217,8 @@ fn two_units_are_replaced() {
                 "seed {seed}, {case}: the replacements of {victims:?} end with {ends:?}, the others {told:?}"
             );
         }
-        for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)) {
-            assert_eq!(unit.end(), "end", "seed {seed}, {case}: unit {i}, {victims:?} were replaced");
-            if unit.name.starts_with("reader") {
-                assert_eq!(steps(&unit.seen), (0..STEPS).collect::<Vec<_>>(), "seed {seed}: {}", unit.name);
-            }
+        for unit in survivors(&mut units, &victims) {
+            assert_got_all(unit, &format!("seed {seed}, {case}, {victims:?} were replaced"));
         }
     }
     assert!(replaced > kills(40) / 3, "only {replaced} pairs were replaced");
@@ -404,7 +226,7 @@ fn two_units_are_replaced() {
 
 fn units_killed_while_the_pipe_opens() {
     for seed in 1..=kills(60) / 2 {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut random = Random::new(seed);
         let case = Case {
             pipe: unique("open"),
             writers: (1 + random.below(3), LAYOUTS[0]),
@@ -417,17 +239,9 @@ fn units_killed_while_the_pipe_opens() {
         let mut units = case.start_all();
         let victim = random.below(units.len() as u64) as usize;
         assert!(units[victim].wait_line("start"));
-        random.linger();
-        units[victim].child.kill().unwrap();
-        for (_, unit) in units.iter_mut().enumerate().filter(|(i, _)| *i != victim) {
-            let last = unit.end();
-            let kind = last.splitn(3, ' ').nth(2).unwrap_or("").split(' ').next().unwrap_or("").to_owned();
-            assert!(
-                ["lost", "refused", "timeout"].contains(&&kind[..]),
-                "seed {seed}: {} says {last:?}",
-                unit.name
-            );
-        }
+        random.linger(PAUSE);
+        units[victim].kill();
+        survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &format!("seed {seed}")));
     }
 }
 
@@ -445,8 +259,7 @@ fn all_killed_at_once_leave_nothing() {
         // The same name again: the next run starts clean.
         let mut units = case.start_all();
         assert!(units.iter_mut().all(|u| u.wait_line("step")));
-        units.iter_mut().for_each(|u| u.child.kill().unwrap());
-        units.iter_mut().for_each(|u| drop(u.child.wait()));
+        kill_all(&mut units);
         let names = std::fs::read_to_string("/proc/net/unix").unwrap();
         assert!(!names.contains(&case.pipe), "an abstract name is left");
         for place in ["/dev/shm", "/tmp"] {
@@ -463,11 +276,11 @@ const STEPS: u64 = 600;
 fn a_replacement_joins_at_the_next_step() {
     let mut replaced = 0;
     for seed in 1..=kills(60) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed);
         let case = Case {
             pipe: unique("again"),
-            writers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
-            readers: (1 + random.below(3), LAYOUTS[random.below(4) as usize]),
+            writers: (1 + random.below(3), random.one_of(&LAYOUTS)),
+            readers: (1 + random.below(3), random.one_of(&LAYOUTS)),
             steps: STEPS,
             policy: "block",
             on_loss: "wait",
@@ -479,8 +292,8 @@ fn a_replacement_joins_at_the_next_step() {
         for _ in 0..random.below(10) {
             assert!(units[victim].wait_line("step"));
         }
-        random.linger();
-        units[victim].child.kill().unwrap();
+        random.linger(PAUSE);
+        units[victim].kill();
         let died = units[victim].end();
         if died == "end" {
             // It was faster than the kill.
@@ -494,26 +307,19 @@ fn a_replacement_joins_at_the_next_step() {
         };
         let mut replacement = case.start(role, number);
         let last = replacement.end();
-        let said = units[victim].seen.iter().filter(|l| l.starts_with("step")).count() as u64;
+        let said = units[victim].seen().iter().filter(|l| l.starts_with("step")).count() as u64;
         if said == STEPS && last != "end" {
             // It died when it had closed already: nobody is to be replaced, and all others end well.
-            units
-                .iter_mut()
-                .enumerate()
-                .filter(|(i, _)| *i != victim)
-                .for_each(|(_, u)| assert_eq!(u.end(), "end"));
+            survivors(&mut units, &[victim]).for_each(|u| assert_eq!(u.end(), "end"));
             continue;
         }
         assert_eq!(last, "end", "seed {seed}, {case}: replacement of {} {number} (last said {died})", role);
-        for (i, unit) in units.iter_mut().enumerate().filter(|(i, _)| *i != victim) {
-            assert_eq!(unit.end(), "end", "seed {seed}, {case}: unit {i}");
-            if unit.name.starts_with("reader") {
-                assert_eq!(steps(&unit.seen), (0..STEPS).collect::<Vec<_>>(), "seed {seed}: {}", unit.name);
-            }
+        for unit in survivors(&mut units, &[victim]) {
+            assert_got_all(unit, &format!("seed {seed}, {case}"));
         }
         if role == "r" {
             // What the predecessor took, and maybe could not say any more, its replacement does not get again.
-            let (before, after) = (steps(&units[victim].seen), steps(&replacement.seen));
+            let (before, after) = (steps(units[victim].seen()), steps(replacement.seen()));
             let next = before.last().map_or(0, |s| s + 1);
             let first = after.first().copied().unwrap_or(STEPS);
             assert!(first == next || first == next + 1, "seed {seed}: {before:?} then {after:?}");
@@ -521,6 +327,14 @@ fn a_replacement_joins_at_the_next_step() {
         }
     }
     assert!(replaced > kills(60) / 2, "only {replaced} units were replaced");
+}
+
+/// A unit that has lived on ends well, and a reader has got every step.
+fn assert_got_all(unit: &mut Unit, case: &str) {
+    assert_eq!(unit.end(), "end", "{case}: {}", unit.name);
+    if unit.name.starts_with("reader") {
+        assert_eq!(steps(unit.seen()), (0..STEPS).collect::<Vec<_>>(), "{case}: {}", unit.name);
+    }
 }
 
 fn steps(lines: &[String]) -> Vec<u64> {

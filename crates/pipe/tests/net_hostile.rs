@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::net::{place, trust, NetPipe};
+use common::net::{place, trust, Across, NetPipe};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
 use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_rig::Random;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,7 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
 fn a_second_writer_and_a_second_reader_are_refused() {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     let pipe = NetPipe::new(&data, "block", 1, &[("block", 1)]);
-    let (at, known) = (&pipe.place, &pipe.trust);
+    let (at, known) = (&pipe.at.place, &pipe.at.trust);
     pipe.run(
         |mut w, _| (0..3).for_each(|_| assert!(w.write(&[0; 4]).unwrap())),
         |mut r, _, _| {
@@ -66,14 +67,6 @@ fn a_second_writer_and_a_second_reader_are_refused() {
     );
 }
 
-/// xorshift64*.
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
-
 #[test]
 fn garbage_and_port_scans_during_a_run_harm_nobody() {
     let data = Dataset::new(&[64, 64], ElemType::U64).unwrap();
@@ -81,16 +74,16 @@ fn garbage_and_port_scans_during_a_run_harm_nobody() {
     for trusted in [true, false] {
         over.store(false, Ordering::Relaxed);
         let mut pipe = NetPipe::new(&data, "block,*", 2, &[("*,block", 2)]);
-        pipe.trust = trust(trusted);
-        let at = format!("{}:{}", pipe.place.host, pipe.place.port);
+        pipe.at = Across::trusting(trusted);
+        let at = format!("{}:{}", pipe.at.place.host, pipe.at.place.port);
         std::thread::scope(|s| {
             let scanner = s.spawn(|| {
-                let (mut seed, mut visits, mut held) = (1u64, 0, Vec::new());
+                let (mut random, mut visits, mut held) = (Random::new(1), 0, Vec::new());
                 while !over.load(Ordering::Relaxed) {
                     let Ok(mut stream) = TcpStream::connect(&at) else { continue };
                     visits += 1;
-                    let len = random(&mut seed) % 300;
-                    let mut bytes: Vec<u8> = (0..len).map(|_| random(&mut seed) as u8).collect();
+                    let len = random.below(300);
+                    let mut bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
                     match visits % 4 {
                         // It knows how a handshake begins.
                         0 if len > 8 => bytes[..8].copy_from_slice(b"PDNT\x01\x00\x01\x01"),

@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "two_hosts_and_a_cable";
@@ -21,22 +21,7 @@ const CASES: [(&str, bool); 6] =
 
 #[test]
 fn two_hosts_and_a_cable() {
-    match role() {
-        Role::A => host_a(true),
-        Role::B => host_b(),
-        Role::Outside => match run_a(&ARGS) {
-            Ok(output) => {
-                let text = [output.stdout, output.stderr].concat();
-                let text = String::from_utf8_lossy(&text);
-                text.lines().filter(|l| l.starts_with("across hosts")).for_each(|l| println!("{l}"));
-                assert!(output.status.success(), "{text}");
-            }
-            Err(why) => {
-                eprintln!("NO NETWORK NAMESPACES HERE ({why}): two processes of this host instead");
-                host_a(false);
-            }
-        },
-    }
+    two_hosts(&ARGS, "across hosts", host_a, host_b);
 }
 
 fn place(host: &str, port: u16) -> Place {

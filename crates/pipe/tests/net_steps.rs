@@ -2,43 +2,17 @@
 
 mod common;
 
-use common::net::{place, trust, NetPipe};
+use common::net::{place, trust, Across, NetPipe};
+use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
-use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Sends `steps` steps through a pipe and checks every element that arrives.
 fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64, trusted: bool) {
-    let data = Dataset::new(shape, ElemType::U64).unwrap();
-    let programs = [(dst, readers)];
-    let mut pipe = NetPipe::new(&data, src, writers, &programs);
-    pipe.trust = trust(trusted);
-    let mapping = dst.parse::<Layout>().unwrap().bind(&data, readers.into()).unwrap();
-    pipe.run(
-        |mut w, unit| {
-            let indices = local_indices(w.mapping(), unit);
-            for step in 0..steps {
-                let mut slot = w.step().unwrap();
-                fill(&mut slot, &indices, step);
-                assert!(slot.publish().unwrap());
-            }
-            assert_eq!(w.close().unwrap().steps, steps);
-        },
-        |mut r, _, unit| {
-            let indices = local_indices(&mapping, unit);
-            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
-            for step in 0..steps {
-                assert_eq!(r.read(&mut part).unwrap(), Some(step));
-                fill(&mut expected, &indices, step);
-                assert!(part == expected, "{src} x{writers} to {dst} x{readers}, unit {unit}, step {step}");
-            }
-            assert_eq!(r.read(&mut part).unwrap(), None);
-            r.close().unwrap();
-        },
-    );
+    suite::check(Across::trusting(trusted), shape, (src, writers), (dst, readers), steps);
 }
 
 #[test]
@@ -65,17 +39,6 @@ fn halos_are_filled_and_orders_change() {
 fn units_without_a_part_take_part() {
     check(&[2, 3], "block,*", 4, "*,cyclic", 5, 3, true);
 }
-
-const LAYOUTS: [&str; 8] = [
-    "block,*",
-    "*,block",
-    "cyclic,*",
-    "cyclic(2),*;order=F",
-    "*,balanced;halo=0,1:2",
-    "*,*",
-    "*,cyclic(3)",
-    "stripe(64)",
-];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
@@ -116,29 +79,7 @@ fn several_reader_programs_each_get_every_step_in_their_own_layout() {
 
 #[test]
 fn element_types_change_on_the_way_only_when_asked() {
-    let (at, trust) = (place(), trust(false));
-    let data = Dataset::new(&[40_000], ElemType::F32).unwrap();
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            let given = Given::Dataset(data);
-            let mut w = NetWriter::open(&at, &trust, &given, "block", &writer_options(0, 1)).unwrap();
-            let part: Vec<u8> = (0..40_000).flat_map(|i| (i as f32).to_le_bytes()).collect();
-            w.write(&part).unwrap();
-        });
-        let open = |expect| NetReader::open(&at, &trust, "block", &expect, &reader_options("r", 0, 1));
-        let refused = |expect| match open(expect) {
-            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
-            other => panic!("{:?}", other.err()),
-        };
-        let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };
-        assert_eq!(refused(expect.clone()), "dtype");
-        assert_eq!(refused(Expect { shape: Some(vec![99]), ..Expect::default() }), "shape");
-        let mut r = open(Expect { convert: true, ..expect }).unwrap();
-        let mut part = vec![0; r.local_len_bytes()];
-        assert_eq!(r.read(&mut part).unwrap(), Some(0));
-        let got: Vec<f64> = part.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
-        assert!(got.iter().enumerate().all(|(i, &x)| x == i as f64));
-    });
+    suite::element_types_change_only_when_asked(Across::trusting(false), 40_000);
 }
 
 #[test]
@@ -160,101 +101,24 @@ fn a_writer_of_plain_bytes_takes_the_readers_dataset() {
 
 #[test]
 fn lossy_queues_deliver_whole_steps_in_order() {
-    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
-        for (writers, readers) in [(1, 1), (3, 2)] {
-            let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
-            let programs = [("*,block", readers)];
-            let mut pipe = NetPipe::new(&data, "block,*", writers, &programs);
-            pipe.policy = policy;
-            pipe.run(
-                |mut w, unit| {
-                    let indices = local_indices(w.mapping(), unit);
-                    for step in 0..300 {
-                        let mut slot = w.step().unwrap();
-                        fill(&mut slot, &indices, step);
-                        slot.publish().unwrap();
-                    }
-                    let stats = w.close().unwrap();
-                    assert_eq!(stats.steps + stats.dropped, 300);
-                },
-                |mut r, _, unit| {
-                    let indices = local_indices(r.mapping(), unit);
-                    let (mut part, mut expected) =
-                        (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
-                    let mut last = None;
-                    while let Some(step) = r.read(&mut part).unwrap() {
-                        assert!(last < Some(step), "{policy}: {step} after {last:?}");
-                        fill(&mut expected, &indices, step);
-                        assert!(part == expected, "{policy}, step {step} is torn");
-                        last = Some(step);
-                    }
-                    if policy != Policy::DropNewest {
-                        assert_eq!(last, Some(299), "{policy}: the last step is never the one dropped");
-                    }
-                },
-            );
-        }
-    }
+    suite::lossy_queues_deliver_whole_steps_in_order::<Across>(300);
 }
 
 #[test]
 fn closing_unevenly_is_an_error_and_no_hang() {
-    let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    NetPipe::new(&data, "block", 2, &[("*", 1)]).run(
-        |mut w, unit| {
-            let steps = if unit == 0 { 2 } else { 5 };
-            let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
-            match (unit, result) {
-                (0, Ok(_)) => {
-                    assert!(matches!(w.close(), Err(PipeError::UnevenSteps { closed_after: 2, .. })))
-                }
-                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
-                (unit, other) => panic!("unit {unit}: {other:?}"),
-            }
-        },
-        |mut r, _, _| {
-            let mut part = [0; 4];
-            assert_eq!(r.read(&mut part).unwrap(), Some(0));
-            assert_eq!(r.read(&mut part).unwrap(), Some(1));
-            let error = r.read(&mut part).unwrap_err();
-            assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
-        },
-    );
+    suite::closing_unevenly_is_an_error_and_no_hang::<Across>(|mut w| {
+        assert!(matches!(w.close(), Err(PipeError::UnevenSteps { closed_after: 2, .. })))
+    });
 }
 
 #[test]
 fn a_writer_without_readers_left_is_told() {
-    let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    NetPipe::new(&data, "block", 2, &[("*", 2)]).run(
-        |mut w, _| {
-            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
-            assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
-        },
-        |mut r, _, _| assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0)),
-    );
+    suite::a_writer_without_readers_left_is_told::<Across>();
 }
 
 #[test]
 fn an_abort_reaches_everybody() {
-    for aborting in [0, 1] {
-        let data = Dataset::new(&[4], ElemType::U8).unwrap();
-        NetPipe::new(&data, "block", 2, &[("*", 2)]).run(
-            |mut w, unit| {
-                if unit == aborting {
-                    return w.abort();
-                }
-                let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
-                assert!(
-                    matches!(error, PipeError::PeerAborted { unit, .. } if u64::from(unit.unit) == aborting),
-                    "{error}"
-                );
-            },
-            |mut r, _, _| {
-                let error = r.read(&mut [0; 4]).unwrap_err();
-                assert!(error.to_string().ends_with(&format!("writer unit {aborting} gave up")), "{error}");
-            },
-        );
-    }
+    suite::an_abort_reaches_everybody::<Across>();
 }
 
 #[test]

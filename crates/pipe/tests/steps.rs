@@ -2,40 +2,18 @@
 
 mod common;
 
+use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, unique, writer_options, Pipe};
 use polyduct_layout::{Dataset, ElemType, Layout};
-use polyduct_pipe::{Expect, Given, OnLoss, PipeError, Policy, Reader, Refusal, Writer};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Refusal, Writer};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Sends `steps` steps through a pipe and checks every element that arrives.
+/// On this host.
+type Here = String;
+
 fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64) {
-    let data = Dataset::new(shape, ElemType::U64).unwrap();
-    let programs = [(dst, readers)];
-    let pipe = Pipe::new(&data, src, writers, &programs);
-    let mapping = dst.parse::<Layout>().unwrap().bind(&data, readers.into()).unwrap();
-    pipe.run(
-        |mut w, unit| {
-            let indices = local_indices(w.mapping(), unit);
-            for step in 0..steps {
-                let mut slot = w.step().unwrap();
-                fill(&mut slot, &indices, step);
-                slot.publish();
-            }
-            w.close().unwrap();
-        },
-        |mut r, _, unit| {
-            let indices = local_indices(&mapping, unit);
-            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
-            for step in 0..steps {
-                assert_eq!(r.read(&mut part).unwrap(), Some(step));
-                fill(&mut expected, &indices, step);
-                assert!(part == expected, "{src} x{writers} to {dst} x{readers}, unit {unit}, step {step}");
-            }
-            assert_eq!(r.read(&mut part).unwrap(), None);
-            r.close().unwrap();
-        },
-    );
+    suite::check(unique("steps"), shape, (src, writers), (dst, readers), steps);
 }
 
 #[test]
@@ -58,13 +36,10 @@ fn units_without_a_part_take_part() {
     check(&[2, 3], "block,*", 4, "*,cyclic", 5, 3);
 }
 
-const LAYOUTS: [&str; 7] =
-    ["block,*", "*,block", "cyclic,*", "cyclic(2),*;order=F", "*,balanced;halo=0,1:2", "*,*", "*,cyclic(3)"];
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn any_pair_of_layouts(rows in 0u64..9, cols in 0u64..9, a in 0usize..7, b in 0usize..7, w in 1u32..4, r in 1u32..4) {
+    fn any_pair_of_layouts(rows in 0u64..9, cols in 0u64..9, a in 0usize..8, b in 0usize..8, w in 1u32..4, r in 1u32..4) {
         // `*,*` gives every unit all of it; as a writer that is a replica.
         check(&[rows, cols], LAYOUTS[a].split(";halo").next().unwrap(), w, LAYOUTS[b], r, 3);
     }
@@ -138,126 +113,32 @@ fn large_arrays_reach_readers_that_wait_and_readers_that_do_not() {
 
 #[test]
 fn element_types_change_on_the_way_only_when_asked() {
-    let name = unique("convert");
-    let data = Dataset::new(&[100], ElemType::F32).unwrap();
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            let mut w = Writer::open(&name, &Given::Dataset(data), "block", &writer_options(0, 1)).unwrap();
-            let part: Vec<u8> = (0..100).flat_map(|i| (i as f32).to_le_bytes()).collect();
-            w.write(&part).unwrap();
-        });
-        let refused = |expect| match Reader::open(&name, "block", &expect, &reader_options("r", 0, 1)) {
-            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
-            other => panic!("{:?}", other.err()),
-        };
-        let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };
-        assert_eq!(refused(expect.clone()), "dtype");
-        assert_eq!(refused(Expect { shape: Some(vec![99]), ..Expect::default() }), "shape");
-        let expect = Expect { convert: true, ..expect };
-        let mut r = Reader::open(&name, "block", &expect, &reader_options("r", 0, 1)).unwrap();
-        let mut part = vec![0; r.local_len_bytes()];
-        assert_eq!(r.read(&mut part).unwrap(), Some(0));
-        let got: Vec<f64> = part.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
-        assert!(got.iter().enumerate().all(|(i, &x)| x == i as f64));
-    });
+    suite::element_types_change_only_when_asked(unique("convert"), 100);
 }
 
 #[test]
 fn lossy_queues_never_hold_the_writer_and_deliver_whole_steps_in_order() {
-    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
-        for (writers, readers) in [(1, 1), (3, 2)] {
-            let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
-            let programs = [("*,block", readers)];
-            let mut pipe = Pipe::new(&data, "block,*", writers, &programs);
-            pipe.policy = policy;
-            pipe.run(
-                |mut w, unit| {
-                    let indices = local_indices(w.mapping(), unit);
-                    for step in 0..500 {
-                        let mut slot = w.step().unwrap();
-                        fill(&mut slot, &indices, step);
-                        slot.publish();
-                    }
-                    let stats = w.close().unwrap();
-                    assert_eq!(stats.steps + stats.dropped, 500);
-                },
-                |mut r, _, unit| {
-                    let indices = local_indices(r.mapping(), unit);
-                    let (mut part, mut expected) =
-                        (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
-                    let mut last = None;
-                    while let Some(step) = r.read(&mut part).unwrap() {
-                        assert!(last < Some(step), "{policy}: {step} after {last:?}");
-                        fill(&mut expected, &indices, step);
-                        assert!(part == expected, "{policy}, step {step} is torn");
-                        last = Some(step);
-                    }
-                    if policy != Policy::DropNewest {
-                        assert_eq!(last, Some(499), "{policy}: the last step is never the one dropped");
-                    }
-                },
-            );
-        }
-    }
+    suite::lossy_queues_deliver_whole_steps_in_order::<Here>(500);
 }
 
 #[test]
 fn closing_unevenly_is_an_error_and_no_hang() {
-    let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    Pipe::new(&data, "block", 2, &[("*", 1)]).run(
-        |mut w, unit| {
-            let steps = if unit == 0 { 2 } else { 5 };
-            let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
-            match (unit, result) {
-                (0, Ok(_)) => {}
-                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
-                (unit, other) => panic!("unit {unit}: {other:?}"),
-            }
-        },
-        |mut r, _, _| {
-            let mut part = [0; 4];
-            assert_eq!(r.read(&mut part).unwrap(), Some(0));
-            assert_eq!(r.read(&mut part).unwrap(), Some(1));
-            let error = r.read(&mut part).unwrap_err();
-            assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
-        },
-    );
+    suite::closing_unevenly_is_an_error_and_no_hang::<Here>(drop);
 }
 
 #[test]
 fn a_writer_without_readers_left_is_told() {
-    let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    Pipe::new(&data, "block", 2, &[("*", 2)]).run(
-        |mut w, _| {
-            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
-            assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
-        },
-        |mut r, _, _| assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0)),
-    );
+    suite::a_writer_without_readers_left_is_told::<Here>();
 }
 
 #[test]
 fn an_abort_reaches_everybody() {
-    let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    Pipe::new(&data, "block", 2, &[("*", 2)]).run(
-        |mut w, unit| {
-            if unit == 1 {
-                return w.abort();
-            }
-            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
-            assert!(matches!(error, PipeError::PeerAborted { unit, .. } if unit.unit == 1), "{error}");
-        },
-        |mut r, _, _| {
-            let error = r.read(&mut [0; 4]).unwrap_err();
-            assert_eq!(error.to_string().split(": ").nth(1), Some("writer unit 1 gave up"));
-        },
-    );
+    suite::an_abort_reaches_everybody::<Here>();
 }
 
 #[test]
 fn deadlines_hold() {
-    let options =
-        polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
+    let options = Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
     let nobody = Reader::open(&unique("nobody"), "*", &Expect::default(), &options);
     match nobody.map(drop) {
         // Half a second is what others wait longer than unit 0, once they have found it.
@@ -266,7 +147,7 @@ fn deadlines_hold() {
     }
 
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    let options = polyduct_pipe::Options { open_timeout: Duration::from_millis(50), ..writer_options(0, 2) };
+    let options = Options { open_timeout: Duration::from_millis(50), ..writer_options(0, 2) };
     match Writer::open(&unique("alone"), &Given::Dataset(data), "block", &options) {
         Err(PipeError::Refused { reason: Refusal::Missing { missing, .. }, .. }) => {
             assert_eq!(missing, "writer unit 1, reader program 1 of 1")
@@ -322,7 +203,7 @@ fn units_that_disagree_are_refused_by_name() {
             other => panic!("{other:?}"),
         }
         assert!(matches!(open("block", &writer_options(0, 2)), Err(PipeError::NameTaken { .. })));
-        let on_loss = polyduct_pipe::Options { on_loss: OnLoss::Wait, ..writer_options(1, 2) };
+        let on_loss = Options { on_loss: OnLoss::Wait, ..writer_options(1, 2) };
         assert!(matches!(open("block", &on_loss), Err(PipeError::Refused { .. })));
         let open = &open;
         s.spawn(move || open("block", &writer_options(1, 2)).unwrap());
@@ -334,7 +215,7 @@ fn units_that_disagree_are_refused_by_name() {
 fn bad_input_is_refused_before_anything_is_done() {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     let given = Given::Dataset(data);
-    let open = |name: &str, layout: &str, f: &dyn Fn(&mut polyduct_pipe::Options)| {
+    let open = |name: &str, layout: &str, f: &dyn Fn(&mut Options)| {
         let mut options = writer_options(0, 1);
         f(&mut options);
         Writer::open(name, &given, layout, &options).map(drop).unwrap_err()
@@ -343,7 +224,7 @@ fn bad_input_is_refused_before_anything_is_done() {
     assert!(matches!(open("", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
     assert!(matches!(open("a b", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
     for (option, set) in [
-        ("unit", &(|o: &mut polyduct_pipe::Options| o.unit = 1) as &dyn Fn(&mut polyduct_pipe::Options)),
+        ("unit", &(|o: &mut Options| o.unit = 1) as &dyn Fn(&mut Options)),
         ("units", &|o| o.units = 0),
         ("units", &|o| o.units = 5000),
         ("depth", &|o| o.depth = 0),

@@ -6,6 +6,7 @@
 #![allow(dead_code)]
 
 use polyduct_message::{ChannelId, HandlerId, Head, Order, Priority, Token};
+use polyduct_rig::Random;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -119,13 +120,10 @@ pub fn head(channel: u16, number: u32) -> Head {
 
 /// A payload that differs between messages and within itself.
 pub fn payload(seed: u32, len: usize) -> Vec<u8> {
-    let mut x = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = Random::new(seed.into());
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        bytes.extend(x.to_le_bytes());
+        bytes.extend(random.word().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use polyduct_rig::Random;
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,20 +35,6 @@ pub struct Shim {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn happens(&mut self, percent: u32) -> bool {
-        self.next() % 100 < percent.into()
-    }
-}
-
 impl Shim {
     pub fn new(behind: SocketAddr, weather: Weather, seed: u64) -> Shim {
         let front = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -78,6 +65,10 @@ impl Drop for Shim {
     }
 }
 
+fn happens(percent: u32, random: &mut Random) -> bool {
+    random.below(100) < percent.into()
+}
+
 fn run(
     front: &UdpSocket,
     behind: SocketAddr,
@@ -86,7 +77,7 @@ fn run(
     stop: &AtomicBool,
     counts: &Counts,
 ) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     // One socket faces both: what comes from behind goes to whoever spoke last in front.
     let mut client = None;
     let mut late: HashMap<u64, (SocketAddr, Vec<u8>)> = HashMap::new();
@@ -106,21 +97,21 @@ fn run(
                 behind
             }
         };
-        if random.happens(weather.lost) {
+        if happens(weather.lost, &mut random) {
             counts.lost.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         counts.carried.fetch_add(1, Ordering::Relaxed);
         let mut bytes = buffer[..len].to_vec();
-        if random.happens(weather.doubled) {
+        if happens(weather.doubled, &mut random) {
             let _ = front.send_to(&bytes, to);
         }
-        if random.happens(weather.changed) && len > 0 {
-            let bit = random.next() as usize % (8 * len);
+        if happens(weather.changed, &mut random) && len > 0 {
+            let bit = random.below(8 * len as u64) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        let at = now + 1 + random.next() % 8;
-        if random.happens(weather.late) && !late.contains_key(&at) {
+        let at = now + 1 + random.below(8);
+        if happens(weather.late, &mut random) && !late.contains_key(&at) {
             late.insert(at, (to, bytes));
         } else {
             let _ = front.send_to(&bytes, to);

@@ -7,18 +7,7 @@ use super::geometry::Sizes;
 use super::names::{Policy, Side, UnitName};
 use super::{death, Begin, Next, Slots, Stop, Turn};
 use polyduct_os::sync::{Line, Ordering};
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
-    }
-}
+use polyduct_rig::Random;
 
 /// What a unit does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +61,7 @@ fn value(step: u64, unit: u32) -> u64 {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::new(seed);
         let policies = [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest];
         let units = |random: &mut Random| match random.below(60) {
             0 => 66,

@@ -1,12 +1,14 @@
 //! What the tests of whole pipes share.
 #![allow(dead_code)]
 
-#[path = "../../../message/tests/rig/hosts.rs"]
-pub mod hosts;
+pub mod at;
+pub mod kill;
 pub mod net;
+pub mod suite;
 
+use at::At;
 use polyduct_layout::{Dataset, Mapping};
-use polyduct_pipe::{Expect, Given, Options, Policy, Reader, Writer};
+use polyduct_pipe::{Expect, Given, Options, Policy};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -58,8 +60,8 @@ pub fn fill(part: &mut [u8], indices: &[u64], step: u64) {
 }
 
 /// A pipe whose units are threads.
-pub struct Pipe<'a> {
-    pub name: String,
+pub struct PipeAt<'a, A> {
+    pub at: A,
     pub data: Dataset,
     pub src: &'a str,
     pub writers: u32,
@@ -69,23 +71,25 @@ pub struct Pipe<'a> {
     pub timeout: Option<Duration>,
 }
 
-impl<'a> Pipe<'a> {
-    pub fn new(data: &Dataset, src: &'a str, writers: u32, readers: &'a [(&'a str, u32)]) -> Pipe<'a> {
-        let timeout = Some(Duration::from_secs(30));
-        Pipe {
-            name: unique("pipe"),
+/// One on this host, by name.
+pub type Pipe<'a> = PipeAt<'a, String>;
+
+impl<'a, A: At> PipeAt<'a, A> {
+    pub fn new(data: &Dataset, src: &'a str, writers: u32, readers: &'a [(&'a str, u32)]) -> PipeAt<'a, A> {
+        PipeAt {
+            at: A::new(),
             data: *data,
             src,
             writers,
             readers,
             policy: Policy::Block,
             depth: 2,
-            timeout,
+            timeout: Some(Duration::from_secs(30)),
         }
     }
 
     /// Runs `write` in every writer unit and `read` in every reader unit.
-    pub fn run(&self, write: impl Fn(Writer, u64) + Sync, read: impl Fn(Reader, usize, u64) + Sync) {
+    pub fn run(&self, write: impl Fn(A::Writer, u64) + Sync, read: impl Fn(A::Reader, usize, u64) + Sync) {
         let (write, read) = (&write, &read);
         std::thread::scope(|s| {
             for unit in 0..self.writers {
@@ -94,7 +98,7 @@ impl<'a> Pipe<'a> {
                 options.readers = self.readers.len() as u32;
                 s.spawn(move || {
                     let given = Given::Dataset(self.data);
-                    write(Writer::open(&self.name, &given, self.src, &options).unwrap(), unit.into())
+                    write(self.at.writer(&given, self.src, &options).unwrap(), unit.into())
                 });
             }
             for (program, &(layout, units)) in self.readers.iter().enumerate() {
@@ -102,7 +106,7 @@ impl<'a> Pipe<'a> {
                     let mut options = reader_options(&format!("r{program}"), unit, units);
                     options.timeout = self.timeout;
                     s.spawn(move || {
-                        let reader = Reader::open(&self.name, layout, &Expect::default(), &options).unwrap();
+                        let reader = self.at.reader(layout, &Expect::default(), &options).unwrap();
                         read(reader, program, unit.into())
                     });
                 }

@@ -3,8 +3,6 @@
 //! A program starts itself again: as host A, in a user and network namespace of its own, for which nobody has to be root; and
 //! from there as host B, in another network namespace. Nothing has a name outside, so nothing can be left behind.
 
-#![allow(dead_code)]
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -22,11 +20,34 @@ pub enum Role {
     B,
 }
 
+/// Who this process is, by what started it.
 pub fn role() -> Role {
     match std::env::var(ROLE).as_deref() {
         Ok("A") => Role::A,
         Ok("B") => Role::B,
         _ => Role::Outside,
+    }
+}
+
+/// The body of a test of two hosts: `args` make its program run this test only. `a` is host A, told whether there is a cable, and
+/// `b` is host B. Lines of host A that contain `figures` are shown. Where the system allows no namespaces, the test says so, and
+/// A and B are two processes of this host.
+pub fn two_hosts(args: &[&str], figures: &str, a: impl FnOnce(bool), b: impl FnOnce()) {
+    match role() {
+        Role::A => a(true),
+        Role::B => b(),
+        Role::Outside => match run_a(args) {
+            Ok(output) => {
+                let text = [output.stdout, output.stderr].concat();
+                let text = String::from_utf8_lossy(&text);
+                text.lines().filter(|l| l.contains(figures)).for_each(|l| println!("{l}"));
+                assert!(output.status.success(), "{text}");
+            }
+            Err(why) => {
+                eprintln!("NO NETWORK NAMESPACES HERE ({why}): two processes of this host instead");
+                a(false);
+            }
+        },
     }
 }
 
@@ -89,6 +110,7 @@ impl Other {
         other
     }
 
+    /// A line to host B.
     pub fn say(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -147,6 +169,7 @@ pub fn plug_in() -> (String, String) {
     (words[0].to_owned(), words[1].to_owned())
 }
 
+/// In host B: the next line that A says to it.
 pub fn next_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();

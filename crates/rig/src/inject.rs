@@ -4,8 +4,6 @@
 //! Left alone are calls of the allocator and of threads that Rust answers by an abort whatever a program does (anonymous
 //! memory, signal stacks), and what goes to the standard streams.
 
-#![allow(dead_code)]
-
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::unix::process::CommandExt;

@@ -1,0 +1,75 @@
+//! Units in processes of their own that write or read until they are killed or told.
+
+use super::at::{At, Port, Read, Write};
+use super::{fill, local_indices};
+use polyduct_layout::Dataset;
+use polyduct_pipe::{Expect, Given, Options, PipeError, Refusal};
+use polyduct_rig::kills::{error_of, say_error};
+use polyduct_rig::{say, Unit};
+
+/// Layouts for both sides.
+pub const LAYOUTS: [&str; 4] = ["block,*", "*,block", "cyclic,*", "block,*;order=F"];
+
+/// What tests call a unit of a role.
+pub fn name(role: &str, unit: u64) -> String {
+    format!("{} unit {unit}", if role == "w" { "writer" } else { "reader" })
+}
+
+/// What everybody is told who survives a unit.
+pub fn loss_of(unit: &Unit) -> String {
+    format!("lost {} {}", unit.name, unit.pid())
+}
+
+/// Writes (role `w`) or reads so many steps. Says `start`, `open` and each `step`; `end` or the error is the last line.
+pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Options, steps: u64) {
+    say("start");
+    let done = match role {
+        "w" => write(at, data, layout, options, steps),
+        _ => read(at, layout, options, steps),
+    };
+    match done {
+        Ok(()) => say("end"),
+        Err(PipeError::PeerLost { unit, pid, .. }) => say_error(&format!("lost {unit} {pid}")),
+        Err(PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. }) => {
+            say_error("refused")
+        }
+        Err(PipeError::Timeout { .. }) => say_error("timeout"),
+        Err(other) => say_error(&format!("other {other}")),
+    }
+}
+
+fn write<A: At>(at: &A, data: Dataset, layout: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
+    let mut w = at.writer(&Given::Dataset(data), layout, options)?;
+    let indices = local_indices(w.mapping(), options.unit.into());
+    say("open");
+    while w.next_step() < steps {
+        let n = w.next_step();
+        w.step_with(|slot| fill(slot, &indices, n))?;
+        say("step");
+    }
+    w.close().map(drop)
+}
+
+fn read<A: At>(at: &A, layout: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
+    let mut r = at.reader(layout, &Expect::default(), options)?;
+    let indices = local_indices(r.mapping(), options.unit.into());
+    let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+    say("open");
+    let mut last = None;
+    while last.is_none_or(|l| l + 1 < steps) {
+        let Some(step) = r.read(&mut part)? else { break };
+        fill(&mut expected, &indices, step);
+        assert!(part == expected, "step {step} is torn");
+        assert!(last < Some(step), "step {step} after {last:?}");
+        last = Some(step);
+        say(&format!("step {step}"));
+    }
+    r.close().map(drop)
+}
+
+/// Checks what a unit says that could not open the pipe, since another one died.
+pub fn assert_could_not_open(unit: &mut Unit, case: &str) {
+    let last = unit.end();
+    let kind = error_of(&last).map_or("", |(_, error)| error.split(' ').next().unwrap_or(""));
+    assert!(["lost", "refused", "timeout"].contains(&kind), "{case}: {} says {last:?}", unit.name);
+}

@@ -1,0 +1,165 @@
+//! What holds of a pipe wherever it is: one suite, run on one host and across hosts.
+
+use super::at::{At, Port, Read, Write};
+use super::{fill, local_indices, reader_options, writer_options, PipeAt};
+use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_pipe::{Expect, Given, PipeError, Policy, Refusal};
+
+/// Layouts for pairs of them. `*,*` gives every unit all of it; as a writer that is a replica.
+pub const LAYOUTS: [&str; 8] = [
+    "block,*",
+    "*,block",
+    "cyclic,*",
+    "cyclic(2),*;order=F",
+    "*,balanced;halo=0,1:2",
+    "*,*",
+    "*,cyclic(3)",
+    "stripe(64)",
+];
+
+/// Sends `steps` steps through a pipe and checks every element that arrives.
+pub fn check<A: At>(at: A, shape: &[u64], src: (&str, u32), dst: (&str, u32), steps: u64) {
+    let data = Dataset::new(shape, ElemType::U64).unwrap();
+    let programs = [dst];
+    let mut pipe = PipeAt::<A>::new(&data, src.0, src.1, &programs);
+    pipe.at = at;
+    let mapping = dst.0.parse::<Layout>().unwrap().bind(&data, dst.1.into()).unwrap();
+    pipe.run(
+        |mut w, unit| {
+            let indices = local_indices(w.mapping(), unit);
+            for step in 0..steps {
+                assert!(w.step_with(|slot| fill(slot, &indices, step)).unwrap());
+            }
+            assert_eq!(w.close().unwrap().steps, steps);
+        },
+        |mut r, _, unit| {
+            let indices = local_indices(&mapping, unit);
+            let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+            for step in 0..steps {
+                assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                fill(&mut expected, &indices, step);
+                assert!(part == expected, "{src:?} to {dst:?}, unit {unit}, step {step}");
+            }
+            assert_eq!(r.read(&mut part).unwrap(), None);
+            r.close().unwrap();
+        },
+    );
+}
+
+/// The elements are F32, and converted for a reader of F64 that asks for it.
+pub fn element_types_change_only_when_asked<A: At>(at: A, len: u64) {
+    let data = Dataset::new(&[len], ElemType::F32).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = at.writer(&Given::Dataset(data), "block", &writer_options(0, 1)).unwrap();
+            let part: Vec<u8> = (0..len).flat_map(|i| (i as f32).to_le_bytes()).collect();
+            w.write(&part).unwrap();
+        });
+        let open = |expect| at.reader("block", &expect, &reader_options("r", 0, 1));
+        let refused = |expect| match open(expect) {
+            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
+            other => panic!("{:?}", other.err()),
+        };
+        let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };
+        assert_eq!(refused(expect.clone()), "dtype");
+        assert_eq!(refused(Expect { shape: Some(vec![99]), ..Expect::default() }), "shape");
+        let mut r = open(Expect { convert: true, ..expect }).unwrap();
+        let mut part = vec![0; r.local_len_bytes()];
+        assert_eq!(r.read(&mut part).unwrap(), Some(0));
+        let got: Vec<f64> = part.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
+        assert_eq!(got.len() as u64, len);
+        assert!(got.iter().enumerate().all(|(i, &x)| x == i as f64));
+    });
+}
+
+pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
+    for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
+        for (writers, readers) in [(1, 1), (3, 2)] {
+            let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
+            let programs = [("*,block", readers)];
+            let mut pipe = PipeAt::<A>::new(&data, "block,*", writers, &programs);
+            pipe.policy = policy;
+            pipe.run(
+                |mut w, unit| {
+                    let indices = local_indices(w.mapping(), unit);
+                    for step in 0..steps {
+                        w.step_with(|slot| fill(slot, &indices, step)).unwrap();
+                    }
+                    let stats = w.close().unwrap();
+                    assert_eq!(stats.steps + stats.dropped, steps);
+                },
+                |mut r, _, unit| {
+                    let indices = local_indices(r.mapping(), unit);
+                    let mut part = vec![0; r.local_len_bytes()];
+                    let mut expected = part.clone();
+                    let mut last = None;
+                    while let Some(step) = r.read(&mut part).unwrap() {
+                        assert!(last < Some(step), "{policy}: {step} after {last:?}");
+                        fill(&mut expected, &indices, step);
+                        assert!(part == expected, "{policy}, step {step} is torn");
+                        last = Some(step);
+                    }
+                    if policy != Policy::DropNewest {
+                        assert_eq!(last, Some(steps - 1), "{policy}: the last step is never the one dropped");
+                    }
+                },
+            );
+        }
+    }
+}
+
+/// Unit 0 writes two steps, unit 1 would write five; `end` is the end of unit 0.
+pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) + Sync) {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    PipeAt::<A>::new(&data, "block", 2, &[("*", 1)]).run(
+        |mut w, unit| {
+            let steps = if unit == 0 { 2 } else { 5 };
+            let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
+            match (unit, result) {
+                (0, Ok(_)) => end(w),
+                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
+                (unit, other) => panic!("unit {unit}: {other:?}"),
+            }
+        },
+        |mut r, _, _| {
+            let mut part = [0; 4];
+            assert_eq!(r.read(&mut part).unwrap(), Some(0));
+            assert_eq!(r.read(&mut part).unwrap(), Some(1));
+            let error = r.read(&mut part).unwrap_err();
+            assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
+        },
+    );
+}
+
+pub fn a_writer_without_readers_left_is_told<A: At>() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    PipeAt::<A>::new(&data, "block", 2, &[("*", 2)]).run(
+        |mut w, _| {
+            let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+            assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
+        },
+        |mut r, _, _| assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0)),
+    );
+}
+
+pub fn an_abort_reaches_everybody<A: At>() {
+    for aborting in [0, 1] {
+        let data = Dataset::new(&[4], ElemType::U8).unwrap();
+        PipeAt::<A>::new(&data, "block", 2, &[("*", 2)]).run(
+            |mut w, unit| {
+                if unit == aborting {
+                    return w.abort();
+                }
+                let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+                let right =
+                    matches!(error, PipeError::PeerAborted { unit, .. } if u64::from(unit.unit) == aborting);
+                assert!(right, "{error}");
+            },
+            |mut r, _, _| {
+                let error = r.read(&mut [0; 4]).unwrap_err().to_string();
+                let (_, what) = error.split_once(": ").unwrap();
+                assert_eq!(what, format!("writer unit {aborting} gave up"));
+            },
+        );
+    }
+}

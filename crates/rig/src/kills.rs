@@ -1,0 +1,61 @@
+//! Kills of units, and how soon the survivors know.
+
+use crate::unit::{say, Unit};
+use polyduct_os::clock;
+
+pub use crate::unit::kill_all;
+
+/// How many seeds to run: `POLYDUCT_KILLS`, or so many.
+pub fn kills(default: u64) -> u64 {
+    std::env::var("POLYDUCT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// In a unit: the last line of one that ends with an error, with the time at which it knew.
+pub fn say_error(error: &str) {
+    say(&format!("error {:.6} {error}", clock::now().as_secs_f64()));
+}
+
+/// The time and the error of such a line.
+pub fn error_of(line: &str) -> Option<(f64, &str)> {
+    let (time, error) = line.strip_prefix("error ")?.split_once(' ')?;
+    Some((time.parse().ok()?, error))
+}
+
+/// All units but the victims.
+pub fn survivors<'a>(units: &'a mut [Unit], victims: &'a [usize]) -> impl Iterator<Item = &'a mut Unit> {
+    units.iter_mut().enumerate().filter(|(i, _)| !victims.contains(i)).map(|(_, unit)| unit)
+}
+
+/// How long after each kill the survivors knew of it, in seconds.
+#[derive(Default)]
+pub struct Delays(Vec<f64>);
+
+impl Delays {
+    /// Kills a unit; every other must end with `expected`. `case` says what is run, where one does not.
+    pub fn kill(&mut self, units: &mut [Unit], victim: usize, expected: &str, case: &str) {
+        units[victim].kill();
+        let killed = clock::now().as_secs_f64();
+        for unit in survivors(units, &[victim]) {
+            let last = unit.end();
+            match error_of(&last) {
+                Some((time, error)) if error == expected => self.0.push(time - killed),
+                _ => panic!("{case}: {} says {last:?}, not {expected:?}", unit.name),
+            }
+        }
+    }
+
+    /// Prints the delays; half of them must be below 0.1 s, and so many of a hundred below `limit` seconds: a shared machine
+    /// may hold one process back for long, but not half of them.
+    pub fn check(mut self, kills: u64, percent: usize, limit: f64) {
+        self.0.sort_by(f64::total_cmp);
+        let count = self.0.len();
+        let (middle, worst) = (self.0[count / 2], self.0[count - 1]);
+        println!(
+            "{count} survivors of {kills} kills: told within {:.1} ms (median), {:.1} ms (worst)",
+            middle * 1e3,
+            worst * 1e3
+        );
+        assert!(middle < 0.1, "survivors are told too late");
+        assert!(self.0[(count * percent / 100).min(count - 1)] < limit, "some survivors are told too late");
+    }
+}

@@ -1,0 +1,104 @@
+//! A unit in a process of its own: a copy of the test's program that speaks in lines and can be killed.
+
+use crate::lines::Lines;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+const SPEC: &str = "POLYDUCT_TEST_UNIT";
+
+/// What this process is to do, if it is a unit.
+pub(crate) fn spec() -> Option<String> {
+    std::env::var(SPEC).ok()
+}
+
+/// A line from a unit to the test. A test that no longer listens has ended.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(3);
+    }
+}
+
+/// A process that is one unit; killed when dropped. Its standard input stays open and silent for as long as this lives.
+pub struct Unit {
+    /// What tests call it.
+    pub name: String,
+    child: Child,
+    lines: Lines,
+    seen: Vec<String>,
+}
+
+impl Unit {
+    /// Starts a copy of this program, whose [`main`](crate::main) runs the unit with `spec`.
+    pub fn start(name: impl Into<String>, spec: &str) -> Unit {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env(SPEC, spec)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = Lines::new(child.stdout.take().unwrap());
+        Unit { name: name.into(), child, lines, seen: Vec::new() }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said so far, as far as anybody has waited for it.
+    pub fn seen(&self) -> &[String] {
+        &self.seen
+    }
+
+    /// The last of that.
+    pub fn last(&self) -> &str {
+        self.seen.last().map_or("", String::as_str)
+    }
+
+    /// Waits for the next line whose first word is `what`; false when the process ends first.
+    pub fn wait_line(&mut self, what: &str) -> bool {
+        while self.hear() {
+            if self.last().split(' ').next() == Some(what) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits for the process's end and returns its last line.
+    pub fn end(&mut self) -> String {
+        while self.hear() {}
+        self.child.wait().unwrap();
+        self.last().to_owned()
+    }
+
+    fn hear(&mut self) -> bool {
+        match self.lines.next() {
+            Ok(line) => {
+                let more = line.is_some();
+                self.seen.extend(line);
+                more
+            }
+            Err(_) => panic!("{} hangs after {:?}", self.name, self.seen.last()),
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Kills all at once, and waits until they are gone.
+pub fn kill_all(units: &mut [Unit]) {
+    units.iter_mut().for_each(Unit::kill);
+    units.iter_mut().for_each(|u| drop(u.child.wait()));
+}
