@@ -11,8 +11,9 @@ use std::time::Duration;
 pub const WATCHDOG: Duration = Duration::from_secs(20);
 
 pub fn polyduct(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_polyduct"));
-    command.args(args).stdin(Stdio::null());
+    // Signals that this process ignores, as under nohup, the run would leave ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_polyduct")]).args(args).stdin(Stdio::null());
     command
 }
 
