@@ -48,7 +48,8 @@ fn mutate(input: &mut Vec<u8>, seeds: &[&[u8]], words: &[&[u8]], random: &mut Ra
 /// Runs `target` as the arguments say.
 pub fn run(seeds: &[&[u8]], words: &[&[u8]], target: fn(&[u8])) {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1)?.parse::<u64>().ok());
+    let value =
+        |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1)?.parse::<u64>().ok());
     let files: Vec<_> = args.iter().filter(|a| std::path::Path::new(a).is_file()).collect();
     for file in &files {
         target(&std::fs::read(file).expect("a readable input"));

@@ -1,6 +1,8 @@
 //! Any bytes are a frame or are refused; what parses prints to the same bytes; a session that gets any pieces in well-formed
 //! frames neither panics nor grows beyond its limits, and still takes a good message.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 
 use polyduct_message::engine::{Config, Incoming, PathId, Send, Session, SessionId, Transmit};
@@ -13,7 +15,8 @@ const RECEIVE: u64 = 0x2222;
 
 fn session(lossless: bool) -> Session<Vec<u8>> {
     let config = if lossless { Config::stream() } else { Config::datagram() };
-    let config = Config { checksum: false, channels: 8, messages_in_flight: 16, max_payload: 100_000, ..config };
+    let config =
+        Config { checksum: false, channels: 8, messages_in_flight: 16, max_payload: 100_000, ..config };
     let id = SessionId { send: 0x1111, receive: RECEIVE };
     let mut session = Session::new(config, 1, id, Duration::ZERO);
     session.handle_path_up(Duration::ZERO, PATH, 1400).expect("within the limits");
@@ -95,7 +98,8 @@ fn main() {
     let sealed = build(0, RECEIVE, 2, true, &[Piece::Fragment(whole), Piece::Close]);
     let refusal = Piece::Refusal { name, attempt: 0 };
     let go = Piece::GoAhead { name, attempt: 0 };
-    let small = build(0, RECEIVE, 3, false, &[refusal, go, Piece::Taken(name), Piece::Cancel(name), Piece::Pong]);
+    let small =
+        build(0, RECEIVE, 3, false, &[refusal, go, Piece::Taken(name), Piece::Cancel(name), Piece::Pong]);
     let ack = b"\x02\x00\x01\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00";
     let several = [&all[28..], b"\n\n", &small[28..], b"\n\n", ack, b"\n\n", &sealed[28..]].concat();
     let seeds: [&[u8]; 6] = [&all, &sealed, &small, &several, &all[28..], ack];

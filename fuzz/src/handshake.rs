@@ -1,5 +1,7 @@
 //! Any bytes are a message of the handshake or are refused.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 
 use polyduct_pipe::wire::{FromHost, ToHost, PROTOCOL};

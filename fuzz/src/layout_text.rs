@@ -1,5 +1,7 @@
 //! Any text parses or is refused; what parses prints and parses to the same; binding and asking never panics.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 
 use polyduct_layout::{Dataset, ElemType, Layout};
@@ -13,7 +15,8 @@ fn target(input: &[u8]) {
         let Ok(data) = Dataset::new(shape, ElemType::U8) else { continue };
         for units in [0, 1, 3, 4, u64::MAX] {
             let Ok(mapping) = layout.bind(&data, units) else { continue };
-            let _ = (mapping.local_shape(0), mapping.local_len_bytes(units - 1), mapping.local_strides(units));
+            let _ =
+                (mapping.local_shape(0), mapping.local_len_bytes(units - 1), mapping.local_strides(units));
             let _ = mapping.locate(&vec![0; shape.len()]);
             if data.len_elems() < 100 && units < 10 {
                 let _ = (mapping.check_writer(), mapping.boxes(0));
@@ -35,8 +38,28 @@ fn main() {
         b"*",
     ];
     let words: [&[u8]; 22] = [
-        b"block", b"balanced", b"cyclic", b"cyclic(3)", b"cut(0,", b"*", b",", b"@2x2", b";order=", b";halo=", b"boxes(", b"digits(",
-        b"stripe(", b"unit=", b"offset=", b"18446744073709551615", b"0", b":", b"|", b"+", b"MiB", b" ",
+        b"block",
+        b"balanced",
+        b"cyclic",
+        b"cyclic(3)",
+        b"cut(0,",
+        b"*",
+        b",",
+        b"@2x2",
+        b";order=",
+        b";halo=",
+        b"boxes(",
+        b"digits(",
+        b"stripe(",
+        b"unit=",
+        b"offset=",
+        b"18446744073709551615",
+        b"0",
+        b":",
+        b"|",
+        b"+",
+        b"MiB",
+        b" ",
     ];
     driver::run(&seeds, &words, target);
 }

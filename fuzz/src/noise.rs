@@ -1,5 +1,7 @@
 //! Any bytes are a message of a network link's handshake, or a record, or a datagram, or are refused.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 
 use polyduct_message::link::hello::{Carrier, Header, Identity, Refusal};
@@ -24,7 +26,11 @@ fn target(input: &[u8]) {
             let _ = Refusal::decode(bytes);
         }
         // Nothing but a first message that was made with the key gets an answer, and nobody made one with this domain's.
-        1 => assert!(Pending::new(&Terms { key: JobKey::from_bytes([8; 32]).expect("a key"), ..terms(1) }, bytes).is_err()),
+        1 => assert!(Pending::new(
+            &Terms { key: JobKey::from_bytes([8; 32]).expect("a key"), ..terms(1) },
+            bytes
+        )
+        .is_err()),
         2 => assert!(Initiator::new(&terms(0), 1).expect("random bytes").answer(bytes).is_err()),
         3 => {
             let mut terms = terms(1);
@@ -70,6 +76,7 @@ fn main() {
         tagged(4, &first),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
-    let words: [&[u8]; 6] = [b"PDNT", b"PDND", b"\x01\x00", b"\xff\xff\xff\xff", b"\x02", b"\x00\x00\x00\x00\x00\x00\x00\x00"];
+    let words: [&[u8]; 6] =
+        [b"PDNT", b"PDND", b"\x01\x00", b"\xff\xff\xff\xff", b"\x02", b"\x00\x00\x00\x00\x00\x00\x00\x00"];
     driver::run(&seeds, &words, target);
 }

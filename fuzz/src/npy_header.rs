@@ -1,5 +1,7 @@
 //! Any bytes are the start of an .npy file or are refused; what parses prints and parses to the same.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 
 use polyduct_store::npy::Header;
@@ -18,6 +20,7 @@ fn main() {
         b"\x93NUMPY\x02\x00\x3c\x00\x00\x00{'descr': '|u1', 'fortran_order': True, 'shape': (7,), }    \n",
         b"\x93NUMPY\x03\x00\x38\x00\x00\x00{'descr': '|V2', 'fortran_order': False, 'shape': (), } \n",
     ];
-    let words: [&[u8]; 9] = [b"'descr'", b"'shape'", b"True", b"(", b")", b"'", b"99999999999999999999", b"<c16", b"\\x00"];
+    let words: [&[u8]; 9] =
+        [b"'descr'", b"'shape'", b"True", b"(", b")", b"'", b"99999999999999999999", b"<c16", b"\\x00"];
     driver::run(&seeds, &words, target);
 }

@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
     ("polyduct-rig", &["polyduct-os"]),
+    ("polyduct-fuzz", &["polyduct-layout", "polyduct-message", "polyduct-pipe", "polyduct-store"]),
     ("polyduct-xtask", &[]),
 ];
 
