@@ -4,8 +4,8 @@
 
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::{MessageError, Priority};
-use polyduct_rig::kills::{kill_all, kills, say_error, survivors, Delays};
-use polyduct_rig::{say, tests, Random, Unit};
+use polyduct_rig::kills::{kills, say_error, survivors, Delays};
+use polyduct_rig::{kill_all, say, tests, Random, Unit};
 use std::time::{Duration, Instant};
 
 /// The longest pause before a kill: less than a step takes.

@@ -9,8 +9,8 @@ use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
 use common::unique;
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{OnLoss, Options, Policy};
-use polyduct_rig::kills::{error_of, kill_all, kills, survivors, Delays};
-use polyduct_rig::{tests, Random, Unit};
+use polyduct_rig::kills::{error_of, kills, survivors, Delays};
+use polyduct_rig::{kill_all, tests, Random, Unit};
 use std::collections::HashMap;
 use std::time::Duration;
 

@@ -3,8 +3,6 @@
 use crate::unit::{say, Unit};
 use polyduct_os::clock;
 
-pub use crate::unit::kill_all;
-
 /// How many seeds to run: `POLYDUCT_KILLS`, or so many.
 pub fn kills(default: u64) -> u64 {
     std::env::var("POLYDUCT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)

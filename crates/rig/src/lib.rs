@@ -4,6 +4,8 @@
 
 pub mod hosts;
 pub mod inject;
+// The system's clock is no part of a model.
+#[cfg(not(loom))]
 pub mod kills;
 mod lines;
 mod random;
@@ -11,7 +13,7 @@ mod unit;
 
 pub use lines::{Lines, WATCHDOG};
 pub use random::Random;
-pub use unit::{say, Unit};
+pub use unit::{kill_all, say, Unit};
 
 /// A test of a program without libtest, which starts copies of itself: its name and what it does.
 pub type Test = (&'static str, fn());
