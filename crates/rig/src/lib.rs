@@ -4,8 +4,6 @@
 
 pub mod hosts;
 pub mod inject;
-// The system's clock is no part of a model.
-#[cfg(not(loom))]
 pub mod kills;
 mod lines;
 mod random;
