@@ -19,7 +19,7 @@ pub fn say(line: &str) {
     }
 }
 
-/// A process that is one unit; killed when dropped. Its standard input stays open and silent for as long as this lives.
+/// A process that is one unit; killed when dropped. Its standard input stays open for as long as this lives.
 pub struct Unit {
     /// What tests call it.
     pub name: String,
@@ -54,6 +54,12 @@ impl Unit {
     /// The last of that.
     pub fn last(&self) -> &str {
         self.seen.last().map_or("", String::as_str)
+    }
+
+    /// Tells it a line; returns the next that it says, which is not kept. `None` when the process ends first.
+    pub fn ask(&mut self, line: &str) -> Option<String> {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.lines.next().unwrap_or_else(|_| panic!("{} does not answer {line:?}", self.name))
     }
 
     /// Waits for the next line whose first word is `what`; false when the process ends first.
