@@ -21,6 +21,8 @@ struct End {
     link: Link,
     receiver: Receiver<Vec<u8>>,
     senders: HashMap<(ChannelId, Priority), (Sender, VecDeque<Unsent>)>,
+    /// Whose turn it is to send first, and who follows.
+    turns: VecDeque<(ChannelId, Priority)>,
     /// Sent, and not known to be taken, high and low.
     under_way: [VecDeque<(Ticket, ChannelId, Token)>; 2],
     tokens: u64,
@@ -49,6 +51,7 @@ impl End {
             link,
             receiver,
             senders: HashMap::new(),
+            turns: VecDeque::new(),
             under_way: Default::default(),
             tokens: 0,
             happened: VecDeque::new(),
@@ -67,8 +70,11 @@ impl End {
     /// Sends what there is room for, the channels in turns. Returns whether anything went.
     fn push(&mut self) -> bool {
         let mut any = false;
-        for ((channel, priority), (sender, queue)) in &mut self.senders {
+        // Who is first takes what room there is, and is last the next time.
+        self.turns.rotate_left(usize::from(!self.turns.is_empty()));
+        for key @ (channel, priority) in &self.turns {
             // One step, then the next channel.
+            let Some((sender, queue)) = self.senders.get_mut(key) else { continue };
             let Some(first) = queue.front_mut() else { continue };
             let step = match first.sent {
                 None => sender.send(first.head, &first.payload),
@@ -161,11 +167,11 @@ impl Pair for Memory {
         }
         end.tokens += 1;
         let token = Token(end.tokens);
-        let link = &end.link;
-        let (_, queue) = end
-            .senders
-            .entry((channel, priority))
-            .or_insert_with(|| (link.sender(channel, priority).unwrap(), VecDeque::new()));
+        let (link, turns) = (&end.link, &mut end.turns);
+        let (_, queue) = end.senders.entry((channel, priority)).or_insert_with(|| {
+            turns.push_back((channel, priority));
+            (link.sender(channel, priority).unwrap(), VecDeque::new())
+        });
         queue.push_back(Unsent { head, payload, sent: None, token });
         Sent::Taken(token)
     }
