@@ -106,7 +106,7 @@ class Region:
         return found
 
     def _is_near(self, unit: int) -> bool:
-        return self._domain._port.maps or unit == self._domain.unit
+        return self._domain._port.maps(unit)
 
     def _shadow(self, unit: int) -> Array:
         """An array like a unit's own on another host, to find places in, as `described` gives it."""

@@ -254,8 +254,9 @@ def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A URL at a port that was free just now, and the job's key in the environment."""
+    """A URL at a port that was free just now; the job's key in the environment, and that all units use the network."""
     monkeypatch.setenv("POLYDUCT_JOB_KEY", "5a" * 32)
+    monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", "0")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"{getattr(request, 'param', 'tcp')}://127.0.0.1:{free.getsockname()[1]}"
@@ -265,8 +266,8 @@ both = pytest.mark.parametrize("network", ["tcp", "udp"], indirect=True)
 
 
 @both
-@pytest.mark.parametrize("trusted", ["0", "1"])
-def test_three_processes_across_hosts(start: Start, network: str, trusted: str) -> None:
+@pytest.mark.parametrize(("trusted", "near"), [("0", "0"), ("1", "0"), ("0", "1")])
+def test_three_processes_across_hosts(start: Start, network: str, trusted: str, near: str) -> None:
     code = JOIN + (
         "assert d.name == sys.argv[1]\n"
         "d.function('twice', lambda a: a * 2)\n"
@@ -280,7 +281,7 @@ def test_three_processes_across_hosts(start: Start, network: str, trusted: str) 
         "d.leave()\n"
         "say('good')"
     )
-    env = {"POLYDUCT_TRUSTED_NETWORK": trusted}
+    env = {"POLYDUCT_TRUSTED_NETWORK": trusted, "POLYDUCT_MESSAGE_NEAR": near}
     all_units = [start(code, network, unit, 3, env=env) for unit in (1, 2, 0)]
     assert [one.end() for one in all_units] == [(0, "good\n", "")] * 3
 
@@ -316,6 +317,31 @@ def test_regions_across_hosts(start: Start, network: str) -> None:
     )
     all_units = [start(code, network, unit, 2) for unit in (0, 1)]
     assert [one.end() for one in all_units] == [(0, "good\n", "")] * 2
+
+
+def test_units_of_one_host_share_memory_in_a_domain_across_hosts(
+    start: Start, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POLYDUCT_MESSAGE_NEAR")
+    code = JOIN + (
+        "r = d.region('r', np.zeros((4, 5), 'i4'))\n"
+        "d.barrier()\n"
+        "if d.unit == 1:\n"
+        "    there = r.at(0)\n"
+        "    there[1] = 7\n"
+        "    r.put(0, 9, (2, 3))\n"
+        "    assert np.array_equal(r.get(0), there)\n"
+        "    assert there.sum() == 44\n"
+        "d.barrier()\n"
+        "say('good' if r.array.sum() == 44 * (1 - d.unit) else r.array)\n"
+        "if d.unit == 0: wait()\n"
+        "try: d.recv(0)\n"
+        "except polyduct.PeerLost as e: say('lost', e.unit, e.pid)"
+    )
+    near = [start(code, network, unit, 2) for unit in (0, 1)]
+    assert [one.hear() for one in near] == ["good"] * 2
+    near[0].signal(signal.SIGKILL)
+    assert near[1].hear() == f"lost 0 {near[0].pid}"
 
 
 @both

@@ -30,14 +30,14 @@ pub enum Origin {
     },
 }
 
-/// A setting: bytes, in force for a domain.
+/// A setting: bytes, or a switch (from 0 to 1), in force for a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name in the file.
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
-    /// The value in force, in bytes.
+    /// The value in force: bytes, or 1 for a switch that is on.
     pub bytes: u64,
     /// The smallest value.
     pub min: u64,
@@ -45,6 +45,16 @@ pub struct Setting {
     pub max: u64,
     /// Where the value comes from.
     pub origin: Origin,
+}
+
+impl Setting {
+    /// Writes one of its values: a switch's as it is, others with their unit.
+    pub fn show(&self, value: u64) -> String {
+        match self.max {
+            1 => value.to_string(),
+            _ => show_bytes(value),
+        }
+    }
 }
 
 /// All settings of the message layer.
@@ -70,6 +80,8 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ),
     ("message", "longest message", 16 << 30, 1 << 20, 1 << 48),
     ("inbox", "messages received and not yet taken, in all", 256 << 20, 64 << 10, 1 << 40),
+    // To measure or test a network on one host.
+    ("near", "in a domain across hosts: 1, units of one host share memory; 0, they use the network", 1, 0, 1),
 ];
 
 #[derive(Deserialize)]
@@ -161,13 +173,13 @@ impl Config {
                 place: place.to_owned(),
                 name: name.to_owned(),
                 found: words.to_owned(),
-                min: show_bytes(setting.min),
-                max: show_bytes(setting.max),
+                min: setting.show(setting.min),
+                max: setting.show(setting.max),
             }),
         }
     }
 
-    /// The value of a setting, in bytes.
+    /// The value of a setting: bytes, or 1 for a switch that is on.
     ///
     /// # Panics
     /// For a name that is none.
@@ -262,7 +274,7 @@ mod tests {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, message, inbox"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, message, inbox, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),
@@ -272,6 +284,7 @@ mod tests {
             error("", &[("POLYDUCT_MESSAGE_RING", "1")]),
             "POLYDUCT_MESSAGE_RING: ring is \"1\"; expected 16KiB to 64MiB"
         );
+        assert_eq!(error("[message]\nnear = 2", &[]), "p.toml: near is \"2\"; expected 0 to 1");
         assert!(error("[message", &[]).starts_with("p.toml: "));
         assert!(matches!(load("[message]\nring = [1]", &[]), Err(ConfigError::BadValue { .. })));
     }

@@ -31,6 +31,7 @@ fn across_loss(order: Order) -> Vec<u32> {
             transport: Transport::Udp,
             trusted: true,
             listen: Some(listen),
+            apart: unit.into(),
             ..Network::new(known, key.clone())
         };
         let options = Options {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::at::{At, Port, Read, Write};
-use common::net::Across;
+use common::net::{near, Across};
 use common::{fill, local_indices, unique, Pipe, PipeAt};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::{gather, Domain};
@@ -52,23 +52,24 @@ fn side(domain: &Domain, addresses: &Addresses, unit: u64) -> Side {
 }
 
 /// All units of a pipe meet in its domain, as often as asked.
-fn everybody_reaches_everybody<A: At>(at: A, rounds: u32) {
+fn everybody_reaches_everybody<A: At>(at: A, options: &DomainOptions, rounds: u32) {
     let data = data();
     let mut pipe = PipeAt::new(&data, "block,*", 2, &READERS);
     pipe.at = at;
     for _ in 0..rounds {
         let seen = Mutex::new(Vec::new());
-        pipe.run(write_and_tell, |r, program, unit| {
-            let address = read_and_tell(r, unit);
+        let read = |r, program, unit| {
+            let address = read_and_tell(r, unit, options);
             seen.lock().unwrap().push((program, unit, address));
-        });
+        };
+        pipe.run(|w, unit| write_and_tell(w, unit, options), read);
         check_addresses(seen);
     }
 }
 
-fn write_and_tell(mut port: impl Port + Write, unit: u64) {
+fn write_and_tell(mut port: impl Port + Write, unit: u64, options: &DomainOptions) {
     let indices = local_indices(port.mapping(), unit);
-    let domain = port.domain(&DomainOptions::default()).unwrap();
+    let domain = port.domain(options).unwrap();
     assert_eq!(side(&domain, port.addresses(), unit), Side::Writer);
     for step in 0..STEPS {
         tell_all(&domain, step);
@@ -89,9 +90,9 @@ fn write_and_tell(mut port: impl Port + Write, unit: u64) {
 }
 
 /// Gives its address in the domain.
-fn read_and_tell(mut port: impl Port + Read, unit: u64) -> u32 {
+fn read_and_tell(mut port: impl Port + Read, unit: u64, options: &DomainOptions) -> u32 {
     let indices = local_indices(port.mapping(), unit);
-    let domain = port.domain(&DomainOptions::default()).unwrap();
+    let domain = port.domain(options).unwrap();
     assert_ne!(side(&domain, port.addresses(), unit), Side::Writer);
     let (mut part, mut expected) = (vec![0; port.local_len_bytes()], vec![0; port.local_len_bytes()]);
     for step in 0..STEPS {
@@ -118,13 +119,13 @@ fn check_addresses(seen: Mutex<Vec<(usize, u64, u32)>>) {
 #[test]
 fn everybody_reaches_everybody_while_steps_flow() {
     // The second time under the same name, in the same process.
-    everybody_reaches_everybody(unique("domain"), 2);
+    everybody_reaches_everybody(unique("domain"), &DomainOptions::default(), 2);
 }
 
 #[test]
 fn across_hosts_everybody_reaches_everybody_while_steps_flow() {
-    for trusted in [true, false] {
-        everybody_reaches_everybody(Across::trusting(trusted), 1);
+    for (trusted, is_near) in [(true, false), (false, false), (false, true)] {
+        everybody_reaches_everybody(Across::trusting(trusted), &near(is_near), 1);
     }
 }
 

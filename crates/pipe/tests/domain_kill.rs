@@ -3,7 +3,7 @@
 mod common;
 
 use common::at::{At, Port};
-use common::net::{trust, Across};
+use common::net::{near, trust, Across};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::Domain;
@@ -18,7 +18,7 @@ fn main() {
     polyduct_rig::main(victim, tests![a_killed_unit_is_lost_by_its_address]);
 }
 
-/// A process that takes its place and holds it: `pipe` or `host port`.
+/// A process that takes its place and holds it: `pipe` or `host port near`.
 fn victim(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let hold = |domain: Domain| {
@@ -28,35 +28,39 @@ fn victim(spec: &str) {
         let _ = std::io::stdin().read(&mut [0]);
     };
     match f[..] {
-        [pipe] => read(&pipe.to_owned(), "victim", hold),
+        [pipe] => read(&pipe.to_owned(), "victim", &DomainOptions::default(), hold),
         _ => {
             let place = Place { host: f[0].into(), port: f[1].parse().unwrap(), name: "test".into() };
-            read(&Across { place, trust: trust(true) }, "victim", hold);
+            let options = near(f[2].parse().unwrap());
+            read(&Across { place, trust: trust(true) }, "victim", &options, hold);
         }
     }
 }
 
-fn read<A: At>(at: &A, program: &str, then: impl FnOnce(Domain)) {
+fn read<A: At>(at: &A, program: &str, options: &DomainOptions, then: impl FnOnce(Domain)) {
     let mut r = at.reader("*", &Expect::default(), &reader_options(program, 0, 1)).unwrap();
-    then(r.domain(&DomainOptions::default()).unwrap());
+    then(r.domain(options).unwrap());
 }
 
-fn write<A: At>(at: &A, unit: u32, then: impl FnOnce(Domain)) {
-    let options = Options { readers: 2, ..writer_options(unit, 2) };
+fn write<A: At>(at: &A, unit: u32, options: &DomainOptions, then: impl FnOnce(Domain)) {
+    let port = Options { readers: 2, ..writer_options(unit, 2) };
     let given = Given::Dataset(Dataset::new(&[64], ElemType::U8).unwrap());
-    let mut w = at.writer(&given, "block", &options).unwrap();
-    then(w.domain(&DomainOptions::default()).unwrap());
+    let mut w = at.writer(&given, "block", &port).unwrap();
+    then(w.domain(options).unwrap());
 }
 
 fn a_killed_unit_is_lost_by_its_address() {
     let name = unique("domain-kill");
-    killed_at(&name, &name);
-    let at = Across::trusting(true);
-    killed_at(&at, &format!("{} {}", at.place.host, at.place.port));
+    killed_at(&name, &name, &DomainOptions::default());
+    // Where units of one host share memory all the same, and where they do not.
+    for is_near in [true, false] {
+        let at = Across::trusting(true);
+        killed_at(&at, &format!("{} {} {is_near}", at.place.host, at.place.port), &near(is_near));
+    }
 }
 
 /// `spec` says to the process that is killed where the pipe is.
-fn killed_at<A: At>(at: &A, spec: &str) {
+fn killed_at<A: At>(at: &A, spec: &str, options: &DomainOptions) {
     let hears = |domain: Domain| {
         let start = Instant::now();
         // Who dies just behind the barrier may keep another from it.
@@ -67,9 +71,9 @@ fn killed_at<A: At>(at: &A, spec: &str) {
     };
     let (victim, heard) = std::thread::scope(|s| {
         let survivors = [
-            s.spawn(|| with(|give| write(at, 0, |d| give(hears(d))))),
-            s.spawn(|| with(|give| write(at, 1, |d| give(hears(d))))),
-            s.spawn(|| with(|give| read(at, "survivor", |d| give(hears(d))))),
+            s.spawn(|| with(|give| write(at, 0, options, |d| give(hears(d))))),
+            s.spawn(|| with(|give| write(at, 1, options, |d| give(hears(d))))),
+            s.spawn(|| with(|give| read(at, "survivor", options, |d| give(hears(d))))),
         ];
         let mut victim = Unit::start("the victim", spec);
         // Reader programs have their numbers in the order in which they came.

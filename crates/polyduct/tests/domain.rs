@@ -1,11 +1,16 @@
 //! The façade: the same program text joins a domain on one host and across hosts.
 
+use polyduct::message::domain::Reach;
 use polyduct::message::link::key::{JobKey, Trust};
 use polyduct::message::{Domain, MessageError};
 use polyduct::{domain, Error, Join};
 use std::net::{TcpListener, UdpSocket};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
+
+/// The setting that keeps units of one host from sharing memory in a domain across hosts.
+const NEAR: &str = "POLYDUCT_MESSAGE_NEAR";
 
 fn trust() -> Trust {
     Trust { key: JobKey::from_bytes([3; 32]).unwrap(), trusted_network: false }
@@ -47,8 +52,11 @@ fn ring(d: &Domain) -> Result<(), Error> {
     mine.read(8, &mut here)?;
     d.get(right, 9, 8, &mut there)?;
     assert_eq!((here, there), ([left as u8; 4], [d.unit() as u8; 4]));
-    assert_eq!(d.region_of(right, 9).is_ok(), d.is_on_one_host());
-    assert_eq!(d.pid(right)?, d.is_on_one_host().then(std::process::id));
+    let near = d.reach(right)? == Reach::Near;
+    assert_eq!(near, !d.name().starts_with("port-") || std::env::var(NEAR).is_err());
+    assert_eq!(d.is_on_one_host(), near);
+    assert_eq!(d.region_of(right, 9).is_ok(), near);
+    assert_eq!(d.pid(right)?, near.then(std::process::id));
     d.barrier()?;
     d.leave();
     Ok(())
@@ -66,6 +74,15 @@ fn one_text_on_one_host_and_across() {
             }
         });
     }
+}
+
+#[test]
+fn the_same_text_where_all_use_the_network() {
+    // The environment is a process's own.
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["one_text_on_one_host_and_across", "--exact"]).env(NEAR, "0");
+    let done = again.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
 
 #[test]

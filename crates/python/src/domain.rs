@@ -11,7 +11,7 @@ use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
 use polyduct::message::domain::mail::Mail;
-use polyduct::message::domain::{self, OnLoss, Parcel};
+use polyduct::message::domain::{self, OnLoss, Parcel, Reach};
 use polyduct::message::{self, MessageError};
 use polyduct::os::clock;
 use polyduct::Error;
@@ -43,9 +43,8 @@ pub struct Domain {
     units: u32,
     #[pyo3(get)]
     name: String,
-    /// Whether other units' regions can be mapped: all units are on this host.
-    #[pyo3(get)]
-    maps: bool,
+    /// For each unit whether its regions can be mapped: it is on this host.
+    maps: Vec<bool>,
 }
 
 /// Joins a domain. Times are in seconds.
@@ -139,7 +138,7 @@ impl Domain {
             unit: domain.unit(),
             units: domain.units(),
             name: domain.name().to_owned(),
-            maps: domain.is_on_one_host(),
+            maps: (0..domain.units()).map(|unit| domain.reach(unit) != Ok(Reach::Far)).collect(),
             domain: Mutex::new(Some(domain)),
             handlers: Arc::default(),
             stop: AtomicBool::new(false),
@@ -373,6 +372,12 @@ impl Domain {
     /// Whether a unit has a handler, which is an error if not.
     fn look_up(&self, py: Python<'_>, to: u32, name: &str) -> PyResult<()> {
         self.run(py, |domain| domain.lookup(name, to).map(drop))
+    }
+
+    /// Whether regions of a unit can be mapped.
+    fn maps(&self, unit: u32) -> bool {
+        // Of who is no unit, the mapping itself says so.
+        self.maps.get(unit as usize).is_none_or(|&maps| maps)
     }
 
     /// A region of a unit.

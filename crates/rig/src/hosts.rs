@@ -110,6 +110,19 @@ impl Other {
         other
     }
 
+    /// A command that runs this program there, in a process of its own that can be killed without that host.
+    pub fn command(&self) -> Command {
+        let me = std::env::current_exe().unwrap();
+        match self.cable {
+            true => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/proc/{}/ns/net", self.child.id())).arg(me);
+                command
+            }
+            false => Command::new(me),
+        }
+    }
+
     /// A line to host B.
     pub fn say(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();

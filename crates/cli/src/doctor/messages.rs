@@ -1,7 +1,7 @@
 //! The sizes of message buffers in force, and where each comes from.
 
 use super::Finding;
-use polyduct::message::config::{show_bytes, Config, Origin, Setting};
+use polyduct::message::config::{Config, Origin, Setting};
 use polyduct::os::memory;
 
 /// The settings of a domain of `units` units in this process.
@@ -30,15 +30,15 @@ fn findings(
 
 fn finding(setting: &Setting, units: u32) -> Finding {
     let (name, about) = (format!("message.{}", setting.name), setting.about);
-    let bytes = show_bytes(setting.bytes);
-    let with = |origin: &str| format!("{bytes}, {origin}: {about}");
+    let value = setting.show(setting.bytes);
+    let with = |origin: &str| format!("{value}, {origin}: {about}");
     match &setting.origin {
         Origin::Default => Finding::ok(name, with("built in")),
         Origin::File(path) => Finding::ok(name, with(&format!("from {}", path.display()))),
         Origin::Variable(variable) => Finding::ok(name, with(&format!("from {variable}"))),
         Origin::Shrunk { from } => Finding::warn(
             name,
-            with(&format!("shrunk from {}", show_bytes(*from))),
+            with(&format!("shrunk from {}", setting.show(*from))),
             format!("rings with {} partners would take more than a quarter of the memory", units - 1),
         ),
     }
@@ -63,6 +63,7 @@ mod tests {
         assert!(line("message.ring").starts_with("1MiB, from p.toml: ring of low"));
         assert!(line("message.inbox").starts_with("1MiB, from POLYDUCT_MESSAGE_INBOX: "));
         assert!(line("message.pull_from").starts_with("256TiB, built in: "));
+        assert!(line("message.near").starts_with("1, built in: "));
         assert!(found.iter().all(|f| f.state == State::Ok));
     }
 

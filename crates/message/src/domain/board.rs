@@ -1,9 +1,11 @@
-//! The board of a domain on one host: a segment that every unit has mapped, with a line for each.
+//! The board of a domain: a line for each unit, in a segment that all units of a host have mapped.
 //!
 //! A unit's line says whether it has left or given up, and how many collective operations it has come to. Nothing else is
-//! shared by all, and nothing of it is on the path of a message.
+//! shared by all, and nothing of it is on the path of a message. What units of other hosts say of themselves, in messages, each
+//! unit notes for itself: it has not come to their end sooner for what another has received.
 
 use super::gather::MAX_UNITS;
+use super::hosts::Hosts;
 use crate::types::Address;
 use polyduct_os::{
     segment::{Access, Segment},
@@ -20,7 +22,7 @@ const STATE: usize = 0;
 const COLLECTIVES: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left or gave up.
 const BECAUSE: usize = 2;
-/// Word of unit 0's line: the unit, and one, for whose sake the first gave up: itself, or one that was lost.
+/// Word of the segment's first line: the unit, and one, for whose sake the first gave up: itself, or one that was lost.
 const GAVE_UP_FIRST: usize = 3;
 /// The unit has said that it leaves; what it sent before is on its way.
 const LEAVING: u64 = 3;
@@ -34,6 +36,8 @@ const GAVE_UP: u64 = 2;
 pub struct Board {
     segment: Arc<Segment>,
     units: u32,
+    /// In a domain across hosts that has units beside this one: who they are, and where the others' lines are.
+    far: Option<(Arc<Hosts>, Arc<Segment>)>,
 }
 
 impl Board {
@@ -42,18 +46,32 @@ impl Board {
     /// # Errors
     /// The system's refusal of memory.
     pub fn create(units: u32) -> Result<Board, OsError> {
-        let segment = Segment::create("polyduct-board", Self::len_bytes(units))?;
-        segment.prefault(0..segment.len())?;
-        Ok(Board { segment: Arc::new(segment), units })
+        Ok(Board { segment: Arc::new(Self::lines(units)?), units, far: None })
     }
 
-    /// The board that unit 0 handed over.
+    /// The board that the lowest unit of the host handed over.
     ///
     /// # Errors
     /// A segment that is not what it must be.
     pub fn attach(fd: OwnedFd, units: u32) -> Result<Board, OsError> {
         let len = Self::len_bytes(units);
-        Ok(Board { segment: Arc::new(Segment::from_fd(fd, len, len, Access::ReadWrite)?), units })
+        let segment = Arc::new(Segment::from_fd(fd, len, len, Access::ReadWrite)?);
+        Ok(Board { segment, units, far: None })
+    }
+
+    /// The same board where units of other hosts have no part in it: their lines are this unit's own.
+    ///
+    /// # Errors
+    /// The system's refusal of memory.
+    pub fn among(self, hosts: Arc<Hosts>) -> Result<Board, OsError> {
+        let far = Some((hosts, Arc::new(Self::lines(self.units)?)));
+        Ok(Board { far, ..self })
+    }
+
+    fn lines(units: u32) -> Result<Segment, OsError> {
+        let segment = Segment::create("polyduct-board", Self::len_bytes(units))?;
+        segment.prefault(0..segment.len())?;
+        Ok(segment)
     }
 
     fn len_bytes(units: u32) -> usize {
@@ -75,8 +93,16 @@ impl Board {
     /// # Panics
     /// For a unit that the domain does not have.
     pub fn line(&self, unit: Address) -> &Line {
+        let segment = match &self.far {
+            Some((hosts, theirs)) if hosts.is_far(unit) => theirs,
+            _ => &self.segment,
+        };
+        Self::line_in(segment, unit)
+    }
+
+    fn line_in(segment: &Segment, unit: Address) -> &Line {
         let at = unit as usize * size_of::<Line>();
-        let line = self.segment.lines(at..at + size_of::<Line>());
+        let line = segment.lines(at..at + size_of::<Line>());
         &line.expect("the segment has a line for each unit of the domain")[0]
     }
 
@@ -90,7 +116,7 @@ impl Board {
     pub fn give_up(&self, unit: Address, because: Option<Address>) {
         self.say_because(unit, because);
         self.line(unit).w[STATE].store(GAVE_UP, Ordering::Release);
-        let first = &self.line(0).w[GAVE_UP_FIRST];
+        let first = &Self::line_in(&self.segment, 0).w[GAVE_UP_FIRST];
         let root = u64::from(because.unwrap_or(unit)) + 1;
         let _ = first.compare_exchange(0, root, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -105,9 +131,10 @@ impl Board {
         self.line(unit).w[STATE].load(Ordering::Acquire) == GAVE_UP
     }
 
-    /// The first unit that gave up, if one has: or that whose loss was the reason.
+    /// The first unit of this host that gave up, if one has: or that whose loss was the reason.
     pub fn first_to_give_up(&self) -> Option<Address> {
-        let first = self.line(0).w[GAVE_UP_FIRST].load(Ordering::Acquire).checked_sub(1)?;
+        let first =
+            Self::line_in(&self.segment, 0).w[GAVE_UP_FIRST].load(Ordering::Acquire).checked_sub(1)?;
         u32::try_from(first).ok().filter(|&first| first < self.units)
     }
 
@@ -161,5 +188,19 @@ mod tests {
         assert_eq!([1, 2, 3].map(|unit| board.has_given_up(unit)), [true, true, false]);
         assert_eq!([1, 2, 3].map(|unit| board.has_left(unit)), [false, false, true]);
         assert_eq!([1, 2, 3].map(|unit| board.because(unit)), [Some(2), None, Some(2)]);
+    }
+
+    #[test]
+    fn what_far_units_say_is_noted_by_each_for_itself() {
+        let shared = Board::create(4).unwrap();
+        let told = vec![0, 1, 1, 0];
+        let among = |me| shared.clone().among(Arc::new(Hosts::read(me, told.clone()).unwrap())).unwrap();
+        let [one, two] = [among(1), among(2)];
+        one.note_leaving(0, 7, None);
+        assert_eq!([&one, &two].map(|board| board.is_leaving(0)), [true, false]);
+        assert_eq!([&one, &two].map(|board| board.collectives(0)), [7, 0]);
+        one.give_up(1, Some(3));
+        assert!(two.has_given_up(1));
+        assert_eq!([&one, &two].map(Board::first_to_give_up), [Some(3); 2]);
     }
 }

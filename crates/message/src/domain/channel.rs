@@ -59,14 +59,10 @@ impl RawChannel {
         to: Address,
         options: ChannelOptions,
     ) -> Result<RawChannel, MessageError> {
-        if inner.net.is_none() {
+        if !inner.hosts.is_far(to) {
             return Near::new(inner, to, options.priority).map(RawChannel::Near);
         }
-        let peer = inner.peer(to)?;
-        if to == inner.options.unit {
-            return Err(MessageError::ToSelf { unit: to });
-        }
-        let number = peer.next_channel().ok_or_else(no_channel)?;
+        let number = inner.peer(to)?.next_channel().ok_or_else(no_channel)?;
         let far = Far { to, number, options, under_way: Arc::default() };
         far.check(inner)?;
         Ok(RawChannel::Far(far))

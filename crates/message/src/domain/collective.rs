@@ -46,10 +46,8 @@ impl Inner {
     /// them, so they do not wait for long.
     fn owes_words(&self) -> bool {
         let is_word = |head: &Head| [system::BARRIER, system::OFFER, system::AGREED].contains(&head.handler);
-        match &self.net {
-            Some(net) => net.owes(is_word),
-            None => self.peers.iter().any(|peer| peer.owes(is_word)),
-        }
+        self.peers.iter().any(|peer| peer.owes(is_word))
+            || self.net.as_ref().is_some_and(|net| net.owes(is_word))
     }
 
     pub(super) fn tell(&self, tells: Vec<barrier::Tell>) -> Result<(), MessageError> {

@@ -28,7 +28,7 @@ impl Inner {
         }
         let mine = self.hand(to).map_err(|error| MessageError::PeerLost { unit: to, reason: error })?;
         let gone = || self.gone_error(to).is_some();
-        let theirs = ask_for_link(&self.options.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
+        let theirs = ask_for_link(&self.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
         self.take_link(to, theirs).map_err(|reason| MessageError::PeerLost { unit: to, reason })?;
         peer.link.get().ok_or(MessageError::PeerLeft { unit: to })
     }
@@ -68,8 +68,8 @@ impl Inner {
         let bell = Bell::attach(theirs.bell).map_err(|e| e.to_string())?;
         // The number of a link at a bell is the unit that rings.
         link.ring_at(Arc::new(bell), self.options.unit);
-        let (pid, start_time) = self.members[unit as usize];
-        if let Ok(process) = PidFd::of(ProcessId { pid, start_time }) {
+        let process = self.members.of(unit).map(|(pid, start_time)| PidFd::of(ProcessId { pid, start_time }));
+        if let Some(Ok(process)) = process {
             // Where this process may not read the partner's memory, all goes through the rings.
             let _ = link.pull_from(process);
         }
@@ -96,8 +96,8 @@ impl Inner {
     /// Sends on the library's channel; does not wait, but for the first connection.
     pub(super) fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         self.check_len(payload.len())?;
-        if let Some(net) = &self.net {
-            self.peer(to)?;
+        self.peer(to)?;
+        if let Some(net) = self.net.as_ref().filter(|_| self.hosts.is_far(to)) {
             return match self.gone_error(to) {
                 None => net.push(self, to, head, payload),
                 Some(e) => Err(e),
@@ -118,7 +118,7 @@ impl Inner {
             if peer.gone().is_none() && self.board.has_left(unit) {
                 peer.set_gone(Gone::Left);
             }
-            waits |= self.net.is_none() && peer.flush();
+            waits |= peer.flush();
         }
         waits |= self.net.as_ref().is_some_and(|net| net.flush(self));
         if waits {
@@ -142,10 +142,19 @@ impl Events for Told {
     }
 
     fn gone(&mut self, unit: Address, left: bool) {
+        // Before anybody here can learn of it, and leave.
+        if let Some(net) = self.0.net.as_ref().filter(|_| !left) {
+            net.tell_far(&self.0, unit);
+        }
         self.0.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
     }
 
     fn gave_up(&mut self) {
+        // Who gives up tells those whom it is connected to: all are connected to unit 0.
+        let first = self.0.board.first_to_give_up().filter(|&first| !self.0.hosts.is_far(first));
+        if let (Some(net), Some(first), 0) = (&self.0.net, first, self.0.options.unit) {
+            net.tell_far(&self.0, first);
+        }
         self.0.stir();
     }
 }

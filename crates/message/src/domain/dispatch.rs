@@ -223,7 +223,7 @@ impl Inner {
         match m.head.handler {
             system::MAIL => {
                 // Whatever has a buffer was asked for room when that was given, and all that comes across hosts was.
-                let asked = self.net.is_some() || matches!(payload, Payload::Buffer(_));
+                let asked = self.hosts.is_far(from) || matches!(payload, Payload::Buffer(_));
                 if !asked && !lock(&self.mailbox).makes_room(m.len) {
                     return false;
                 }
@@ -253,20 +253,27 @@ impl Inner {
                     tracing::warn!(from, %error, "an answer was not sent");
                 }
             }
-            system::LEAVING if args[1] != 0 => {
+            system::LEAVING if self.hosts.is_far(from) && args[1] != 0 => {
                 let error = MessageError::PeerLost { unit: from, reason: "it gave up".to_owned() };
                 self.net.iter().for_each(|net| net.lost(self, from, error.clone()));
             }
-            system::LEAVING if self.net.is_some() => {
+            system::LEAVING if self.hosts.is_far(from) => {
                 let collectives = bytes.try_into().map_or(0, u64::from_le_bytes);
                 let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
                 self.board.note_leaving(from, collectives, because);
             }
-            system::LOST if self.net.is_some() && from == 0 => {
+            system::LOST if self.net.is_some() => {
                 let unit = args[0];
-                if unit < self.options.units && unit != self.options.unit && !self.board.is_leaving(unit) {
+                // Unit 0 knows of all; others of those whose processes they see.
+                let knows = from == 0 || self.hosts.are_together(from, unit);
+                let known = unit < self.options.units && unit != self.options.unit;
+                if knows && known && !self.board.is_leaving(unit) {
                     let reason = String::from_utf8_lossy(bytes).chars().take(400).collect();
-                    self.lost_by(unit, MessageError::PeerLost { unit, reason });
+                    let error = MessageError::PeerLost { unit, reason };
+                    match self.net.as_ref().filter(|_| self.hosts.is_far(unit)) {
+                        Some(net) => net.lost(self, unit, error),
+                        None => self.lost_by(unit, error),
+                    }
                 }
             }
             // Said once more by a unit that was already answered.

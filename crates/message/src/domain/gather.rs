@@ -1,7 +1,8 @@
-//! How the units of a domain on one host find each other: the state machine of unit 0. No sockets, no time.
+//! How the units of a domain on one host find each other: the state machine of the lowest of them. No sockets, no time.
 //!
 //! Every unit says [`Join`]. When all have come, each gets the [board](super::board) with the numbers of all processes,
-//! and unit 0 has no further part: units watch each other, and partners connect when they first need to.
+//! and the lowest has no further part: units watch each other, and partners connect when they first need to. In a domain across
+//! hosts the units of each host do so by themselves.
 
 use crate::types::Address;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ pub const MAX_UNITS: u32 = 4096;
 /// Names a connection.
 pub type ConnId = u64;
 
-/// What a unit says to unit 0 first.
+/// What a unit says first to the lowest of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// Its address.
@@ -24,7 +25,7 @@ pub struct Join {
     pub start_time: u64,
 }
 
-/// Who is who: the process of each unit, by address.
+/// Who is who: the process of each unit of a host, in the order of their addresses.
 pub type Members = Vec<(u32, u64)>;
 
 /// Why a unit may not join, or the domain cannot come to be. Crosses the wire.
@@ -78,7 +79,7 @@ pub enum Refusal {
         /// Why a unit that came was turned away, if one was: the last of them.
         turned_away: Option<String>,
     },
-    /// Someone who is not a member asks for a link.
+    /// Someone who is not a member asks for something.
     #[error("process {pid} is not unit {unit} of this domain")]
     NotAMember {
         /// The unit that it says it is.
@@ -115,23 +116,28 @@ struct Member {
 /// The state machine.
 pub struct Gathering {
     units: u32,
+    /// Who is to come, in order.
+    near: Vec<Address>,
     members: BTreeMap<Address, Member>,
     turned_away: Option<String>,
     over: bool,
 }
 
 impl Gathering {
-    /// A gathering by unit 0, which is the process `me`. Complete at once where there is only one unit.
-    pub fn new(units: u32, me: (u32, u64)) -> (Self, Option<Action>) {
-        let members = BTreeMap::from([(0, Member { conn: None, process: me })]);
-        let mut gathering = Gathering { units, members, turned_away: None, over: false };
+    /// A gathering of the units `near` of a domain of `units`, in order, by the first of them, which is the process `me`.
+    /// Complete at once where there is no other.
+    pub fn new(units: u32, near: &[Address], me: (u32, u64)) -> (Self, Option<Action>) {
+        let first = near.first().copied().unwrap_or_default();
+        let members = BTreeMap::from([(first, Member { conn: None, process: me })]);
+        let near = near.to_vec();
+        let mut gathering = Gathering { units, near, members, turned_away: None, over: false };
         let action = gathering.complete();
         (gathering, action)
     }
 
     /// A unit asks to join.
     pub fn handle_join(&mut self, conn: ConnId, pid: u32, join: &Join) -> Option<Action> {
-        match self.admit(conn, join) {
+        match self.admit(conn, pid, join) {
             Ok(()) => {
                 let process = (pid, join.start_time);
                 self.members.insert(join.unit, Member { conn: Some(conn), process });
@@ -167,7 +173,7 @@ impl Gathering {
         Some(Action::Fail(why, self.conns()))
     }
 
-    fn admit(&self, conn: ConnId, join: &Join) -> Result<(), Refusal> {
+    fn admit(&self, conn: ConnId, pid: u32, join: &Join) -> Result<(), Refusal> {
         if self.over || self.has_joined(conn) {
             return Err(Refusal::Malformed);
         }
@@ -177,6 +183,9 @@ impl Gathering {
         if join.unit >= self.units {
             return Err(Refusal::UnitRange { unit: join.unit, units: self.units });
         }
+        if self.near.binary_search(&join.unit).is_err() {
+            return Err(Refusal::NotAMember { unit: join.unit, pid });
+        }
         match self.members.get(&join.unit) {
             Some(there) => Err(Refusal::Duplicate { unit: join.unit, pid: there.process.0 }),
             None => Ok(()),
@@ -184,7 +193,7 @@ impl Gathering {
     }
 
     fn complete(&mut self) -> Option<Action> {
-        if self.members.len() < self.units as usize {
+        if self.members.len() < self.near.len() {
             return None;
         }
         self.over = true;
@@ -196,7 +205,7 @@ impl Gathering {
     }
 
     fn missing(&self) -> String {
-        let mut absent = (0..self.units).filter(|u| !self.members.contains_key(u));
+        let mut absent = self.near.iter().filter(|u| !self.members.contains_key(u));
         let mut words: Vec<String> = absent.by_ref().take(5).map(|u| format!("unit {u}")).collect();
         match absent.count() {
             0 => {}
@@ -216,18 +225,31 @@ mod tests {
 
     #[test]
     fn all_come_in_any_order() {
-        let (mut g, action) = Gathering::new(3, (10, 100));
+        let (mut g, action) = Gathering::new(3, &[0, 1, 2], (10, 100));
         assert_eq!(action, None);
         assert_eq!(g.handle_join(7, 12, &join(2, 3)), None);
         let all = vec![(10, 100), (11, 101), (12, 102)];
         assert_eq!(g.handle_join(8, 11, &join(1, 3)), Some(Action::Complete(all, vec![8, 7])));
         assert_eq!(g.handle_deadline(5), None);
-        assert_eq!(Gathering::new(1, (10, 100)).1, Some(Action::Complete(vec![(10, 100)], vec![])));
+        assert_eq!(Gathering::new(1, &[0], (10, 100)).1, Some(Action::Complete(vec![(10, 100)], vec![])));
+    }
+
+    #[test]
+    fn only_those_of_this_host_are_waited_for() {
+        let (mut g, _) = Gathering::new(9, &[3, 5, 8], (10, 100));
+        assert_eq!(g.handle_join(1, 11, &join(8, 9)), None);
+        let not = Refusal::NotAMember { unit: 4, pid: 12 };
+        assert_eq!(g.handle_join(2, 12, &join(4, 9)), Some(Action::Refuse(2, not)));
+        let all = vec![(10, 100), (13, 105), (11, 108)];
+        assert_eq!(g.handle_join(3, 13, &join(5, 9)), Some(Action::Complete(all, vec![3, 1])));
+        let (mut g, _) = Gathering::new(9, &[3, 5, 8], (10, 100));
+        let Some(Action::Fail(why, _)) = g.handle_deadline(5) else { panic!("no failure") };
+        assert_eq!(why.to_string(), "unit 5, unit 8 did not come within 5 ms");
     }
 
     #[test]
     fn strangers_are_refused_and_named_to_those_who_wait() {
-        let (mut g, _) = Gathering::new(8, (10, 100));
+        let (mut g, _) = Gathering::new(8, &[0, 1, 2, 3, 4, 5, 6, 7], (10, 100));
         let mut refused = |conn, join: Join| match g.handle_join(conn, 11, &join) {
             Some(Action::Refuse(c, why)) if c == conn => why,
             other => panic!("{other:?}"),

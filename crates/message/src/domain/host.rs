@@ -1,4 +1,4 @@
-//! Start and end on one host: units meet at unit 0, partners ask each other for links, deaths are noticed.
+//! Start and end on one host: units meet at the lowest of them, partners ask each other for links, deaths are noticed.
 //!
 //! Every unit listens on an abstract Unix socket, so nothing has to be removed when it ends, however it ends. One thread
 //! serves it, and watches the processes of all other units by descriptors: who ends without a word on the
@@ -6,6 +6,7 @@
 
 use super::board::Board;
 use super::gather::{Action, ConnId, Gathering, Join, Members, Refusal};
+use super::hosts::Processes;
 use crate::handshake::{Bad, Incoming, Protocol};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
@@ -27,9 +28,9 @@ use std::time::Duration;
 pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 2 };
 /// Connections that have said nothing yet; for one more, the oldest is dropped.
 const STRANGERS: usize = 256;
-/// How often unit 0 is looked for, at first and at most.
+/// How often who is asked is looked for, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
-/// How much longer than unit 0 the others wait for its word on who is missing.
+/// How much longer than the lowest unit the others wait for its word on who is missing.
 const GRACE: Duration = Duration::from_millis(500);
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
@@ -37,7 +38,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Unit 0: to take part in the domain.
+    /// The lowest unit of the host: to take part in the domain.
     Join(Join),
     /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then the
     /// segment of the link from the unit with the lower address, whoever asks.
@@ -128,10 +129,14 @@ pub trait Events: Send + 'static {
 pub struct Who<'a> {
     /// Name of the domain, the same for all its units: 1 to 64 letters, digits, `.`, `_`, `-`.
     pub name: &'a str,
+    /// What stands for the domain in the names of its sockets: its name, or what its units drew when they met across hosts.
+    pub place: &'a str,
     /// This unit.
     pub unit: Address,
     /// Units of the domain.
     pub units: u32,
+    /// Those of them on this host, in order, this one too.
+    pub near: &'a [Address],
     /// How long to wait for the others.
     pub timeout: Duration,
     /// Asked now and then: whether to stop waiting.
@@ -143,31 +148,31 @@ pub fn socket_name(domain: &str, unit: Address) -> Vec<u8> {
     format!("polyduct/{}/domain/{domain}/{unit}", user_id()).into_bytes()
 }
 
-/// A domain on one host, as it was joined: the listener is bound, all units are there.
+/// The units of a domain on one host, as this one has joined them: the listener is bound, all are there.
 pub struct Joined {
     listener: Listener,
     /// The board.
     pub board: Board,
     /// The processes of all units.
-    pub members: Members,
+    pub members: Processes,
 }
 
 impl Joined {
-    /// Joins, and waits until all units have come.
+    /// Joins, and waits until all units of this host have come.
     ///
     /// # Errors
     /// [`MessageError::Refused`] when units disagree or do not come in time; [`MessageError::NameTaken`];
-    /// [`MessageError::Timeout`] without unit 0; [`MessageError::Interrupted`]; the system's refusals.
+    /// [`MessageError::Timeout`] without the lowest of them; [`MessageError::Interrupted`]; the system's refusals.
     pub fn join(who: &Who<'_>) -> Result<Joined, MessageError> {
-        let listener = Listener::bind(&socket_name(who.name, who.unit)).map_err(|e| match e {
+        let listener = Listener::bind(&socket_name(who.place, who.unit)).map_err(|e| match e {
             OsError::AddrInUse { .. } => {
                 MessageError::NameTaken { domain: who.name.to_owned(), unit: who.unit }
             }
             e => e.into(),
         })?;
-        match who.unit {
-            0 => gather(who, listener),
-            _ => ask_to_join(who, listener),
+        match who.near.first() {
+            Some(&first) if first != who.unit => ask_to_join(who, first, listener),
+            _ => gather(who, listener),
         }
     }
 
@@ -271,11 +276,11 @@ fn bad(bad: Bad) -> Refusal {
     }
 }
 
-/// Unit 0 waits for the others.
+/// The lowest unit waits for the others.
 fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
     let me = ProcessId::current()?;
     let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
-    let (mut gathering, mut action) = Gathering::new(who.units, (me.pid, me.start_time));
+    let (mut gathering, mut action) = Gathering::new(who.units, who.near, (me.pid, me.start_time));
     let mut peers: BTreeMap<ConnId, Peer> = BTreeMap::new();
     let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
     loop {
@@ -290,7 +295,7 @@ fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
                 let welcome = Answer::Welcome(members.clone());
                 let peers = conns.iter().filter_map(|c| peers.get(c));
                 peers.for_each(|p| answer(&p.conn, &welcome, &[board.segment().fd()]));
-                return Ok(Joined { listener, board, members });
+                return Ok(Joined { listener, board, members: Processes::new(who.near, members) });
             }
             Some(Action::Fail(why, conns)) => {
                 let peers = conns.iter().filter_map(|c| peers.get(c));
@@ -334,7 +339,7 @@ fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
         }
         if ready[0] {
             accept(&listener, &mut peers, &mut next);
-            if peers.len() > STRANGERS + who.units as usize {
+            if peers.len() > STRANGERS + who.near.len() {
                 let silent = peers.keys().copied().find(|&id| !gathering.has_joined(id));
                 silent.into_iter().for_each(|id| drop(peers.remove(&id)));
             }
@@ -349,7 +354,7 @@ fn ask(
     question: &Ask,
     fds: &[BorrowedFd<'_>],
 ) -> Result<(Answer, Vec<OwnedFd>), MessageError> {
-    let name = socket_name(patience.who.name, to);
+    let name = socket_name(patience.who.place, to);
     let mut pause = RETRY.0;
     let conn = loop {
         match Conn::connect(&name) {
@@ -411,20 +416,20 @@ fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(),
     }
 }
 
-/// Any other unit asks unit 0.
-fn ask_to_join(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
+/// Any other unit asks the lowest.
+fn ask_to_join(who: &Who<'_>, first: Address, listener: Listener) -> Result<Joined, MessageError> {
     let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
     let start_time = ProcessId::current()?.start_time;
     let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
-    // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
     let patience = Patience { grace: GRACE, ..patience };
-    match ask(&patience, 0, &question, &[])? {
-        (Answer::Welcome(members), mut fds) if members.len() == who.units as usize && !fds.is_empty() => {
+    match ask(&patience, first, &question, &[])? {
+        (Answer::Welcome(members), mut fds) if members.len() == who.near.len() && !fds.is_empty() => {
             let board = Board::attach(fds.remove(0), who.units)?;
-            Ok(Joined { listener, board, members })
+            Ok(Joined { listener, board, members: Processes::new(who.near, members) })
         }
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
-        _ => Err(out_of_turn(0, "an answer to another question")),
+        _ => Err(out_of_turn(first, "an answer to another question")),
     }
 }
 
@@ -475,12 +480,12 @@ pub fn ask_for_region(
     }
 }
 
-/// Tells all other units that this one has given up, as the board says. Those who have no link to it are told, too, and
+/// Tells all other units of this host that this one has given up, as the board says. Those who have no link to it are told, too, and
 /// nobody is waited for: who has no place for one more connection looks at the board by itself before long.
 pub fn knock(who: &Who<'_>, board: &Board) {
-    for unit in (0..who.units).filter(|&unit| unit != who.unit && !board.is_leaving(unit)) {
+    for &unit in who.near.iter().filter(|&&unit| unit != who.unit && !board.is_leaving(unit)) {
         // A connection that says nothing and ends is all that it takes.
-        drop(Conn::connect(&socket_name(who.name, unit)));
+        drop(Conn::connect(&socket_name(who.place, unit)));
     }
 }
 
@@ -492,7 +497,7 @@ struct Server<E> {
     listener: Listener,
     me: Address,
     board: Board,
-    members: Members,
+    members: Processes,
     strangers: BTreeMap<ConnId, Peer>,
     next: ConnId,
     events: E,
@@ -538,11 +543,11 @@ impl<E: Events> Server<E> {
         }
     }
 
-    /// Descriptors of the processes of all other units. One process may be several units (threads, tests).
+    /// Descriptors of the processes of all other units of this host. One process may be several units (threads, tests).
     fn watched(&mut self) -> Vec<(Address, PidFd)> {
-        let me = self.members.get(self.me as usize).copied();
+        let me = self.members.of(self.me);
         let mut others = Vec::new();
-        for (unit, &(pid, start_time)) in (0..).zip(&self.members) {
+        for (unit, (pid, start_time)) in self.members.iter() {
             if unit == self.me || Some((pid, start_time)) == me {
                 continue;
             }
@@ -562,7 +567,7 @@ impl<E: Events> Server<E> {
         let refuse = |why| answer(&conn, &Answer::Refused(why), &[]);
         match PROTOCOL.receive::<Ask>(&conn, buffer) {
             Incoming::Message(Ask::Link { unit }, fds) => {
-                let member = self.members.get(unit as usize).is_some_and(|m| m.0 == pid) && unit != self.me;
+                let member = self.members.of(unit).is_some_and(|m| m.0 == pid) && unit != self.me;
                 // The unit with the lower address makes the segment.
                 let theirs =
                     Handed::from_fds(fds).filter(|h| member && h.segment.is_some() == (unit < self.me));
@@ -573,7 +578,7 @@ impl<E: Events> Server<E> {
                 }
             }
             Incoming::Message(Ask::Region { unit, id }, _) => {
-                if self.members.get(unit as usize).is_none_or(|m| m.0 != pid) {
+                if self.members.of(unit).is_none_or(|m| m.0 != pid) {
                     return refuse(Refusal::NotAMember { unit, pid });
                 }
                 match self.events.region(id) {
@@ -585,7 +590,7 @@ impl<E: Events> Server<E> {
                 }
             }
             Incoming::Message(Ask::Join(join), _) => {
-                let there = self.members.get(join.unit as usize).map_or(0, |m| m.0);
+                let there = self.members.of(join.unit).map_or(0, |m| m.0);
                 refuse(Refusal::Duplicate { unit: join.unit, pid: there });
             }
             Incoming::Nothing => {

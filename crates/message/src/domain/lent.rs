@@ -8,8 +8,8 @@
 //!
 //! Memory that is taken back is not copied to or from any more: see [`Gate`].
 
-use super::gather::Members;
 use super::host::Whereabouts;
+use super::hosts::Processes;
 use super::peer::lock;
 use super::region::{out_of_range, Copy, Mine};
 use super::Inner;
@@ -47,7 +47,7 @@ pub(super) struct Lending {
     /// Until it is withdrawn. Copies by this process hold it for reading.
     memory: RwLock<Option<Memory>>,
     gate: Gate,
-    members: Arc<Members>,
+    members: Arc<Processes>,
 }
 
 impl Lending {
@@ -85,7 +85,7 @@ impl Lending {
 
     /// Whether the process of a unit has ended.
     fn is_dead(&self, unit: Address) -> bool {
-        let Some(&(pid, start_time)) = self.members.get(unit as usize) else { return true };
+        let Some((pid, start_time)) = self.members.of(unit) else { return true };
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => !process.is_alive(),
             Err(e) => e.is_peer_gone(),
@@ -95,9 +95,7 @@ impl Lending {
 
 impl Lent {
     pub(super) fn new(inner: &Arc<Inner>, id: u32, memory: Memory) -> Result<Lent, MessageError> {
-        // Across hosts nobody enters.
-        let users = if inner.net.is_some() { 0 } else { inner.options.units };
-        let (gate, members) = (Gate::create(users)?, inner.members.clone());
+        let (gate, members) = (Gate::create(inner.hosts.users())?, inner.members.clone());
         let lending = Arc::new(Lending { id, memory: RwLock::new(Some(memory)), gate, members });
         inner.regions.add(id, Mine::Lent(lending.clone()))?;
         Ok(Lent { lending, inner: Arc::downgrade(inner), timeout: inner.options.timeout })
@@ -213,7 +211,7 @@ impl Borrowed {
         (address, len): (u64, u64),
         gate: OwnedFd,
     ) -> Result<Borrowed, MessageError> {
-        let gate = Gate::attach(gate, inner.options.units).map_err(|_| {
+        let gate = Gate::attach(gate, inner.hosts.users()).map_err(|_| {
             let error = LinkError::OutOfTurn { what: "a gate that is none" };
             MessageError::BadPeer { unit, error }
         })?;
@@ -221,7 +219,7 @@ impl Borrowed {
             let (what, expected) = ("a region's length", "less than memory has");
             MessageError::BadPeer { unit, error: LinkError::BadField { what, found: len, expected } }
         })?;
-        let (pid, start_time) = inner.members[unit as usize];
+        let (pid, start_time) = inner.members.of(unit).ok_or(MessageError::PeerLeft { unit })?;
         let process = PidFd::of(ProcessId { pid, start_time });
         let process = process.map_err(|e| inner.why(unit, inner.dead_or(unit, e)))?;
         let memory = RemoteMemory::new(RemoteReader::of(process), address, len);

@@ -39,16 +39,16 @@ impl Inner {
     }
 
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {
-        let pid = self.members.get(unit as usize).map_or(0, |m| m.0);
+        let pid = self.members.of(unit).map_or(String::new(), |(pid, _)| format!(" (pid {pid})"));
         if let Some(error) = self.peers[unit as usize].lost_by.get() {
             return error.clone();
         }
         match self.peers[unit as usize].broken.get() {
             Some(error) => MessageError::BadPeer { unit, error: error.clone() },
             None if self.board.has_given_up(unit) => {
-                MessageError::PeerLost { unit, reason: format!("it gave up (pid {pid})") }
+                MessageError::PeerLost { unit, reason: format!("it gave up{pid}") }
             }
-            None => MessageError::PeerLost { unit, reason: format!("its process (pid {pid}) died") },
+            None => MessageError::PeerLost { unit, reason: format!("its process{pid} died") },
         }
     }
 
@@ -87,7 +87,7 @@ impl Inner {
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
     pub(super) fn is_dying(&self, unit: Address) -> bool {
         // Across hosts nothing is known of processes.
-        let Some(&(pid, start_time)) = self.members.get(unit as usize) else { return false };
+        let Some((pid, start_time)) = self.members.of(unit) else { return false };
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),
             Err(e) => e.is_peer_gone(),

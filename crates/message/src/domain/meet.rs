@@ -1,13 +1,15 @@
 //! How the units of a domain meet across hosts: all at the address where unit 0 listens.
 //!
 //! Every unit introduces itself to unit 0, over a link on which both have proved that they know the job's key. When all have,
-//! unit 0 tells everybody where everybody listens, and has no further part: partners connect when they first need to.
+//! unit 0 tells everybody where everybody listens and who shares a host, and has no further part: partners connect when they
+//! first need to.
 
 use super::gather::Refusal;
+use super::hosts::{beside, HostId, Hosts, FNV};
 use super::options::Options;
 use super::system;
 use crate::engine::Send;
-use crate::link::key::JobKey;
+use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
@@ -20,6 +22,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The version of what is said here, in the first word of each message.
+const VERSION: u32 = 2;
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.
@@ -41,12 +45,15 @@ pub struct Network {
     /// A listener that this unit bound before, for TCP, in the place of `listen`: whoever must know a free port before the
     /// units meet.
     pub bound: Option<Arc<TcpListener>>,
+    /// Units that say different numbers here use the network between them, though they be on one host: for tests. Equal
+    /// numbers mean nothing. Where the setting `near` is 0, a unit uses the network to all others.
+    pub apart: u64,
 }
 
 impl Network {
     /// TCP, encrypted, to a unit 0 that listens at `root`.
     pub fn new(root: SocketAddr, key: JobKey) -> Network {
-        Network { root, key, transport: Transport::Tcp, trusted: false, listen: None, bound: None }
+        Network { root, key, transport: Transport::Tcp, trusted: false, listen: None, bound: None, apart: 0 }
     }
 
     /// Settings of the endpoint of a unit.
@@ -90,7 +97,7 @@ impl Network {
 
 /// FNV-1a, 64 bits: spreads names of domains over numbers.
 fn domain_number(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    name.bytes().fold(FNV.0, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV.1))
 }
 
 /// What a unit says to unit 0 first.
@@ -98,36 +105,67 @@ fn domain_number(name: &str) -> u64 {
 struct Introduction {
     units: u32,
     listens_at: SocketAddr,
+    /// Where it runs, if it knows and wants others to share memory with it.
+    host: Option<HostId>,
+}
+
+/// Where everybody is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Book {
+    listens_at: Vec<SocketAddr>,
+    /// For each unit the lowest that shares its host.
+    beside: Vec<Address>,
+    /// Drawn by unit 0: names the sockets at which the units of a host find each other, so that no other domain has them.
+    place: u64,
 }
 
 /// What unit 0 answers when all have come, or will not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Answer {
-    Book(Vec<SocketAddr>),
+    Book(Book),
     Refused(Refusal),
 }
 
-/// Waits until all units have met; the endpoint knows then where each listens. Returns what came meanwhile for others.
+/// What a unit knows when all have met.
+pub(super) struct Met {
+    pub hosts: Hosts,
+    /// What stands for the domain in the names of the near sockets.
+    pub place: String,
+    /// What came meanwhile for others.
+    pub early: Vec<NetEvent<Vec<u8>>>,
+}
+
+/// Waits until all units have met; the endpoint knows then where each listens.
 ///
 /// # Errors
 /// [`MessageError::Refused`] when units disagree or do not come within the open timeout; [`MessageError::Timeout`] without
 /// unit 0; [`MessageError::Interrupted`]; what the endpoint fails with.
 pub(super) fn meet(
     options: &Options,
-    root: SocketAddr,
+    network: &Network,
     endpoint: &NetEndpoint<Vec<u8>>,
-) -> Result<Vec<NetEvent<Vec<u8>>>, MessageError> {
+) -> Result<Met, MessageError> {
+    let wanted = options.config.bytes("near") != 0;
+    let host = if wanted { HostId::of_this_process(network.apart) } else { None };
     let mut meeting = Meeting { options, endpoint, start: clock::now(), last: None, early: Vec::new() };
     let book = match options.unit {
-        0 => meeting.gather()?,
-        _ => meeting.introduce(root)?,
+        0 => meeting.gather(host)?,
+        _ => meeting.introduce(network.root, host)?,
     };
-    for (unit, at) in (0..).zip(book) {
+    let Book { listens_at, beside, place } = book;
+    let hosts = Hosts::read(options.unit, beside).ok_or_else(unreadable)?;
+    for (unit, at) in (0..).zip(listens_at) {
         if unit != options.unit {
             endpoint.introduce(unit, at);
         }
     }
-    Ok(meeting.early)
+    // No name of a domain begins so.
+    Ok(Met { hosts, place: format!("@{place:016x}"), early: meeting.early })
+}
+
+fn unreadable() -> MessageError {
+    let error = crate::LinkError::OutOfTurn { what: "an unreadable answer" };
+    MessageError::BadPeer { unit: 0, error }
 }
 
 struct Meeting<'a> {
@@ -142,9 +180,9 @@ struct Meeting<'a> {
 
 impl Meeting<'_> {
     /// Unit 0 waits for the others.
-    fn gather(&mut self) -> Result<Vec<SocketAddr>, MessageError> {
+    fn gather(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         let units = self.options.units;
-        let mut book = BTreeMap::from([(0, self.endpoint.local_addr())]);
+        let mut book = BTreeMap::from([(0, (self.endpoint.local_addr(), host))]);
         while book.len() < units as usize {
             let Some(event) = self.next(Duration::ZERO)? else {
                 let missing: Vec<String> = (0..units)
@@ -163,8 +201,16 @@ impl Meeting<'_> {
             };
             match event {
                 NetEvent::Message { from, message } if message.head.handler == system::MEET => {
+                    if let Some(found) = other_version(&message.head) {
+                        let why = Refusal::Version { expected: VERSION, found };
+                        self.last = Some(why.to_string());
+                        self.say(from, &Answer::Refused(why))?;
+                        continue;
+                    }
                     match read::<Introduction>(&message.payload) {
-                        Some(met) if met.units == units => drop(book.insert(from, met.listens_at)),
+                        Some(met) if met.units == units => {
+                            book.insert(from, (met.listens_at, met.host));
+                        }
                         Some(met) => {
                             let why = Refusal::Disagree { unit: from, expected: units, found: met.units };
                             self.last = Some(why.to_string());
@@ -178,7 +224,10 @@ impl Meeting<'_> {
                 other => self.keep(other),
             }
         }
-        let book: Vec<SocketAddr> = book.into_values().collect();
+        let (listens_at, hosts): (Vec<_>, Vec<_>) = book.into_values().unzip();
+        let mut place = [0; 8];
+        key::random(&mut place)?;
+        let book = Book { listens_at, beside: beside(&hosts), place: u64::from_le_bytes(place) };
         for unit in 1..units {
             self.say(unit, &Answer::Book(book.clone()))?;
         }
@@ -186,22 +235,26 @@ impl Meeting<'_> {
     }
 
     /// Any other unit introduces itself and waits for the answer.
-    fn introduce(&mut self, root: SocketAddr) -> Result<Vec<SocketAddr>, MessageError> {
+    fn introduce(&mut self, root: SocketAddr, host: Option<HostId>) -> Result<Book, MessageError> {
         self.endpoint.introduce(0, root);
-        let introduction = Introduction { units: self.options.units, listens_at: self.endpoint.local_addr() };
+        let units = self.options.units;
+        let introduction = Introduction { units, listens_at: self.endpoint.local_addr(), host };
         self.say(0, &introduction)?;
         loop {
             let Some(event) = self.next(GRACE)? else { return Err(self.over("all other units")) };
             match event {
                 NetEvent::Message { from: 0, message } if message.head.handler == system::MEET => {
-                    return match read(&message.payload) {
-                        Some(Answer::Book(book)) if book.len() == self.options.units as usize => Ok(book),
-                        Some(Answer::Refused(why)) => Err(self.refused(why)),
-                        _ => {
-                            let error = crate::LinkError::OutOfTurn { what: "an unreadable answer" };
-                            Err(MessageError::BadPeer { unit: 0, error })
+                    let whole =
+                        |book: &Book| [book.listens_at.len(), book.beside.len()] == [units as usize; 2];
+                    return match (read(&message.payload), other_version(&message.head)) {
+                        // Refusals read alike in all versions.
+                        (Some(Answer::Refused(why)), _) => Err(self.refused(why)),
+                        (_, Some(expected)) => {
+                            Err(self.refused(Refusal::Version { expected, found: VERSION }))
                         }
-                    }
+                        (Some(Answer::Book(book)), None) if whole(&book) => Ok(book),
+                        _ => Err(unreadable()),
+                    };
                 }
                 NetEvent::Lost { unit: 0, error } => return Err(error),
                 other => self.keep(other),
@@ -233,7 +286,7 @@ impl Meeting<'_> {
     fn say(&mut self, to: Address, what: &impl Serialize) -> Result<(), MessageError> {
         let payload = Bytes::from(postcard::to_stdvec(what).unwrap_or_default());
         loop {
-            let head = Head { handler: system::MEET, args: [0; 4] };
+            let head = Head { handler: system::MEET, args: [VERSION, 0, 0, 0] };
             let message =
                 Send { priority: Priority::High, order: Order::Ordered, head, payload: payload.clone() };
             match self.endpoint.send(to, ChannelId(super::peer::LIBRARY_CHANNEL), message) {
@@ -270,6 +323,12 @@ impl Meeting<'_> {
     fn over(&self, what: &str) -> MessageError {
         MessageError::Timeout { what: what.to_owned(), waited: clock::now() - self.start }
     }
+}
+
+/// The version that the other unit speaks, where it is another.
+fn other_version(head: &Head) -> Option<u32> {
+    // The first version did not say so.
+    Some(head.args[0].max(1)).filter(|&found| found != VERSION)
 }
 
 fn read<T: DeserializeOwned>(payload: &Option<Vec<u8>>) -> Option<T> {

@@ -19,6 +19,7 @@ mod dispatch;
 mod far;
 pub mod gather;
 pub mod host;
+pub mod hosts;
 mod lent;
 mod loss;
 pub mod mail;
@@ -37,6 +38,7 @@ pub use call::{Call, Parcel};
 pub use channel::{Channel, ChannelOptions};
 pub use dispatch::{Context, Message};
 pub use far::Put;
+pub use hosts::Reach;
 pub use lent::Lent;
 pub use meet::Network;
 pub use memory::Notice;
@@ -54,7 +56,8 @@ use calls::Calls;
 use channel::RawChannel;
 use collective::Agreement;
 use directory::{Directory, HandlerError, Installed};
-use host::{Host, Joined};
+use host::{Host, Joined, Who};
+use hosts::{Hosts, Processes};
 use mail::{Mail, Mailbox};
 use peer::{lock, Peer};
 use polyduct_os::clock;
@@ -93,7 +96,7 @@ impl WeakDomain {
 /// That the unit takes part: when this goes, it leaves.
 struct Part {
     inner: Arc<Inner>,
-    /// None across hosts. It goes after the unit has left: who waits for room for last words is told by it of those who
+    /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last words is told by it of those who
     /// will never make any.
     _host: Option<Host>,
 }
@@ -113,9 +116,14 @@ pub(crate) struct Inner {
     options: Options,
     sizes: Sizes,
     board: Board,
-    members: Arc<gather::Members>,
+    /// Who is near, and who is far: for good.
+    hosts: Arc<Hosts>,
+    /// What stands for the domain in the names of this host's sockets.
+    place: String,
+    /// The processes of those who are near.
+    members: Arc<Processes>,
     bell: Arc<Bell>,
-    /// Across hosts: all partners.
+    /// Across hosts: all partners that are far.
     net: Option<net::Net>,
     peers: Vec<Peer>,
     progress: Mutex<Progress>,
@@ -167,19 +175,30 @@ impl Domain {
         let bell = Arc::new(Bell::create(options.units)?);
         let (unit, units) = (options.unit, options.units);
         let owner = net::Owner::default();
-        let (joined, net) = match &options.network {
-            None => (Some(Joined::join(&options.who())?), None),
-            Some(network) => (None, Some(net::Net::join(&options, network, &bell, owner.clone())?)),
+        let (net, hosts, place) = match &options.network {
+            None => (None, Hosts::one(unit, units), options.name.clone()),
+            Some(network) => {
+                let (net, hosts, place) = net::Net::join(&options, network, &bell, owner.clone())?;
+                (Some(net), hosts, place)
+            }
         };
-        let (board, members) = match &joined {
-            Some(joined) => (joined.board.clone(), joined.members.clone()),
+        let hosts = Arc::new(hosts);
+        let joined = match (&net, hosts.near()) {
+            (Some(_), [_]) => None,
+            _ => Some(Joined::join(&options.who(&hosts, &place))?),
+        };
+        let (board, members) = match (&joined, &net) {
+            (Some(joined), None) => (joined.board.clone(), joined.members.clone()),
+            (Some(joined), Some(_)) => (joined.board.clone().among(hosts.clone())?, joined.members.clone()),
             // What the others would write there they say in messages.
-            None => (Board::create(units)?, Vec::new()),
+            (None, _) => (Board::create(units)?, Processes::default()),
         };
         let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
             sizes: options::sizes(&options.config),
             board,
+            hosts,
+            place,
             members: Arc::new(members),
             bell,
             net,
@@ -229,18 +248,27 @@ impl Domain {
         self.inner.options.units
     }
 
-    /// Whether all units are on this host, by what they joined with: their regions can be mapped then.
+    /// Whether all units are reached by shared memory.
     pub fn is_on_one_host(&self) -> bool {
-        self.inner.net.is_none()
+        self.inner.hosts.far().next().is_none()
     }
 
-    /// The process that is a unit; `None` in a domain across hosts, where it has no meaning to others.
+    /// How a unit is reached: the same for as long as the domain lives. Regions of shared memory can be
+    /// [mapped](Domain::region_of) where it is not [`Reach::Far`].
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`].
+    pub fn reach(&self, unit: Address) -> Result<Reach, MessageError> {
+        self.inner.hosts.reach(unit).ok_or(MessageError::NoUnit { to: unit, units: self.units() })
+    }
+
+    /// The process that is a unit; `None` where it is on another host, and has no meaning here.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`].
     pub fn pid(&self, unit: Address) -> Result<Option<u32>, MessageError> {
         self.inner.peer(unit)?;
-        Ok(self.inner.members.get(unit as usize).map(|member| member.0))
+        Ok(self.inner.members.of(unit).map(|process| process.0))
     }
 
     /// What has become of a unit; `None` while it takes part.
@@ -537,6 +565,10 @@ pub struct Status {
 }
 
 impl Inner {
+    pub(super) fn who(&self) -> Who<'_> {
+        self.options.who(&self.hosts, &self.place)
+    }
+
     pub(super) fn peer(&self, unit: Address) -> Result<&Peer, MessageError> {
         self.peers.get(unit as usize).ok_or(MessageError::NoUnit { to: unit, units: self.options.units })
     }
@@ -574,8 +606,8 @@ impl Inner {
             let news = self.lost().is_none();
             self.board.give_up(self.options.unit, self.first_lost());
             self.close_links();
-            if self.net.is_none() && news {
-                host::knock(&self.options.who(), &self.board);
+            if news {
+                host::knock(&self.who(), &self.board);
             }
             if let Some(net) = &self.net {
                 net.give_up(self);

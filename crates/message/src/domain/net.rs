@@ -1,10 +1,15 @@
 //! A domain across hosts: what differs from one host, where partners share memory.
 //!
-//! All partners are on one [endpoint](NetEndpoint), whose thread moves frames; handlers run in the threads that poll, as on one
-//! host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are connected,
-//! tells all of a loss.
+//! All partners on other hosts are on one [endpoint](NetEndpoint), whose thread moves frames; handlers run in the threads that
+//! poll, as on one host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are
+//! connected, tells all of a loss; and whoever sees a process of its own host end tells those whom it is connected to, since
+//! they may only notice its silence.
+//!
+//! To units of this host nothing goes over the network, and nothing that comes from there is believed of them: their
+//! connections, left from when all met, say nothing more.
 
-use super::meet::{self, Network};
+use super::hosts::Hosts;
+use super::meet::{self, Met, Network};
 use super::options::Options;
 use super::peer::{lock, Gone, LIBRARY_CHANNEL};
 use super::{system, Inner, Table};
@@ -13,7 +18,7 @@ use crate::link::net::config::NetEvent;
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
-use crate::MessageError;
+use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,13 +55,14 @@ struct Queue {
 }
 
 impl Net {
-    /// Joins across hosts, and waits until all units have come.
+    /// Joins across hosts, and waits until all units have come. Returns who is on this host, and what stands for the domain in
+    /// the names of their sockets.
     pub fn join(
         options: &Options,
         network: &Network,
         bell: &Arc<Bell>,
         owner: Owner,
-    ) -> Result<Net, MessageError> {
+    ) -> Result<(Net, Hosts, String), MessageError> {
         let rung = bell.clone();
         let config = network.endpoint(options, Arc::new(move || rung.calls().ring()))?;
         let give = move |from: Address, m: &engine::Incoming| {
@@ -68,8 +74,9 @@ impl Net {
             }
         };
         let endpoint = NetEndpoint::start(config, give)?;
-        let early = Mutex::new(meet::meet(options, network.root, &endpoint)?.into());
-        Ok(Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() })
+        let Met { hosts, place, early } = meet::meet(options, network, &endpoint)?;
+        let early = Mutex::new(early.into());
+        Ok((Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() }, hosts, place))
     }
 
     /// Handles what has come. Returns how much that was.
@@ -80,8 +87,8 @@ impl Net {
                 Ok(Some(event)) => event,
                 Ok(None) => return n,
                 Err(error) => {
-                    // The sockets are of no further use: neither is any partner.
-                    for unit in (0..inner.options.units).filter(|&u| u != inner.options.unit) {
+                    // The sockets are of no further use: neither is any partner there.
+                    for unit in inner.hosts.far() {
                         inner.lost_by(unit, error.clone());
                     }
                     return n;
@@ -94,6 +101,12 @@ impl Net {
 
     fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Vec<u8>>) {
         match event {
+            NetEvent::Message { from, message } if !inner.hosts.is_far(from) => {
+                // Said once more when all had met, or by one who does not keep to what all were told then.
+                if message.head.handler != system::MEET {
+                    inner.broke(from, LinkError::OutOfTurn { what: "a message by the network on one host" });
+                }
+            }
             NetEvent::Message { from, message } => {
                 let engine::Message { channel, priority, head, len, payload, .. } = message;
                 let incoming = Incoming { channel, priority, head, len };
@@ -111,6 +124,9 @@ impl Net {
                     under_way.fetch_sub(1, Ordering::Release);
                 }
             }
+            // Their processes and the board tell all there is to tell of units of this host.
+            NetEvent::Left { unit } | NetEvent::Lost { unit, .. } | NetEvent::Unreachable { unit, .. }
+                if !inner.hosts.is_far(unit) => {}
             // Who gave up says good-bye, too, and is lost all the same.
             NetEvent::Left { unit } => {
                 if inner.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_none()) {
@@ -127,21 +143,39 @@ impl Net {
         }
     }
 
-    /// A unit is lost. Unit 0 tells those who have no connection to it.
+    /// A unit of another host is lost. Unit 0 tells those who have no connection to it.
     pub fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
         // Whoever said that it leaves, and then closed, is not lost.
         if inner.board.is_leaving(unit) {
             return inner.set_gone(unit, Gone::Left);
         }
         inner.lost_by(unit, error.clone());
-        if inner.options.unit == 0 {
-            let words = error.to_string().into_bytes();
+        if inner.options.unit == 0 && inner.peers[unit as usize].tell_loss() {
+            let (head, words) = (lost_head(unit), error.to_string().into_bytes());
             for to in (1..inner.options.units).filter(|&to| to != unit) {
-                let head = Head { handler: system::LOST, args: [unit, 0, 0, 0] };
                 // Who has gone, too, need not be told.
-                let _ = self.push(inner, to, head, words.clone());
+                let _ = inner.push(to, head, words.clone());
             }
         }
+    }
+
+    /// A unit of this host is lost: tells those on others whom this unit is connected to, which are all for unit 0. Does not
+    /// wait.
+    pub fn tell_far(&self, inner: &Inner, unit: Address) {
+        if !inner.peers[unit as usize].tell_loss() {
+            return;
+        }
+        let words = inner.lost_error(unit).to_string().into_bytes();
+        for to in self.far_connected(inner) {
+            let _ = self.push(inner, to, lost_head(unit), words.clone());
+        }
+    }
+
+    /// Units of other hosts that are connected.
+    fn far_connected(&self, inner: &Inner) -> Vec<Address> {
+        let mut units = self.endpoint.connected();
+        units.retain(|&unit| inner.hosts.is_far(unit));
+        units
     }
 
     /// Sends on a channel, of whose messages `under_way` counts those that are not delivered.
@@ -232,9 +266,9 @@ impl Net {
         lock(&self.queue).messages.iter().any(|(_, head, _)| is_kind(head))
     }
 
-    /// Tells all who are connected that this unit gives up.
+    /// Tells all on other hosts who are connected that this unit gives up.
     pub fn give_up(&self, inner: &Inner) {
-        for to in self.endpoint.connected() {
+        for to in self.far_connected(inner) {
             let head = Head { handler: system::LEAVING, args: [0, 1, 0, 0] };
             let _ = self.push(inner, to, head, Vec::new());
         }
@@ -244,11 +278,11 @@ impl Net {
         }
     }
 
-    /// Says good-bye to all who are connected.
+    /// Says good-bye to all on other hosts who are connected.
     pub fn leave(&self, inner: &Inner, because: Option<Address>, time: Duration) {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
         let collectives = inner.board.collectives(inner.options.unit).to_le_bytes().to_vec();
-        for to in self.endpoint.connected() {
+        for to in self.far_connected(inner) {
             let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, collectives.clone());
         }
         self.flush(inner);
@@ -256,4 +290,9 @@ impl Net {
             tracing::warn!(%error, "left while something was under way");
         }
     }
+}
+
+/// What tells of a loss.
+fn lost_head(unit: Address) -> Head {
+    Head { handler: system::LOST, args: [unit, 0, 0, 0] }
 }

@@ -2,6 +2,7 @@
 
 use super::gather;
 use super::host::Who;
+use super::hosts::Hosts;
 use super::meet::Network;
 use crate::config::Config;
 use crate::link::shm::Sizes;
@@ -32,7 +33,8 @@ pub struct Options {
     pub unit: Address,
     /// Units of the domain: 1 to 4096.
     pub units: u32,
-    /// How long joining, and connecting to a partner, may take. Default: 60 s.
+    /// How long joining, and connecting to a partner, may take. Default: 60 s. Across hosts units of one host get as long
+    /// again to find each other once all have met.
     pub open_timeout: Duration,
     /// How long other calls wait where they are given no deadline: for ever if `None`, the default.
     pub timeout: Option<Duration>,
@@ -40,7 +42,8 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// Asked now and then by calls that wait.
     pub interrupt: Option<Interrupt>,
-    /// How units on several hosts reach each other. `None`: all are on this host.
+    /// How units on several hosts reach each other; those of one host share memory all the same. `None`: all are on this
+    /// host.
     pub network: Option<Network>,
     /// Sizes and thresholds.
     pub config: Config,
@@ -78,11 +81,14 @@ impl Options {
         Ok(())
     }
 
-    pub(super) fn who(&self) -> Who<'_> {
+    /// What this unit says to those of its host; `place` stands for the domain in the names of their sockets.
+    pub(super) fn who<'a>(&'a self, hosts: &'a Hosts, place: &'a str) -> Who<'a> {
         Who {
             name: &self.name,
+            place,
             unit: self.unit,
             units: self.units,
+            near: hosts.near(),
             timeout: self.open_timeout,
             interrupt: self.interrupt.clone(),
         }

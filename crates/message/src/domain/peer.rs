@@ -5,7 +5,7 @@ use crate::link::shm::{Link, SendError, Sender};
 use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU16, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Channels from this number on are the library's.
@@ -39,6 +39,8 @@ pub struct Peer {
     pub broken: OnceLock<LinkError>,
     /// How it was lost, across hosts.
     pub lost_by: OnceLock<MessageError>,
+    /// This unit has told others that it is lost.
+    told: AtomicBool,
     gone: AtomicU8,
     next_channel: AtomicU16,
     /// The channel that [`super::Domain::send`] uses.
@@ -72,6 +74,11 @@ impl Peer {
         if let Some(link) = self.link.get() {
             link.close();
         }
+    }
+
+    /// Whether others are to be told now that it is lost: once.
+    pub fn tell_loss(&self) -> bool {
+        !self.told.swap(true, Ordering::AcqRel)
     }
 
     /// A number for a new channel to this unit.

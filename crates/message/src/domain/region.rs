@@ -230,7 +230,7 @@ impl Inner {
         if unit == self.options.unit {
             return self.my_region(id)?.copy(offset, what).map(|()| true);
         }
-        if self.net.is_some() {
+        if self.hosts.is_far(unit) {
             return Ok(false);
         }
         for _ in 0..ASK_ANEW {
@@ -259,16 +259,11 @@ impl Inner {
         if let Some(e) = self.gone_error(unit) {
             return Err(e);
         }
-        if self.net.is_some() {
-            let reason =
-                format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
-            return Err(MessageError::Region { id, reason });
-        }
         if let Some(region) = lock(&self.regions.theirs).get(&(unit, id)) {
             return Ok(region.clone());
         }
         let gone = || self.gone_error(unit).is_some();
-        let asked = host::ask_for_region(&self.options.who(), unit, id, &gone);
+        let asked = host::ask_for_region(&self.who(), unit, id, &gone);
         let region = match asked.map_err(|e| self.why(unit, e))? {
             Whereabouts::Segment(fd) => {
                 Theirs::Shared(Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) })
@@ -286,7 +281,7 @@ impl Inner {
         if unit == self.options.unit {
             return self.my_region(id)?.len();
         }
-        if self.net.is_some() {
+        if self.hosts.is_far(unit) {
             return self.len_far(unit, id);
         }
         if let Theirs::Lent(old) = self.their_region(unit, id)? {
@@ -302,7 +297,7 @@ impl Inner {
     /// A unit's region in place.
     pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.peer(unit)?;
-        if self.net.is_some() && unit != self.options.unit {
+        if self.hosts.is_far(unit) {
             if let Some(e) = self.gone_error(unit) {
                 return Err(e);
             }

@@ -1,4 +1,4 @@
-//! The units of a domain in threads of one process: on one host, and as if they were on several.
+//! The units of a domain in threads of one process: on one host, as if each were on its own, and as if they were on two.
 
 #![allow(dead_code)]
 
@@ -29,14 +29,17 @@ pub fn options(name: &str, unit: Address, units: u32) -> Options {
 pub enum Place {
     /// On this host.
     Here,
-    /// On several, as it were.
+    /// Each on its own, as it were.
     Hosts(Transport, bool),
+    /// Those with even numbers on one, as it were, the others on another.
+    Mixed(Transport, bool),
 }
 
-pub const HOSTS: [Place; 3] = [
+pub const HOSTS: [Place; 4] = [
     Place::Hosts(Transport::Tcp, false),
     Place::Hosts(Transport::Tcp, true),
     Place::Hosts(Transport::Udp, true),
+    Place::Mixed(Transport::Tcp, false),
 ];
 
 /// An address where nobody listens.
@@ -45,7 +48,7 @@ pub fn free_address() -> SocketAddr {
     taken.local_addr().unwrap()
 }
 
-/// Runs all units of a domain, each in a thread: on one host, and as if they were on several.
+/// Runs all units of a domain, each in a thread: at every kind of place.
 pub fn together<T: Send>(units: u32, run: impl Fn(Domain) -> T + Sync) -> Vec<T> {
     HOSTS.iter().for_each(|&place| drop(at(place, units, &run)));
     at(Place::Here, units, &run)
@@ -66,10 +69,17 @@ pub fn at_with<T: Send>(
     std::thread::scope(|s| {
         let unit = |unit| {
             let mut options = options(&name, unit, units);
-            if let Place::Hosts(transport, trusted) = place {
-                let network = Network { transport, trusted, ..Network::new(root, key.clone()) };
-                options.network = Some(network);
+            options.network = match place {
+                Place::Here => None,
+                Place::Hosts(transport, trusted) => Some((transport, trusted, unit)),
+                Place::Mixed(transport, trusted) => Some((transport, trusted, unit % 2)),
             }
+            .map(|(transport, trusted, host)| Network {
+                transport,
+                trusted,
+                apart: host.into(),
+                ..Network::new(root, key.clone())
+            });
             adjust(&mut options);
             s.spawn(move || run(Domain::join(options).unwrap_or_else(|e| panic!("{place:?}: {e}"))))
         };

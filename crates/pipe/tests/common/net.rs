@@ -1,7 +1,9 @@
 //! Pipes across hosts whose units are threads of this process.
 
 use super::PipeAt;
+use polyduct_message::config::Config;
 use polyduct_pipe::net::{JobKey, Place, Trust};
+use polyduct_pipe::DomainOptions;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A place that no other test uses: every process has some thousands of the addresses of this host to itself.
@@ -15,6 +17,12 @@ pub fn place() -> Place {
 /// A key that all units of the tests know.
 pub fn trust(trusted_network: bool) -> Trust {
     Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network }
+}
+
+/// What a unit says of a domain in which units of one host share memory, or use the network to each other, too.
+pub fn near(near: bool) -> DomainOptions {
+    let says = |name: &str| (name == "POLYDUCT_MESSAGE_NEAR").then(|| u8::from(near).to_string());
+    DomainOptions { config: Config::from_sources(None, says).unwrap(), ..DomainOptions::default() }
 }
 
 /// Where a pipe across hosts is, and who may come.

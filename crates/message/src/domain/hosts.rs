@@ -1,0 +1,194 @@
+//! Which units of a domain share a host, and so memory.
+//!
+//! Every unit says where it runs when it [meets](super::meet) the others; unit 0 tells all, once, who is beside whom. From then
+//! on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the near rendezvous
+//! ([`host`](super::host)), which asks the system for its user and its process.
+
+use super::gather::Members;
+use crate::types::Address;
+use polyduct_os::process::{user_id, PidFd, ProcessId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// How a unit is reached from this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It is this unit.
+    Itself,
+    /// By shared memory: it is on this host.
+    Near,
+    /// By the network.
+    Far,
+}
+
+/// Where a process runs: equal for two that can share segments, find each other's sockets and watch each other's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostId {
+    /// Which start of which kernel.
+    boot: u128,
+    /// The namespaces and the user, and what else tells units apart, spread over numbers.
+    within: u64,
+}
+
+impl HostId {
+    /// Where this process runs; units with another `apart` are told apart though the system would not. `None` where the
+    /// system does not say, or cannot watch processes: then all others are far.
+    pub fn of_this_process(apart: u64) -> Option<HostId> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
+        PidFd::of(ProcessId::current().ok()?).ok()?;
+        let place = |space: &str| {
+            let there = fs::metadata(format!("/proc/self/ns/{space}")).ok()?;
+            Some([there.dev(), there.ino()])
+        };
+        // Abstract sockets belong to a network, processes and users have their numbers in the others; start times count in
+        // that of clocks, which old kernels do not have.
+        let spaces = [place("net")?, place("pid")?, place("user")?, place("time").unwrap_or_default()];
+        let words = spaces.into_iter().flatten().chain([user_id().into(), apart]);
+        let within =
+            words.flat_map(u64::to_le_bytes).fold(FNV.0, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV.1));
+        Some(HostId { boot, within })
+    }
+}
+
+/// FNV-1a, 64 bits.
+pub(super) const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x100_0000_01b3);
+
+/// For each unit the lowest that shares its host: what unit 0 tells all of where they run. Who does not know its host is alone.
+pub fn beside(ids: &[Option<HostId>]) -> Vec<Address> {
+    let mut first = HashMap::new();
+    let lowest =
+        |(unit, id): (Address, &Option<HostId>)| id.map_or(unit, |id| *first.entry(id).or_insert(unit));
+    (0..).zip(ids).map(lowest).collect()
+}
+
+/// Who is near, as one unit sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    me: Address,
+    /// For each unit the lowest of its host.
+    lowest: Vec<Address>,
+    near: Vec<Address>,
+}
+
+impl Hosts {
+    /// All units are on one host.
+    pub fn one(me: Address, units: u32) -> Hosts {
+        Hosts { me, lowest: vec![0; units as usize], near: (0..units).collect() }
+    }
+
+    /// What unit `me` reads in unit 0's [answer](beside). `None` where it cannot be.
+    pub fn read(me: Address, lowest: Vec<Address>) -> Option<Hosts> {
+        // The lowest of a host is its own lowest.
+        let good = |(unit, &low): (Address, &Address)| low <= unit && lowest.get(low as usize) == Some(&low);
+        let mine = *lowest.get(me as usize)?;
+        if !(0..).zip(&lowest).all(good) {
+            return None;
+        }
+        let near = (0..).zip(&lowest).filter(|&(_, &low)| low == mine).map(|(unit, _)| unit).collect();
+        Some(Hosts { me, lowest, near })
+    }
+
+    /// Units of this host in their order, this one too.
+    pub fn near(&self) -> &[Address] {
+        &self.near
+    }
+
+    /// Entries of a table that has one for each unit of this host, by address; none where there is no other.
+    pub fn users(&self) -> u32 {
+        match self.near[..] {
+            [_, .., last] => last + 1,
+            _ => 0,
+        }
+    }
+
+    /// Units of other hosts.
+    pub fn far(&self) -> impl Iterator<Item = Address> + '_ {
+        (0..self.lowest.len() as Address).filter(|&unit| self.is_far(unit))
+    }
+
+    /// Whether a unit is on another host. Who is no unit is not.
+    #[inline]
+    pub fn is_far(&self, unit: Address) -> bool {
+        self.lowest.get(unit as usize).is_some_and(|low| Some(low) != self.lowest.get(self.me as usize))
+    }
+
+    /// Whether two units share a host.
+    pub fn are_together(&self, one: Address, other: Address) -> bool {
+        let [one, other] = [one, other].map(|unit| self.lowest.get(unit as usize));
+        one.is_some() && one == other
+    }
+
+    /// How a unit is reached; `None` for who is none.
+    pub fn reach(&self, unit: Address) -> Option<Reach> {
+        match self.lowest.get(unit as usize)? {
+            _ if unit == self.me => Some(Reach::Itself),
+            _ if self.is_far(unit) => Some(Reach::Far),
+            _ => Some(Reach::Near),
+        }
+    }
+}
+
+/// The processes of the units of this host: pid and start time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processes(BTreeMap<Address, (u32, u64)>);
+
+impl Processes {
+    /// The members of the near rendezvous are these units, in this order.
+    pub fn new(near: &[Address], members: Members) -> Processes {
+        Processes(near.iter().copied().zip(members).collect())
+    }
+
+    /// The process of a unit, if it is known.
+    pub fn of(&self, unit: Address) -> Option<(u32, u64)> {
+        self.0.get(&unit).copied()
+    }
+
+    /// All that are known, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Address, (u32, u64))> + '_ {
+        self.0.iter().map(|(&unit, &process)| (unit, process))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(within: u64) -> Option<HostId> {
+        Some(HostId { boot: 1, within })
+    }
+
+    #[test]
+    fn all_see_the_same_hosts() {
+        let told = beside(&[id(5), id(6), None, id(5), None, id(6), id(5)]);
+        assert_eq!(told, [0, 1, 2, 0, 4, 1, 0]);
+        let near: Vec<_> = (0..7).map(|me| Hosts::read(me, told.clone()).unwrap().near().to_vec()).collect();
+        assert_eq!(near, [&[0, 3, 6][..], &[1, 5], &[2], &[0, 3, 6], &[4], &[1, 5], &[0, 3, 6]]);
+        let hosts = Hosts::read(3, told).unwrap();
+        let reach: Vec<_> = (0..8).map(|unit| hosts.reach(unit)).collect();
+        let [itself, near, far] = [Reach::Itself, Reach::Near, Reach::Far].map(Some);
+        assert_eq!(reach, [near, far, far, itself, far, far, near, None]);
+        assert_eq!(hosts.far().collect::<Vec<_>>(), [1, 2, 4, 5]);
+        assert_eq!((hosts.users(), Hosts::one(0, 1).users(), Hosts::one(0, 2).users()), (7, 0, 2));
+        assert!(!hosts.is_far(7) && !hosts.are_together(7, 7));
+        assert!(hosts.are_together(1, 5) && !hosts.are_together(2, 4));
+        assert_eq!(Hosts::one(1, 3), Hosts::read(1, vec![0; 3]).unwrap());
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_read() {
+        for (me, told) in [(0, vec![]), (2, vec![0, 0]), (0, vec![1, 1]), (0, vec![0, 0, 1]), (0, vec![9])] {
+            assert_eq!(Hosts::read(me, told), None);
+        }
+    }
+
+    #[test]
+    fn this_process_is_where_it_is_unless_it_is_told_apart() {
+        let here = HostId::of_this_process(0);
+        assert!(here.is_some());
+        assert_eq!(here, HostId::of_this_process(0));
+        assert_ne!(here, HostId::of_this_process(1));
+    }
+}
