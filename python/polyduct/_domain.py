@@ -328,8 +328,8 @@ class Domain:
 
         ``array`` is C-contiguous and writable; of other writable buffers, the bytes. It is kept for as long. Without one
         this unit lends nothing, and reaches what the others lend. Names are apart from those of `region`, which is
-        faster for small parts. On one host the kernel copies, without this unit's doing; where it refuses, this unit
-        answers when it receives.
+        faster for small parts. For units of this host the kernel copies, without this unit's doing; where it refuses, and
+        for units of other hosts, this unit answers when it receives.
 
         Raises `Misuse` for an array that is read-only or not contiguous, `RegionError` where the name is taken in this
         unit; `WrongType` for objects.

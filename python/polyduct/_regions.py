@@ -30,8 +30,8 @@ MOST_DESCRIPTION = 1 << 16
 class Region:
     """An array that the other units put into and get from.
 
-    `Domain.region` makes it. On one host it lies in shared memory, and this unit has no part in what the others do with it.
-    Across hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
+    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its host do with it.
+    For those of other hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
     long ones), so that a row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
     units do to the same element at once is theirs to order, by messages or a barrier.
     """

@@ -151,7 +151,7 @@ class PeerLost(Error, ConnectionError):
     program: int | None = None
     """Which of the reader programs, from 0."""
     pid: int | None = None
-    """Its process; None for a unit of a domain across hosts."""
+    """Its process; None for a unit of another host."""
 
 
 class PeerLeft(Error, ConnectionError):

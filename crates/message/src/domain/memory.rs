@@ -27,8 +27,8 @@ impl Domain {
     }
 
     /// Makes memory that this program has anyway (a `Vec<u8>`, for one) a region, by its number `id`, until the handle is
-    /// [withdrawn](Lent::withdraw) or dropped. The others put and get by the same calls; on one host the kernel copies, and
-    /// this unit takes no part.
+    /// [withdrawn](Lent::withdraw) or dropped. The others put and get by the same calls; for those of this host the kernel
+    /// copies, and this unit takes no part.
     ///
     /// The kernel lets every process of the same user that it lets copy at all reach all of this one's memory, whether it
     /// lends something or not: the domain of those others checks the bounds.
@@ -58,7 +58,7 @@ impl Domain {
         self.inner.region_of(unit, id)
     }
 
-    /// Bytes of a region of a unit, of either kind. Across hosts the unit answers when it receives.
+    /// Bytes of a region of a unit, of either kind. A unit of another host answers when it receives.
     ///
     /// # Errors
     /// [`MessageError::Region`]: there is no such region; loss of the unit.
@@ -66,7 +66,7 @@ impl Domain {
         self.inner.region_len(unit, id)
     }
 
-    /// Writes into a region of a unit: on one host directly, and its processor takes no part; otherwise when it receives,
+    /// Writes into a region of a unit: of this host directly, and its processor takes no part; otherwise when it receives,
     /// in packets. What was put is there when this returns.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl Domain {
     /// directly, it is done when this returns. In no order with other messages: wait for it before you send "done".
     ///
     /// # Errors
-    /// As [`put`](Domain::put); [`MessageError::Limit`] when too much is under way. Across hosts bytes beyond the region's
-    /// end are told by [`Put::wait`], and those before it are written.
+    /// As [`put`](Domain::put); [`MessageError::Limit`] when too much is under way. To another host bytes beyond the
+    /// region's end are told by [`Put::wait`], and those before it are written.
     pub fn start_put(&self, to: Address, id: u32, offset: usize, bytes: &[u8]) -> Result<Put, MessageError> {
         self.inner.start_put(to, id, offset, bytes)
     }

@@ -123,7 +123,7 @@ pub(crate) struct Inner {
     /// The processes of those who are near.
     members: Arc<Processes>,
     bell: Arc<Bell>,
-    /// Across hosts: all partners that are far.
+    /// Across hosts: the way to the partners that are far.
     net: Option<net::Net>,
     peers: Vec<Peer>,
     progress: Mutex<Progress>,

@@ -8,9 +8,9 @@
 //! | `CANCEL` | number | | nobody waits for that answer any more |
 //! | `BARRIER` | number, round | | see [`super::barrier`] |
 //! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
-//! | `MEET` | | see [`super::meet`] | across hosts |
+//! | `MEET` | the version | see [`super::meet`] | across hosts |
 //! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | collective operations it has come to (u64) | across hosts |
-//! | `LOST` | a unit | why, in words | across hosts, from unit 0 |
+//! | `LOST` | a unit | why, in words | across hosts, from unit 0, and from units of the lost one's host |
 //! | `PUT` | region, offset (u64), number | bytes | where memory cannot be reached directly; asks for an `ANSWER` |
 //! | `GET` | region, offset (u64), number | length (u64), or nothing to ask for the region's | where memory cannot be reached directly; asks for an `ANSWER` |
 //! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
