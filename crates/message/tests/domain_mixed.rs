@@ -282,6 +282,8 @@ fn deaths(cable: bool) {
                 let words: Vec<&str> = last.splitn(4, ' ').collect();
                 let named = words.len() == 4 && words[0] == "lost" && words[2] == victim.to_string();
                 assert!(named, "{case}: unit {unit} says {last:?}");
+                // Whoever names a process knows which.
+                assert!(!last.contains("its process died"), "{case}: unit {unit} says {last:?}");
                 delays.push((
                     words[1].parse::<f64>().unwrap() - killed,
                     format!("{case}: unit {unit}: {last}"),

@@ -2,7 +2,7 @@
 
 use super::call::Parcel;
 use super::mail::Mail;
-use super::{peer::lock, system, Inner, Table};
+use super::{net, peer::lock, system, Inner, Table};
 use crate::link::shm::{Incoming, Payload};
 use crate::types::{Address, HandlerId, Head, Priority};
 use crate::{LinkError, MessageError};
@@ -263,13 +263,9 @@ impl Inner {
                 self.board.note_leaving(from, collectives, because);
             }
             system::LOST if self.net.is_some() => {
-                let unit = args[0];
-                // Unit 0 knows of all; others of those whose processes they see.
-                let knows = from == 0 || self.hosts.are_together(from, unit);
-                let known = unit < self.options.units && unit != self.options.unit;
-                if knows && known && !self.board.is_leaving(unit) {
-                    let reason = String::from_utf8_lossy(bytes).chars().take(400).collect();
-                    let error = MessageError::PeerLost { unit, reason };
+                let told = net::read_loss(&self.hosts, from, args[0], bytes)
+                    .filter(|&(unit, _)| unit != self.options.unit && !self.board.is_leaving(unit));
+                if let Some((unit, error)) = told {
                     match self.net.as_ref().filter(|_| self.hosts.is_far(unit)) {
                         Some(net) => net.lost(self, unit, error),
                         None => self.lost_by(unit, error),

@@ -125,6 +125,9 @@ pub trait Events: Send + 'static {
     fn gave_up(&mut self);
 }
 
+/// Asked now and then by who waits for the others of its host: what it fails with ends the wait.
+pub type Watch<'a> = &'a dyn Fn() -> Result<(), MessageError>;
+
 /// What a unit says when it joins.
 pub struct Who<'a> {
     /// Name of the domain, the same for all its units: 1 to 64 letters, digits, `.`, `_`, `-`.
@@ -162,8 +165,9 @@ impl Joined {
     ///
     /// # Errors
     /// [`MessageError::Refused`] when units disagree or do not come in time; [`MessageError::NameTaken`];
-    /// [`MessageError::Timeout`] without the lowest of them; [`MessageError::Interrupted`]; the system's refusals.
-    pub fn join(who: &Who<'_>) -> Result<Joined, MessageError> {
+    /// [`MessageError::Timeout`] without the lowest of them; [`MessageError::Interrupted`]; the system's refusals; those of
+    /// `watch`.
+    pub fn join(who: &Who<'_>, watch: Option<Watch<'_>>) -> Result<Joined, MessageError> {
         let listener = Listener::bind(&socket_name(who.place, who.unit)).map_err(|e| match e {
             OsError::AddrInUse { .. } => {
                 MessageError::NameTaken { domain: who.name.to_owned(), unit: who.unit }
@@ -171,8 +175,8 @@ impl Joined {
             e => e.into(),
         })?;
         match who.near.first() {
-            Some(&first) if first != who.unit => ask_to_join(who, first, listener),
-            _ => gather(who, listener),
+            Some(&first) if first != who.unit => ask_to_join(who, watch, first, listener),
+            _ => gather(who, watch, listener),
         }
     }
 
@@ -220,14 +224,20 @@ struct Patience<'a> {
     grace: Duration,
     /// Whether the one that is asked is known to be gone.
     gone: &'a dyn Fn() -> bool,
+    watch: Option<Watch<'a>>,
 }
 
-impl Patience<'_> {
+impl<'a> Patience<'a> {
+    fn new(who: &'a Who<'a>) -> Self {
+        Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false, watch: None }
+    }
+
     /// A slice of what is left, at most; `None` when it is over.
     fn slice(&self) -> Result<Option<Duration>, MessageError> {
         if self.who.interrupt.as_ref().is_some_and(|ask| ask()) {
             return Err(MessageError::Interrupted);
         }
+        self.watch.map_or(Ok(()), |watch| watch())?;
         let left = (self.who.timeout + self.grace).saturating_sub(self.waited());
         Ok((!left.is_zero()).then_some(left.min(SLICE)))
     }
@@ -277,9 +287,9 @@ fn bad(bad: Bad) -> Refusal {
 }
 
 /// The lowest unit waits for the others.
-fn gather(who: &Who<'_>, listener: Listener) -> Result<Joined, MessageError> {
+fn gather(who: &Who<'_>, watch: Option<Watch<'_>>, listener: Listener) -> Result<Joined, MessageError> {
     let me = ProcessId::current()?;
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
+    let patience = Patience { watch, ..Patience::new(who) };
     let (mut gathering, mut action) = Gathering::new(who.units, who.near, (me.pid, me.start_time));
     let mut peers: BTreeMap<ConnId, Peer> = BTreeMap::new();
     let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
@@ -417,13 +427,26 @@ fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(),
 }
 
 /// Any other unit asks the lowest.
-fn ask_to_join(who: &Who<'_>, first: Address, listener: Listener) -> Result<Joined, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false };
+fn ask_to_join(
+    who: &Who<'_>,
+    watch: Option<Watch<'_>>,
+    first: Address,
+    listener: Listener,
+) -> Result<Joined, MessageError> {
     let start_time = ProcessId::current()?.start_time;
     let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
-    let patience = Patience { grace: GRACE, ..patience };
-    match ask(&patience, first, &question, &[])? {
+    let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
+    let told = ask(&patience, first, &question, &[]);
+    if let (Err(MessageError::PeerLost { .. }), Some(watch)) = (&told, watch) {
+        // It may have hung up because of another's loss, of which this unit hears, too.
+        let end = clock::now() + GRACE;
+        while clock::now() < end {
+            watch()?;
+            std::thread::sleep(RETRY.0);
+        }
+    }
+    match told? {
         (Answer::Welcome(members), mut fds) if members.len() == who.near.len() && !fds.is_empty() => {
             let board = Board::attach(fds.remove(0), who.units)?;
             Ok(Joined { listener, board, members: Processes::new(who.near, members) })
@@ -444,7 +467,7 @@ pub fn ask_for_link(
     mine: &Handed,
     gone: &dyn Fn() -> bool,
 ) -> Result<Handed, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
+    let patience = Patience { gone, ..Patience::new(who) };
     match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
         (Answer::Linked, fds) => match Handed::from_fds(fds) {
@@ -466,7 +489,7 @@ pub fn ask_for_region(
     id: u32,
     gone: &dyn Fn() -> bool,
 ) -> Result<Whereabouts, MessageError> {
-    let patience = Patience { who, start: clock::now(), grace: Duration::ZERO, gone };
+    let patience = Patience { gone, ..Patience::new(who) };
     match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
         (Answer::Region, mut fds) if fds.len() == 1 => Ok(Whereabouts::Segment(fds.remove(0))),
         (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {

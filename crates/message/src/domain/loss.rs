@@ -48,6 +48,10 @@ impl Inner {
             None if self.board.has_given_up(unit) => {
                 MessageError::PeerLost { unit, reason: format!("it gave up{pid}") }
             }
+            // Nothing came that says how: who left or gave up because of it knows more.
+            None if self.hosts.is_far(unit) => {
+                MessageError::PeerLost { unit, reason: "another unit has lost it".to_owned() }
+            }
             None => MessageError::PeerLost { unit, reason: format!("its process{pid} died") },
         }
     }
@@ -86,7 +90,7 @@ impl Inner {
 
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
     pub(super) fn is_dying(&self, unit: Address) -> bool {
-        // Across hosts nothing is known of processes.
+        // Nothing is known of the processes of other hosts.
         let Some((pid, start_time)) = self.members.of(unit) else { return false };
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),

@@ -63,6 +63,7 @@ use peer::{lock, Peer};
 use polyduct_os::clock;
 use pool::Pool;
 use progress::Progress;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
@@ -185,7 +186,12 @@ impl Domain {
         let hosts = Arc::new(hosts);
         let joined = match (&net, hosts.near()) {
             (Some(_), [_]) => None,
-            _ => Some(Joined::join(&options.who(&hosts, &place))?),
+            _ => {
+                let seen = Cell::new(0);
+                let watch = net.as_ref().map(|net| || net.watch(unit, &hosts, &seen));
+                let watch = watch.as_ref().map(|watch| watch as host::Watch<'_>);
+                Some(Joined::join(&options.who(&hosts, &place), watch)?)
+            }
         };
         let (board, members) = match (&joined, &net) {
             (Some(joined), None) => (joined.board.clone(), joined.members.clone()),

@@ -20,6 +20,7 @@ use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -77,6 +78,49 @@ impl Net {
         let Met { hosts, place, early } = meet::meet(options, network, &endpoint)?;
         let early = Mutex::new(early.into());
         Ok((Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() }, hosts, place))
+    }
+
+    /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it has looked at. Unit
+    /// 0 tells the others of a loss: those of its host wait for it, too.
+    ///
+    /// # Errors
+    /// The loss of a unit of this host, who will not come; the system's refusals.
+    pub fn watch(&self, me: Address, hosts: &Hosts, seen: &Cell<usize>) -> Result<(), MessageError> {
+        let mut early = lock(&self.early);
+        while let Some(event) = self.endpoint.poll_event()? {
+            early.push_back(event);
+        }
+        for event in early.iter().skip(seen.replace(early.len())) {
+            let lost = match event {
+                NetEvent::Lost { unit, error } => Some((*unit, error.clone())),
+                NetEvent::Message { from, message } if message.head.handler == system::LOST => {
+                    let words = message.payload.as_deref().unwrap_or_default();
+                    read_loss(hosts, *from, message.head.args[0], words)
+                }
+                _ => None,
+            };
+            let Some((unit, error)) = lost else { continue };
+            let dooms_this_one = unit != me && !hosts.is_far(unit);
+            if me == 0 {
+                let payload = Bytes::from(error.to_string().into_bytes());
+                for to in self.endpoint.connected() {
+                    let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
+                    let message = Send { priority, order, head: lost_head(unit), payload };
+                    // Who cannot be told now learns it when this unit next looks, or by its own deadline.
+                    let _ = self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message);
+                }
+                if dooms_this_one {
+                    let _ = self.endpoint.say_goodbye(FAREWELL);
+                }
+            }
+            if dooms_this_one {
+                return Err(match error {
+                    lost @ MessageError::PeerLost { .. } => lost,
+                    other => MessageError::PeerLost { unit, reason: other.to_string() },
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Handles what has come. Returns how much that was.
@@ -290,6 +334,18 @@ impl Net {
             tracing::warn!(%error, "left while something was under way");
         }
     }
+}
+
+/// The loss that a unit tells of, if it is one to know: unit 0 knows of all, others of those whose processes they see.
+pub(super) fn read_loss(
+    hosts: &Hosts,
+    from: Address,
+    unit: Address,
+    words: &[u8],
+) -> Option<(Address, MessageError)> {
+    let knows = hosts.reach(unit).is_some() && (from == 0 || hosts.are_together(from, unit));
+    let reason = || String::from_utf8_lossy(words).chars().take(400).collect();
+    knows.then(|| (unit, MessageError::PeerLost { unit, reason: reason() }))
 }
 
 /// What tells of a loss.
