@@ -250,7 +250,10 @@ fn until_a_loss(d: &Domain, talk: bool) -> Result<(), MessageError> {
     d.synchronise()?;
     say("open");
     let me = d.unit();
-    while talk {
+    if !talk {
+        return d.recv(None, None).map(drop);
+    }
+    loop {
         for to in others(me) {
             d.send(to, 0, [0; 2], &[1; 20_000])?;
         }
@@ -259,7 +262,6 @@ fn until_a_loss(d: &Domain, talk: bool) -> Result<(), MessageError> {
         }
         say("step");
     }
-    d.recv(None, None).map(drop)
 }
 
 fn deaths(cable: bool) {

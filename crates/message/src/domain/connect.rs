@@ -1,6 +1,7 @@
 //! Links between partners, made when first used, and what the library sends on them.
 
-use super::host::{ask_for_link, Events, Handed, Whereabouts};
+use super::ask::ask_for_link;
+use super::host::{Events, Handed, Whereabouts};
 use super::peer::{lock, Gone};
 use super::Inner;
 use crate::link::shm::{Bell, Link};

@@ -4,12 +4,13 @@
 //! serves it, and watches the processes of all other units by descriptors: who ends without a word on the
 //! [board](super::board) is lost.
 
+use super::ask::{ask, out_of_turn, Patience, Watch, GRACE, RETRY};
 use super::board::Board;
 use super::gather::{Action, ConnId, Gathering, Join, Members, Refusal};
 use super::hosts::Processes;
 use crate::handshake::{Bad, Incoming, Protocol};
 use crate::types::Address;
-use crate::{LinkError, MessageError};
+use crate::MessageError;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -28,12 +29,6 @@ use std::time::Duration;
 pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 2 };
 /// Connections that have said nothing yet; for one more, the oldest is dropped.
 const STRANGERS: usize = 256;
-/// How often who is asked is looked for, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
-/// How much longer than the lowest unit the others wait for its word on who is missing.
-const GRACE: Duration = Duration::from_millis(500);
-/// How often a wait looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,13 +80,13 @@ pub struct Handed {
 }
 
 impl Handed {
-    fn from_fds(fds: Vec<OwnedFd>) -> Option<Handed> {
+    pub(super) fn from_fds(fds: Vec<OwnedFd>) -> Option<Handed> {
         let mut fds = fds.into_iter();
         let handed = Handed { bell: fds.next()?, segment: fds.next() };
         fds.next().is_none().then_some(handed)
     }
 
-    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub(super) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         [Some(&self.bell), self.segment.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect()
     }
 }
@@ -124,9 +119,6 @@ pub trait Events: Send + 'static {
     /// The board says that a unit has given up: whoever waits is to look at it.
     fn gave_up(&mut self);
 }
-
-/// Asked now and then by who waits for the others of its host: what it fails with ends the wait.
-pub type Watch<'a> = &'a dyn Fn() -> Result<(), MessageError>;
 
 /// What a unit says when it joins.
 pub struct Who<'a> {
@@ -214,40 +206,6 @@ impl Drop for Host {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// The time that is left for joining.
-struct Patience<'a> {
-    who: &'a Who<'a>,
-    start: Duration,
-    grace: Duration,
-    /// Whether the one that is asked is known to be gone.
-    gone: &'a dyn Fn() -> bool,
-    watch: Option<Watch<'a>>,
-}
-
-impl<'a> Patience<'a> {
-    fn new(who: &'a Who<'a>) -> Self {
-        Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false, watch: None }
-    }
-
-    /// A slice of what is left, at most; `None` when it is over.
-    fn slice(&self) -> Result<Option<Duration>, MessageError> {
-        if self.who.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(MessageError::Interrupted);
-        }
-        self.watch.map_or(Ok(()), |watch| watch())?;
-        let left = (self.who.timeout + self.grace).saturating_sub(self.waited());
-        Ok((!left.is_zero()).then_some(left.min(SLICE)))
-    }
-
-    fn waited(&self) -> Duration {
-        clock::now() - self.start
-    }
-
-    fn over(&self, what: &str) -> MessageError {
-        MessageError::Timeout { what: what.to_owned(), waited: self.waited() }
     }
 }
 
@@ -357,75 +315,6 @@ fn gather(who: &Who<'_>, watch: Option<Watch<'_>>, listener: Listener) -> Result
     }
 }
 
-/// Connects to another unit's socket and asks it something; waits for the answer.
-fn ask(
-    patience: &Patience<'_>,
-    to: Address,
-    question: &Ask,
-    fds: &[BorrowedFd<'_>],
-) -> Result<(Answer, Vec<OwnedFd>), MessageError> {
-    let name = socket_name(patience.who.place, to);
-    let mut pause = RETRY.0;
-    let conn = loop {
-        match Conn::connect(&name) {
-            Ok(conn) => break conn,
-            Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
-            Err(e) => return Err(e.into()),
-        }
-        if (patience.gone)() {
-            return Err(hung_up(to));
-        }
-        let Some(slice) = patience.slice()? else {
-            return Err(patience.over(&format!("unit {to} to listen")));
-        };
-        std::thread::sleep(pause.min(slice));
-        pause = (pause * 2).min(RETRY.1);
-    };
-    let found = conn.peer()?.uid;
-    if found != user_id() {
-        return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
-    }
-    let question = PROTOCOL.encode(question)?;
-    loop {
-        match question.send(&conn, fds) {
-            Ok(Sent::Done) => break,
-            Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
-            // It may have said why before it hung up.
-            Err(OsError::PeerClosed) => break,
-            Err(e) => return Err(e.into()),
-        }
-    }
-    let mut buffer = vec![0; MESSAGE_LIMIT];
-    loop {
-        match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
-            Incoming::Message(answer, fds) => return Ok((answer, fds)),
-            Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
-            Incoming::Closed => return Err(hung_up(to)),
-            Incoming::Bad(Bad::Version(found)) => {
-                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
-            }
-            Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
-        }
-    }
-}
-
-fn hung_up(unit: Address) -> MessageError {
-    MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
-}
-
-/// Waits for a connection to another unit to become ready.
-fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(), MessageError> {
-    loop {
-        let Some(slice) = patience.slice()? else {
-            return Err(patience.over(&format!("an answer of unit {to}")));
-        };
-        if poll(&mut [item.clone()], Some(slice))? > 0 {
-            return Ok(());
-        }
-    }
-}
-
 /// Any other unit asks the lowest.
 fn ask_to_join(
     who: &Who<'_>,
@@ -454,66 +343,6 @@ fn ask_to_join(
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
         _ => Err(out_of_turn(first, "an answer to another question")),
     }
-}
-
-/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while it does not
-/// listen: whether it ever will.
-///
-/// # Errors
-/// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
-pub fn ask_for_link(
-    who: &Who<'_>,
-    to: Address,
-    mine: &Handed,
-    gone: &dyn Fn() -> bool,
-) -> Result<Handed, MessageError> {
-    let patience = Patience { gone, ..Patience::new(who) };
-    match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
-        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
-        (Answer::Linked, fds) => match Handed::from_fds(fds) {
-            // The unit with the lower address makes the segment.
-            Some(theirs) if theirs.segment.is_some() == (to < who.unit) => Ok(theirs),
-            _ => Err(out_of_turn(to, "a link without its segment")),
-        },
-        _ => Err(out_of_turn(to, "an answer to another question")),
-    }
-}
-
-/// Asks a partner where one of its regions lies.
-///
-/// # Errors
-/// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
-pub fn ask_for_region(
-    who: &Who<'_>,
-    to: Address,
-    id: u32,
-    gone: &dyn Fn() -> bool,
-) -> Result<Whereabouts, MessageError> {
-    let patience = Patience { gone, ..Patience::new(who) };
-    match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
-        (Answer::Region, mut fds) if fds.len() == 1 => Ok(Whereabouts::Segment(fds.remove(0))),
-        (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {
-            Ok(Whereabouts::Memory { address, len, gate: fds.remove(0) })
-        }
-        (Answer::Refused(Refusal::System { error, .. }), _) => {
-            Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
-        }
-        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
-        _ => Err(out_of_turn(to, "an answer to another question")),
-    }
-}
-
-/// Tells all other units of this host that this one has given up, as the board says. Those who have no link to it are told, too, and
-/// nobody is waited for: who has no place for one more connection looks at the board by itself before long.
-pub fn knock(who: &Who<'_>, board: &Board) {
-    for &unit in who.near.iter().filter(|&&unit| unit != who.unit && !board.is_leaving(unit)) {
-        // A connection that says nothing and ends is all that it takes.
-        drop(Conn::connect(&socket_name(who.place, unit)));
-    }
-}
-
-fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
-    MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
 }
 
 struct Server<E> {

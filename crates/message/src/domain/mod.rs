@@ -7,6 +7,7 @@
 //!
 //! Every wait ends with what it waits for, with the loss of the unit that it waits for, or at its deadline.
 
+mod ask;
 pub mod barrier;
 pub mod board;
 mod call;
@@ -20,11 +21,13 @@ mod far;
 pub mod gather;
 pub mod host;
 pub mod hosts;
+mod leave;
 mod lent;
 mod loss;
 pub mod mail;
 mod meet;
 mod memory;
+mod messages;
 mod net;
 mod options;
 mod peer;
@@ -53,24 +56,19 @@ use crate::MessageError;
 use barrier::Barrier;
 use board::Board;
 use calls::Calls;
-use channel::RawChannel;
 use collective::Agreement;
-use directory::{Directory, HandlerError, Installed};
-use host::{Host, Joined, Who};
+use directory::{Directory, Installed};
+use host::{Joined, Who};
 use hosts::{Hosts, Processes};
-use mail::{Mail, Mailbox};
+use leave::Part;
+use mail::Mailbox;
 use peer::{lock, Peer};
-use polyduct_os::clock;
 use pool::Pool;
 use progress::Progress;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
-use wait::SPIN;
-
-/// How long a unit that leaves waits for room for its last words.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The handlers of a unit, as those who deliver see them.
 type Table = Arc<Installed<dispatch::Handler>>;
@@ -91,24 +89,6 @@ impl WeakDomain {
     pub fn upgrade(&self) -> Option<Domain> {
         let part = self.0.upgrade()?;
         Some(Domain { inner: part.inner.clone(), part })
-    }
-}
-
-/// That the unit takes part: when this goes, it leaves.
-struct Part {
-    inner: Arc<Inner>,
-    /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last words is told by it of those who
-    /// will never make any.
-    _host: Option<Host>,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        match std::thread::panicking() {
-            false => self.inner.leave(),
-            // The process may live on, and the others would wait for it.
-            true => self.inner.give_up(),
-        }
     }
 }
 
@@ -189,7 +169,7 @@ impl Domain {
             _ => {
                 let seen = Cell::new(0);
                 let watch = net.as_ref().map(|net| || net.watch(unit, &hosts, &seen));
-                let watch = watch.as_ref().map(|watch| watch as host::Watch<'_>);
+                let watch = watch.as_ref().map(|watch| watch as ask::Watch<'_>);
                 Some(Joined::join(&options.who(&hosts, &place), watch)?)
             }
         };
@@ -380,97 +360,6 @@ impl Domain {
         self.inner.barrier()
     }
 
-    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
-    /// arrive in the order in which they were sent. In a handler it does not wait, and keeps no order with others.
-    ///
-    /// # Errors
-    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`];
-    /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
-    pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
-        if to == self.unit() {
-            let mut mailbox = lock(&self.inner.mailbox);
-            let found = payload.len() as u64;
-            if !mailbox.has_room(found) {
-                let limit = self.inner.options.config.bytes("inbox");
-                return Err(MessageError::Limit {
-                    what: "bytes of messages to this unit itself",
-                    limit,
-                    found,
-                });
-            }
-            mailbox.put(Mail { from: to, tag, words, payload: payload.to_vec() });
-            drop(mailbox);
-            // Another thread may wait for it.
-            self.inner.stir();
-            return Ok(());
-        }
-        self.send_in_order(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
-    }
-
-    /// Sends a message to a handler of a unit, waiting for room: as [`send`](Domain::send), and in order with that. To this
-    /// unit itself, the handler has run when it returns.
-    ///
-    /// # Errors
-    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there.
-    pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
-        self.inner.peer(to)?;
-        let head = Head { handler: self.lookup(name, to)?, args };
-        if to != self.unit() {
-            return self.send_in_order(to, head, payload);
-        }
-        let table = lock(&self.inner.table).clone();
-        match dispatch::post_self(&self.inner, head, payload, &table) {
-            true => Ok(()),
-            false => Err(HandlerError::NotThere { name: name.to_owned(), unit: to }.into()),
-        }
-    }
-
-    fn send_in_order(&self, to: Address, head: Head, payload: &[u8]) -> Result<(), MessageError> {
-        if dispatch::in_handler() {
-            // This very thread may hold the channel, or be the one that would have to receive before there is room.
-            return self.inner.push(to, head, payload.to_vec());
-        }
-        // A channel for each call would not keep the order between calls; one for all keeps it.
-        let mut mail = lock(&self.inner.peer(to)?.mail);
-        let channel = match &mut *mail {
-            Some(channel) => channel,
-            none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
-        };
-        channel.send(&self.inner, head, payload)
-    }
-
-    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it.
-    ///
-    /// # Errors
-    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] when the unit is gone and nothing more of it waits;
-    /// [`MessageError::Timeout`], [`MessageError::Interrupted`].
-    pub fn recv(&self, from: Option<Address>, tag: Option<u32>) -> Result<Mail, MessageError> {
-        if let Some(from) = from {
-            self.inner.peer(from)?;
-        }
-        self.inner.wait("a message", None, |inner| {
-            if let Some(mail) = inner.take_mail(from, tag) {
-                return Some(Ok(mail));
-            }
-            match from {
-                Some(from) => inner.gone_error(from).map(Err),
-                // Somebody may still send, if it be this unit itself in another thread.
-                None => inner.all_gone().map(Err),
-            }
-        })
-    }
-
-    /// The first message that waits and fits, if there is one.
-    pub fn try_recv(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
-        self.poll();
-        self.inner.take_mail(from, tag)
-    }
-
-    /// Takes back the payload of a message, so that its memory is used again.
-    pub fn give_back(&self, payload: Vec<u8>) {
-        self.inner.pool.give_back(payload);
-    }
-
     /// A new channel to a unit, in order; connects to it if it is the first.
     ///
     /// # Errors
@@ -583,49 +472,5 @@ impl Inner {
     pub(super) fn call_self(&self, head: Head, argument: &[u8]) {
         let table = lock(&self.table).clone();
         dispatch::call_self(self, head, argument, &table);
-    }
-
-    fn leave(&self) {
-        if self.left.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        // What waits for room goes before, if those who are to take it do so in good time. After a loss nobody waits.
-        if self.backlog.load(Ordering::Acquire) && self.lost().is_none() {
-            let deadline = clock::now() + self.options.open_timeout.min(LAST_WORDS);
-            let sent = |_: &mut ()| {
-                self.poll();
-                (self.leave_flushed() || self.lost().is_some()).then_some(())
-            };
-            self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
-        }
-        let because = self.first_lost();
-        self.board.leave(self.options.unit, because);
-        self.close_links();
-        if let Some(net) = &self.net {
-            net.leave(self, because, if because.is_some() { Duration::ZERO } else { LAST_WORDS });
-        }
-    }
-
-    fn give_up(&self) {
-        if !self.left.swap(true, Ordering::AcqRel) {
-            // Where all know of a loss already, nobody waits any more.
-            let news = self.lost().is_none();
-            self.board.give_up(self.options.unit, self.first_lost());
-            self.close_links();
-            if news {
-                host::knock(&self.who(), &self.board);
-            }
-            if let Some(net) = &self.net {
-                net.give_up(self);
-            }
-        }
-    }
-
-    fn close_links(&self) {
-        for peer in &self.peers {
-            if let Some(link) = peer.link.get() {
-                link.close();
-            }
-        }
     }
 }

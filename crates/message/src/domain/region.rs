@@ -3,8 +3,9 @@
 //! A region is a sealed segment, or [lent](super::lent) memory. A partner asks where it lies when it first uses it. A segment
 //! it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
 
+use super::ask::ask_for_region;
 use super::far::Put;
-use super::host::{self, Whereabouts};
+use super::host::Whereabouts;
 use super::lent::{Borrowed, Lending, NoCopy};
 use super::peer::lock;
 use super::Inner;
@@ -263,7 +264,7 @@ impl Inner {
             return Ok(region.clone());
         }
         let gone = || self.gone_error(unit).is_some();
-        let asked = host::ask_for_region(&self.who(), unit, id, &gone);
+        let asked = ask_for_region(&self.who(), unit, id, &gone);
         let region = match asked.map_err(|e| self.why(unit, e))? {
             Whereabouts::Segment(fd) => {
                 Theirs::Shared(Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) })

@@ -1,0 +1,190 @@
+//! What a unit asks another of its host, and how long it waits for the answer.
+
+use super::board::Board;
+use super::gather::Refusal;
+use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
+use crate::handshake::{Bad, Incoming};
+use crate::types::Address;
+use crate::{LinkError, MessageError};
+use polyduct_os::{
+    clock,
+    poll::{poll, PollItem},
+    process::user_id,
+    socket::{Conn, Sent, MESSAGE_LIMIT},
+    OsError,
+};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// How often who is asked is looked for, at first and at most.
+pub(super) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+/// How much longer than the lowest unit the others wait for its word on who is missing.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
+/// How often a wait looks for an interrupt.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Asked now and then by who waits for the others of its host: what it fails with ends the wait.
+pub type Watch<'a> = &'a dyn Fn() -> Result<(), MessageError>;
+
+/// The time that is left for joining.
+pub(super) struct Patience<'a> {
+    pub(super) who: &'a Who<'a>,
+    pub(super) start: Duration,
+    pub(super) grace: Duration,
+    /// Whether the one that is asked is known to be gone.
+    pub(super) gone: &'a dyn Fn() -> bool,
+    pub(super) watch: Option<Watch<'a>>,
+}
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(who: &'a Who<'a>) -> Self {
+        Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false, watch: None }
+    }
+
+    /// A slice of what is left, at most; `None` when it is over.
+    pub(super) fn slice(&self) -> Result<Option<Duration>, MessageError> {
+        if self.who.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(MessageError::Interrupted);
+        }
+        self.watch.map_or(Ok(()), |watch| watch())?;
+        let left = (self.who.timeout + self.grace).saturating_sub(self.waited());
+        Ok((!left.is_zero()).then_some(left.min(SLICE)))
+    }
+
+    pub(super) fn waited(&self) -> Duration {
+        clock::now() - self.start
+    }
+
+    fn over(&self, what: &str) -> MessageError {
+        MessageError::Timeout { what: what.to_owned(), waited: self.waited() }
+    }
+}
+
+/// Connects to another unit's socket and asks it something; waits for the answer.
+pub(super) fn ask(
+    patience: &Patience<'_>,
+    to: Address,
+    question: &Ask,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(Answer, Vec<OwnedFd>), MessageError> {
+    let name = socket_name(patience.who.place, to);
+    let mut pause = RETRY.0;
+    let conn = loop {
+        match Conn::connect(&name) {
+            Ok(conn) => break conn,
+            Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if (patience.gone)() {
+            return Err(hung_up(to));
+        }
+        let Some(slice) = patience.slice()? else {
+            return Err(patience.over(&format!("unit {to} to listen")));
+        };
+        std::thread::sleep(pause.min(slice));
+        pause = (pause * 2).min(RETRY.1);
+    };
+    let found = conn.peer()?.uid;
+    if found != user_id() {
+        return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
+    }
+    let question = PROTOCOL.encode(question)?;
+    loop {
+        match question.send(&conn, fds) {
+            Ok(Sent::Done) => break,
+            Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
+            // It may have said why before it hung up.
+            Err(OsError::PeerClosed) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    loop {
+        match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
+            Incoming::Message(answer, fds) => return Ok((answer, fds)),
+            Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
+            Incoming::Closed => return Err(hung_up(to)),
+            Incoming::Bad(Bad::Version(found)) => {
+                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
+            }
+            Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
+        }
+    }
+}
+
+fn hung_up(unit: Address) -> MessageError {
+    MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
+}
+
+/// Waits for a connection to another unit to become ready.
+fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(), MessageError> {
+    loop {
+        let Some(slice) = patience.slice()? else {
+            return Err(patience.over(&format!("an answer of unit {to}")));
+        };
+        if poll(&mut [item.clone()], Some(slice))? > 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while it does not
+/// listen: whether it ever will.
+///
+/// # Errors
+/// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
+pub fn ask_for_link(
+    who: &Who<'_>,
+    to: Address,
+    mine: &Handed,
+    gone: &dyn Fn() -> bool,
+) -> Result<Handed, MessageError> {
+    let patience = Patience { gone, ..Patience::new(who) };
+    match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        (Answer::Linked, fds) => match Handed::from_fds(fds) {
+            // The unit with the lower address makes the segment.
+            Some(theirs) if theirs.segment.is_some() == (to < who.unit) => Ok(theirs),
+            _ => Err(out_of_turn(to, "a link without its segment")),
+        },
+        _ => Err(out_of_turn(to, "an answer to another question")),
+    }
+}
+
+/// Asks a partner where one of its regions lies.
+///
+/// # Errors
+/// As [`ask_for_link`]; [`MessageError::Region`] where there is none.
+pub fn ask_for_region(
+    who: &Who<'_>,
+    to: Address,
+    id: u32,
+    gone: &dyn Fn() -> bool,
+) -> Result<Whereabouts, MessageError> {
+    let patience = Patience { gone, ..Patience::new(who) };
+    match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
+        (Answer::Region, mut fds) if fds.len() == 1 => Ok(Whereabouts::Segment(fds.remove(0))),
+        (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {
+            Ok(Whereabouts::Memory { address, len, gate: fds.remove(0) })
+        }
+        (Answer::Refused(Refusal::System { error, .. }), _) => {
+            Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
+        }
+        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        _ => Err(out_of_turn(to, "an answer to another question")),
+    }
+}
+
+/// Tells all other units of this host that this one has given up, as the board says. Those who have no link to it are
+/// told, too, and nobody is waited for: who has no place for one more connection looks at the board by itself before long.
+pub fn knock(who: &Who<'_>, board: &Board) {
+    for &unit in who.near.iter().filter(|&&unit| unit != who.unit && !board.is_leaving(unit)) {
+        // A connection that says nothing and ends is all that it takes.
+        drop(Conn::connect(&socket_name(who.place, unit)));
+    }
+}
+
+pub(super) fn out_of_turn(unit: Address, what: &'static str) -> MessageError {
+    MessageError::BadPeer { unit, error: LinkError::OutOfTurn { what } }
+}

@@ -1,0 +1,102 @@
+//! Messages to a unit, in the order in which they were sent: for whoever receives there, or for a handler.
+
+use super::channel::{ChannelOptions, RawChannel};
+use super::directory::HandlerError;
+use super::mail::Mail;
+use super::peer::lock;
+use super::{dispatch, system, Domain};
+use crate::types::{Address, Head};
+use crate::MessageError;
+
+impl Domain {
+    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
+    /// arrive in the order in which they were sent. In a handler it does not wait, and keeps no order with others.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`];
+    /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
+    pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
+        if to == self.unit() {
+            let mut mailbox = lock(&self.inner.mailbox);
+            let found = payload.len() as u64;
+            if !mailbox.has_room(found) {
+                let limit = self.inner.options.config.bytes("inbox");
+                return Err(MessageError::Limit {
+                    what: "bytes of messages to this unit itself",
+                    limit,
+                    found,
+                });
+            }
+            mailbox.put(Mail { from: to, tag, words, payload: payload.to_vec() });
+            drop(mailbox);
+            // Another thread may wait for it.
+            self.inner.stir();
+            return Ok(());
+        }
+        self.send_in_order(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
+    }
+
+    /// Sends a message to a handler of a unit, waiting for room: as [`send`](Domain::send), and in order with that. To this
+    /// unit itself, the handler has run when it returns.
+    ///
+    /// # Errors
+    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there.
+    pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
+        self.inner.peer(to)?;
+        let head = Head { handler: self.lookup(name, to)?, args };
+        if to != self.unit() {
+            return self.send_in_order(to, head, payload);
+        }
+        let table = lock(&self.inner.table).clone();
+        match dispatch::post_self(&self.inner, head, payload, &table) {
+            true => Ok(()),
+            false => Err(HandlerError::NotThere { name: name.to_owned(), unit: to }.into()),
+        }
+    }
+
+    fn send_in_order(&self, to: Address, head: Head, payload: &[u8]) -> Result<(), MessageError> {
+        if dispatch::in_handler() {
+            // This very thread may hold the channel, or be the one that would have to receive before there is room.
+            return self.inner.push(to, head, payload.to_vec());
+        }
+        // A channel for each call would not keep the order between calls; one for all keeps it.
+        let mut mail = lock(&self.inner.peer(to)?.mail);
+        let channel = match &mut *mail {
+            Some(channel) => channel,
+            none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
+        };
+        channel.send(&self.inner, head, payload)
+    }
+
+    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it.
+    ///
+    /// # Errors
+    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] when the unit is gone and nothing more of it waits;
+    /// [`MessageError::Timeout`], [`MessageError::Interrupted`].
+    pub fn recv(&self, from: Option<Address>, tag: Option<u32>) -> Result<Mail, MessageError> {
+        if let Some(from) = from {
+            self.inner.peer(from)?;
+        }
+        self.inner.wait("a message", None, |inner| {
+            if let Some(mail) = inner.take_mail(from, tag) {
+                return Some(Ok(mail));
+            }
+            match from {
+                Some(from) => inner.gone_error(from).map(Err),
+                // Somebody may still send, if it be this unit itself in another thread.
+                None => inner.all_gone().map(Err),
+            }
+        })
+    }
+
+    /// The first message that waits and fits, if there is one.
+    pub fn try_recv(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
+        self.poll();
+        self.inner.take_mail(from, tag)
+    }
+
+    /// Takes back the payload of a message, so that its memory is used again.
+    pub fn give_back(&self, payload: Vec<u8>) {
+        self.inner.pool.give_back(payload);
+    }
+}
