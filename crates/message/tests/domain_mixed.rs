@@ -3,18 +3,14 @@
 //!
 //! Where the system gives nobody namespaces, the test says so, and units of this host are told apart by what they say.
 
-#[path = "rig/hosts.rs"]
-mod hosts;
-#[path = "rig/lines.rs"]
-mod lines;
-
-use hosts::{plug_in, run_a, Other, Role};
-use lines::{listen, say, Unit};
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, OnLoss, Options, Reach};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::{MessageError, Priority};
+use polyduct_rig::hosts::{next_line, plug_in, role, two_hosts, Other, Role};
+use polyduct_rig::kills::{say_error, Delays};
+use polyduct_rig::{say, tests, Unit};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::process::Command;
@@ -30,47 +26,27 @@ const SLOT: usize = 1_300_000;
 const LENGTHS: [usize; 4] = [0, 40, 9_000, 2_500_000];
 
 fn main() {
-    if let Some(spec) = lines::spec() {
-        return unit(&spec);
+    if role() == Role::B {
+        plug_in();
+        // Its namespace lasts as long as it does.
+        while !next_line().is_empty() {}
+        return;
     }
-    match hosts::role() {
-        Role::B => {
-            plug_in();
-            // Its namespace lasts as long as it does.
-            while !listen().is_empty() {}
-        }
-        Role::A => all(true),
-        Role::Outside => {
-            let args: Vec<String> = std::env::args().skip(1).collect();
-            match run_a(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
-                Ok(output) => {
-                    let text = [output.stdout, output.stderr].concat();
-                    let text = String::from_utf8_lossy(&text);
-                    text.lines()
-                        .filter(|l| l.starts_with("test ") || l.contains(" told "))
-                        .for_each(|l| println!("{l}"));
-                    assert!(output.status.success(), "{text}");
-                }
-                Err(why) => {
-                    eprintln!("NO NETWORK NAMESPACES HERE ({why}): processes of this host instead");
-                    all(false);
-                }
-            }
-        }
-    }
+    polyduct_rig::main(
+        unit,
+        tests![
+            near_and_far_units_do_everything_together,
+            whoever_is_killed_is_named_by_all,
+            who_leaves_leaves_the_others_at_work,
+            who_is_near_goes_on_without_the_other_host,
+        ],
+    );
 }
 
-fn all(cable: bool) {
-    lines::run(&[
-        ("near_and_far_units_do_everything_together", &|| everything(cable)),
-        ("whoever_is_killed_is_named_by_all", &|| deaths(cable)),
-        ("who_leaves_leaves_the_others_at_work", &|| leaves(cable)),
-        ("who_is_near_goes_on_without_the_other_host", &|| {
-            if cable {
-                host_gone()
-            }
-        }),
-    ]);
+/// Runs a test as host A, beside host B; its argument says whether there is a cable between them.
+fn on_two_hosts(test: &str, run: impl FnOnce(&mut Other, bool)) {
+    let on_a = |cable| run(&mut Other::start(&[test], cable), cable);
+    two_hosts(&[test], " survivors of ", on_a, || unreachable!("host B only waits"));
 }
 
 /// How a domain is joined.
@@ -101,11 +77,12 @@ fn start(other: &Other, cable: bool, way: Way, how: &str) -> Vec<Unit> {
         command.env("POLYDUCT_MESSAGE_NEAR", u8::from(way.near).to_string());
         // The system tells those apart that a cable parts.
         let apart = if cable { 0 } else { host + 1 };
-        Unit::start_by(command, &format!("{unit} {root} {apart} {} {:?} {how}", way.near, way.transport))
+        let spec = format!("{unit} {root} {apart} {} {:?} {how}", way.near, way.transport);
+        Unit::start_by(command, format!("unit {unit}"), &spec)
     };
     let mut units: Vec<Unit> = (0..UNITS).map(one).collect();
-    for (n, unit) in units.iter_mut().enumerate() {
-        assert!(unit.wait_line("open"), "{way:?}, {how}: unit {n} says {:?}", unit.last);
+    for unit in &mut units {
+        assert!(unit.wait_line("open"), "{way:?}, {how}: {} says {:?}", unit.name, unit.last());
     }
     units
 }
@@ -141,11 +118,17 @@ fn unit(spec: &str) {
             leaver => leave(&d, leaver.parse().unwrap()),
         }
     });
-    let time = polyduct_os::clock::now().as_secs_f64();
     match done {
         Ok(()) => say("end"),
-        Err(MessageError::PeerLost { unit, reason }) => say(&format!("lost {time:.6} {unit} {reason}")),
-        Err(other) => say(&format!("error {other}")),
+        Err(MessageError::PeerLost { unit, reason }) => say_error(&format!("lost {unit}: {reason}")),
+        Err(other) => say_error(&other.to_string()),
+    }
+}
+
+/// All units come to their end in order.
+fn end(units: &mut [Unit], case: &str) {
+    for unit in units {
+        assert_eq!(unit.end(), "end", "{case}: {}", unit.name);
     }
 }
 
@@ -236,13 +219,12 @@ fn exchange(d: &Domain) -> Result<(), MessageError> {
     d.barrier()
 }
 
-fn everything(cable: bool) {
-    let other = Other::start(&[], cable);
-    for way in WAYS {
-        for (n, unit) in start(&other, cable, way, "everything").iter_mut().enumerate() {
-            assert_eq!(unit.end(&format!("unit {n}, {way:?}")), "end", "unit {n}, {way:?}");
+fn near_and_far_units_do_everything_together() {
+    on_two_hosts("near_and_far_units_do_everything_together", |other, cable| {
+        for way in WAYS {
+            end(&mut start(other, cable, way, "everything"), &format!("{way:?}"));
         }
-    }
+    });
 }
 
 /// Waits or talks until a unit is lost.
@@ -264,46 +246,32 @@ fn until_a_loss(d: &Domain, talk: bool) -> Result<(), MessageError> {
     }
 }
 
-fn deaths(cable: bool) {
-    let other = Other::start(&[], cable);
-    let mut delays = Vec::new();
-    // Datagrams do not tell of a death: with nobody beside it, it is noticed by silence.
-    let told = |way: &Way| way.near || way.transport == Transport::Tcp;
-    for (n, way) in WAYS.into_iter().filter(told).flat_map(|way| [(0, way), (5, way)]) {
-        for victim in 0..UNITS as usize {
-            let how = if n == 0 { "wait" } else { "talk" };
-            let case = format!("unit {victim} killed, {way:?}, {how}");
-            let mut units = start(&other, cable, way, how);
-            for _ in 0..n {
-                assert!(units[victim].wait_line("step"), "{case}: {}", units[victim].last);
-            }
-            units[victim].child.kill().unwrap();
-            let killed = polyduct_os::clock::now().as_secs_f64();
-            for (unit, one) in units.iter_mut().enumerate().filter(|(unit, _)| *unit != victim) {
-                let last = one.end(&format!("{case}: unit {unit}"));
-                let words: Vec<&str> = last.splitn(4, ' ').collect();
-                let named = words.len() == 4 && words[0] == "lost" && words[2] == victim.to_string();
-                assert!(named, "{case}: unit {unit} says {last:?}");
+fn whoever_is_killed_is_named_by_all() {
+    on_two_hosts("whoever_is_killed_is_named_by_all", |other, cable| {
+        let (mut delays, mut kills) = (Delays::default(), 0);
+        // Datagrams do not tell of a death: with nobody beside it, it is noticed by silence.
+        let told = |way: &Way| way.near || way.transport == Transport::Tcp;
+        for (steps, way) in WAYS.into_iter().filter(told).flat_map(|way| [(0, way), (5, way)]) {
+            for victim in 0..UNITS as usize {
+                let how = if steps == 0 { "wait" } else { "talk" };
+                let case = format!("unit {victim} killed, {way:?}, {how}");
+                let mut units = start(other, cable, way, how);
+                for _ in 0..steps {
+                    assert!(units[victim].wait_line("step"), "{case}: {}", units[victim].last());
+                }
                 // Whoever names a process knows which.
-                assert!(!last.contains("its process died"), "{case}: unit {unit} says {last:?}");
-                delays.push((
-                    words[1].parse::<f64>().unwrap() - killed,
-                    format!("{case}: unit {unit}: {last}"),
-                ));
+                let process = format!("its process (pid {}) died", units[victim].pid());
+                let lost = format!("lost {victim}: ");
+                let expected = |error: &str| {
+                    error.starts_with(&lost) && (!error.contains("its process") || error.ends_with(&process))
+                };
+                delays.kill_with(&mut units, victim, expected, &case);
+                kills += 1;
             }
         }
-    }
-    delays.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (middle, worst) = (delays[delays.len() / 2].0, &delays[delays.len() - 1]);
-    println!(
-        "{} survivors told within {:.1} ms (median), {:.1} ms (worst)",
-        delays.len(),
-        middle * 1e3,
-        worst.0 * 1e3
-    );
-    assert!(middle < 0.1, "survivors are told too late");
-    // Sooner than by the silence of the lost.
-    assert!(worst.0 < 1.5, "told late: {worst:?}");
+        // Sooner than by the silence of the lost.
+        delays.check(kills, 100, 1.5);
+    });
 }
 
 /// One leaves; the others have all that it said, learn that it left, and go on.
@@ -337,16 +305,15 @@ fn leave(d: &Domain, leaver: u32) -> Result<(), MessageError> {
     rest().try_for_each(|from| d.recv(Some(from), Some(9)).map(drop))
 }
 
-fn leaves(cable: bool) {
-    let other = Other::start(&[], cable);
-    for way in WAYS {
-        for leaver in 0..UNITS {
-            for (n, unit) in start(&other, cable, way, &leaver.to_string()).iter_mut().enumerate() {
-                let case = format!("unit {leaver} leaves, {way:?}: unit {n}");
-                assert_eq!(unit.end(&case), "end", "{case}");
-            }
+fn who_leaves_leaves_the_others_at_work() {
+    on_two_hosts("who_leaves_leaves_the_others_at_work", |other, cable| {
+        for (leaver, way) in WAYS.into_iter().flat_map(|way| (0..UNITS).map(move |leaver| (leaver, way))) {
+            end(
+                &mut start(other, cable, way, &leaver.to_string()),
+                &format!("unit {leaver} leaves, {way:?}"),
+            );
         }
-    }
+    });
 }
 
 /// Loses both units of the other host, and goes on with the one beside it.
@@ -379,11 +346,13 @@ fn go_on(d: &Domain) -> Result<(), MessageError> {
     Ok(())
 }
 
-fn host_gone() {
-    let mut other = Other::start(&[], true);
-    let mut units = start(&other, true, NEAR_TCP, "go_on");
-    other.cut();
-    for (n, unit) in units.iter_mut().enumerate() {
-        assert_eq!(unit.end(&format!("unit {n}")), "end", "unit {n}");
-    }
+fn who_is_near_goes_on_without_the_other_host() {
+    on_two_hosts("who_is_near_goes_on_without_the_other_host", |other, cable| {
+        // Without one, nothing but the units themselves can be cut off.
+        if cable {
+            let mut units = start(other, cable, NEAR_TCP, "go_on");
+            other.cut();
+            end(&mut units, "the other host is gone");
+        }
+    });
 }

@@ -31,13 +31,24 @@ pub struct Delays(Vec<f64>);
 impl Delays {
     /// Kills a unit; every other must end with `expected`. `case` says what is run, where one does not.
     pub fn kill(&mut self, units: &mut [Unit], victim: usize, expected: &str, case: &str) {
+        self.kill_with(units, victim, |error| error == expected, &format!("{case}, not {expected:?}"));
+    }
+
+    /// The same where what they are to end with is not one text.
+    pub fn kill_with(
+        &mut self,
+        units: &mut [Unit],
+        victim: usize,
+        expected: impl Fn(&str) -> bool,
+        case: &str,
+    ) {
         units[victim].kill();
         let killed = clock::now().as_secs_f64();
         for unit in survivors(units, &[victim]) {
             let last = unit.end();
             match error_of(&last) {
-                Some((time, error)) if error == expected => self.0.push(time - killed),
-                _ => panic!("{case}: {} says {last:?}, not {expected:?}", unit.name),
+                Some((time, error)) if expected(error) => self.0.push(time - killed),
+                _ => panic!("{case}: {} says {last:?}", unit.name),
             }
         }
     }

@@ -31,12 +31,13 @@ pub struct Unit {
 impl Unit {
     /// Starts a copy of this program, whose [`main`](crate::main) runs the unit with `spec`.
     pub fn start(name: impl Into<String>, spec: &str) -> Unit {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env(SPEC, spec)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Unit::start_by(Command::new(std::env::current_exe().unwrap()), name, spec)
+    }
+
+    /// The same by a command that runs this program, somewhere else or in another environment.
+    pub fn start_by(mut command: Command, name: impl Into<String>, spec: &str) -> Unit {
+        let command = command.env(SPEC, spec).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let lines = Lines::new(child.stdout.take().unwrap());
         Unit { name: name.into(), child, lines, seen: Vec::new() }
     }
