@@ -5,6 +5,9 @@
 //! the [handlers](Domain::handler) of what has come. Nothing else does: a unit that computes for long and wants to answer
 //! meanwhile polls now and then, or leaves it to a thread that [serves](Domain::serve_until).
 //!
+//! Units of one host share memory, whatever else the domain spans; those of other hosts are reached by the network. It is the
+//! same to all calls but those that use memory in place: [`Domain::reach`] says which it is.
+//!
 //! Every wait ends with what it waits for, with the loss of the unit that it waits for, or at its deadline.
 
 mod ask;
