@@ -13,26 +13,60 @@ use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::{ChannelId, Head, MessageError, Order, Priority};
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use units::{free_address, options, unique};
 
-const UNITS: u32 = 3;
+/// Where the units of a domain meet.
+struct Meeting {
+    name: String,
+    key: JobKey,
+    root: SocketAddr,
+    /// The host of each unit.
+    hosts: Vec<u64>,
+}
 
-/// Says where it runs, is told that all have come, and goes without a word.
-fn meet_and_go(name: &str, unit: u32, host: u64, root: SocketAddr, key: JobKey) {
+impl Meeting {
+    fn new(hosts: &[u64]) -> Meeting {
+        let (key, root) = (JobKey::fresh().unwrap(), free_address());
+        Meeting { name: unique("meet"), key, root, hosts: hosts.to_vec() }
+    }
+
+    fn units(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// Unit `gone` is lost to a unit that joins: at once, and by name.
+    fn loses(&self, unit: u32, gone: u32) {
+        let mut options = options(&self.name, unit, self.units());
+        let apart = self.hosts[unit as usize];
+        options.network = Some(Network { apart, ..Network::new(self.root, self.key.clone()) });
+        let begun = Instant::now();
+        // Those of other hosts have joined, and learn it there.
+        let told = Domain::join(options).and_then(|d| d.barrier());
+        let case = format!("unit {gone} of {:?} goes: unit {unit} hears {told:?}", self.hosts);
+        assert!(matches!(told, Err(MessageError::PeerLost { unit, .. }) if unit == gone), "{case}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{case} after {:?}", begun.elapsed());
+    }
+}
+
+/// Says where it runs, is told that all have come, does `then`, and goes without a word.
+fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
+    let Meeting { name, key, root, hosts } = meeting;
     let number = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let anywhere = "127.0.0.1:0".parse().unwrap();
-    let mut config = NetConfig::new(unit, UNITS, number, key, anywhere, Transport::Tcp);
+    let mut config = NetConfig::new(unit, meeting.units(), number, key.clone(), anywhere, Transport::Tcp);
     config.session.channels = 4096;
     config.session.max_payload = Config::default().bytes("message");
     let endpoint = NetEndpoint::start(config, |_, m: &polyduct_message::engine::Incoming| {
         Some(vec![0; m.len.unwrap_or(m.at_least) as usize])
     })
     .unwrap();
-    endpoint.introduce(0, root);
-    let introduction = (UNITS, endpoint.local_addr(), HostId::of_this_process(host));
+    endpoint.introduce(0, *root);
+    let introduction =
+        (meeting.units(), endpoint.local_addr(), HostId::of_this_process(hosts[unit as usize]));
     let payload = Bytes::from(postcard::to_stdvec(&introduction).unwrap());
     let head = Head { handler: system::MEET, args: [2, 0, 0, 0] };
     let end = Instant::now() + Duration::from_secs(20);
@@ -45,8 +79,10 @@ fn meet_and_go(name: &str, unit: u32, host: u64, root: SocketAddr, key: JobKey) 
         if let Some(NetEvent::Message { message, .. }) =
             endpoint.next_event(Some(Duration::from_millis(10))).unwrap()
         {
-            assert_eq!(message.head.handler, system::MEET);
-            return;
+            // Others that know already may say more.
+            if message.head.handler == system::MEET {
+                return then();
+            }
         }
     }
 }
@@ -54,28 +90,31 @@ fn meet_and_go(name: &str, unit: u32, host: u64, root: SocketAddr, key: JobKey) 
 #[test]
 fn who_meets_and_does_not_come_is_lost_at_once() {
     // Which unit goes, and the host of each.
-    for (gone, on) in [(1, [1, 2, 2]), (2, [1, 2, 2]), (1, [1, 1, 2]), (2, [1, 2, 1]), (1, [1, 1, 1])] {
-        let (name, key, root) = (unique("meet"), JobKey::fresh().unwrap(), free_address());
+    for (gone, hosts) in [(1, [1, 2, 2]), (2, [1, 2, 2]), (1, [1, 1, 2]), (2, [1, 2, 1]), (1, [1, 1, 1])] {
+        let meeting = Meeting::new(&hosts);
         std::thread::scope(|s| {
-            let (name, key) = (&name, &key);
-            s.spawn(move || meet_and_go(name, gone, on[gone as usize], root, key.clone()));
-            let rest = (0..UNITS).filter(|&unit| unit != gone).map(|unit| {
-                let mut options = options(name, unit, UNITS);
-                let apart = on[unit as usize];
-                options.network = Some(Network { apart, ..Network::new(root, key.clone()) });
-                s.spawn(move || {
-                    let begun = Instant::now();
-                    // Those of other hosts have joined, and learn it there.
-                    let told = Domain::join(options).and_then(|d| d.barrier());
-                    (unit, told, begun.elapsed())
-                })
-            });
-            for thread in rest.collect::<Vec<_>>() {
-                let (unit, told, took) = thread.join().unwrap();
-                let case = format!("unit {gone} of {on:?} goes: unit {unit} after {took:?}: {told:?}");
-                assert!(matches!(told, Err(MessageError::PeerLost { unit, .. }) if unit == gone), "{case}");
-                assert!(took < Duration::from_secs(10), "{case}");
+            let meeting = &meeting;
+            s.spawn(move || meet_and_go(meeting, gone, || ()));
+            for unit in (0..3).filter(|&unit| unit != gone) {
+                s.spawn(move || meeting.loses(unit, gone));
             }
         });
     }
+}
+
+#[test]
+fn unit_0_tells_of_it_while_it_waits_itself() {
+    let meeting = Meeting::new(&[1, 1, 2, 2]);
+    let (told, wait) = mpsc::channel();
+    std::thread::scope(|s| {
+        let meeting = &meeting;
+        // Unit 0 waits for this one until unit 3 has heard of the loss of unit 2.
+        s.spawn(move || meet_and_go(meeting, 1, || wait.recv_timeout(Duration::from_secs(20)).unwrap()));
+        s.spawn(move || meeting.loses(0, 1));
+        s.spawn(move || meet_and_go(meeting, 2, || ()));
+        s.spawn(move || {
+            meeting.loses(3, 2);
+            told.send(()).unwrap();
+        });
+    });
 }

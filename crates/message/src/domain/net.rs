@@ -81,7 +81,7 @@ impl Net {
     }
 
     /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it has looked at. Unit
-    /// 0 tells the others of a loss: those of its host wait for it, too.
+    /// 0 tells those of a lost unit's host, who may wait for it.
     ///
     /// # Errors
     /// The loss of a unit of this host, who will not come; the system's refusals.
@@ -103,7 +103,9 @@ impl Net {
             let dooms_this_one = unit != me && !hosts.is_far(unit);
             if me == 0 {
                 let payload = Bytes::from(error.to_string().into_bytes());
-                for to in self.endpoint.connected() {
+                // All, where this unit goes, too. Else those of its own host hear of it from this unit later, and not so.
+                let hear = |&to: &Address| dooms_this_one || hosts.are_together(to, unit);
+                for to in self.endpoint.connected().into_iter().filter(hear) {
                     let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
                     let message = Send { priority, order, head: lost_head(unit), payload };
                     // Who cannot be told now learns it when this unit next looks, or by its own deadline.
