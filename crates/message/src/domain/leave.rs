@@ -12,6 +12,9 @@ use std::time::Duration;
 /// How long a unit that leaves waits for room for its last words.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// The same after a loss, of which others may have to hear from this unit.
+const LAST_NEWS: Duration = Duration::from_millis(250);
+
 /// That the unit takes part: when this goes, it leaves.
 pub(super) struct Part {
     pub(super) inner: Arc<Inner>,
@@ -44,11 +47,11 @@ impl Inner {
             };
             self.bell.wait(&mut (), SPIN, deadline, sent, |_| ());
         }
-        let because = self.first_lost();
+        let because = self.leaves_because_of();
         self.board.leave(self.options.unit, because);
         self.close_links();
         if let Some(net) = &self.net {
-            net.leave(self, because, if because.is_some() { Duration::ZERO } else { LAST_WORDS });
+            net.leave(self, because, if because.is_some() { LAST_NEWS } else { LAST_WORDS });
         }
     }
 
@@ -56,7 +59,7 @@ impl Inner {
         if !self.left.swap(true, Ordering::AcqRel) {
             // Where all know of a loss already, nobody waits any more.
             let news = self.lost().is_none();
-            self.board.give_up(self.options.unit, self.first_lost());
+            self.board.give_up(self.options.unit, self.leaves_because_of());
             self.close_links();
             if news {
                 knock(&self.who(), &self.board);

@@ -62,6 +62,12 @@ impl Inner {
         first.or_else(|| self.board.first_to_give_up())
     }
 
+    /// The same for who takes its leave: it may have heard of it only by others that did.
+    pub(super) fn leaves_because_of(&self) -> Option<Address> {
+        let mut left = (0..self.options.units).filter(|&unit| self.board.is_leaving(unit));
+        self.first_lost().or_else(|| left.find_map(|unit| self.board.because(unit)))
+    }
+
     /// The loss that all who wait are told of, if there is one.
     pub(super) fn lost(&self) -> Option<MessageError> {
         let first = self.first_lost()?;

@@ -20,6 +20,7 @@ use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
+use polyduct_os::clock;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -331,8 +332,16 @@ impl Net {
         for to in self.far_connected(inner) {
             let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, collectives.clone());
         }
-        self.flush(inner);
-        if let Err(error) = self.endpoint.say_goodbye(time) {
+        let end = clock::now() + time;
+        // What found no room goes before the good-bye.
+        while self.flush(inner) && clock::now() < end {
+            if self.endpoint.next_event(Some(end.saturating_sub(clock::now()))).is_err() {
+                break;
+            }
+        }
+        // Who is known to be dead answers nothing, and those of this host have the board.
+        let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
+        if let Err(error) = self.endpoint.say_goodbye_to(there, end.saturating_sub(clock::now())) {
             tracing::warn!(%error, "left while something was under way");
         }
     }

@@ -249,6 +249,18 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// # Errors
     /// As [`close`](NetEndpoint::close).
     pub fn say_goodbye(&self, timeout: Duration) -> Result<(), MessageError> {
+        self.say_goodbye_to(|_| true, timeout)
+    }
+
+    /// The same, for one that does not wait for all: what is on its way to the others may be lost.
+    ///
+    /// # Errors
+    /// As [`close`](NetEndpoint::close).
+    pub fn say_goodbye_to(
+        &self,
+        waited_for: impl Fn(Address) -> bool,
+        timeout: Duration,
+    ) -> Result<(), MessageError> {
         let (begun, mut open) = (clock::now(), Vec::new());
         {
             let mut state = self.shared.lock();
@@ -263,6 +275,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
                 self.shared.reconsider(&mut state, unit)?;
             }
         }
+        open.retain(|&unit| waited_for(unit));
         while !open.is_empty() {
             let waited = clock::now().saturating_sub(begun);
             match self.next_event(Some(timeout.saturating_sub(waited)))? {
