@@ -1,6 +1,6 @@
 //! Which units of a domain share a host, and so memory.
 //!
-//! Every unit says where it runs when it [meets](super::meet) the others; unit 0 tells all, once, who is beside whom. From then
+//! Every unit says where it runs when it meets the others; unit 0 tells all, once, who is beside whom. From then
 //! on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the near rendezvous
 //! ([`host`](super::host)), which asks the system for its user and its process.
 

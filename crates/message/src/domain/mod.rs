@@ -273,7 +273,7 @@ impl Domain {
         self.inner.poll().unwrap_or(0)
     }
 
-    /// Handles what comes, asleep in between, until `deadline` (a time of [`clock::now`]) or until `done` gives true, which
+    /// Handles what comes, asleep in between, until `deadline` (a time of [`clock::now`](polyduct_os::clock::now)) or until `done` gives true, which
     /// is asked after everything that came. For a thread that answers while others compute.
     ///
     /// # Errors
