@@ -41,18 +41,23 @@ impl Call {
         inner.peer(to)?;
         let method = lock(&inner.directory).clone().lookup(name, to)?;
         let Parcel { words: [first, second], payload } = argument;
-        let head = |number| Head { handler: system::CALL, args: [method.0, number, first, second] };
-        Call::begin(inner, to, name, timeout, head, payload)
+        Call::begin(inner, to, name, timeout, |inner, number| {
+            let head = Head { handler: system::CALL, args: [method.0, number, first, second] };
+            match to == inner.options.unit {
+                true => inner.call_self(head, &payload),
+                false => inner.push(to, head, payload)?,
+            }
+            Ok(())
+        })
     }
 
-    /// Sends what asks for an answer; `head` gets the number of the call.
+    /// Has `send` send what asks for an answer, with the number that the answer is to have.
     pub(super) fn begin(
         inner: Arc<Inner>,
         to: Address,
         name: &str,
         timeout: Option<Duration>,
-        head: impl FnOnce(u32) -> Head,
-        payload: Vec<u8>,
+        send: impl FnOnce(&Inner, u32) -> Result<(), MessageError>,
     ) -> Result<Call, MessageError> {
         let now = clock::now();
         let deadline = timeout.and_then(|t| now.checked_add(t));
@@ -62,12 +67,7 @@ impl Call {
             number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
         // From here on a failure forgets the call.
         let call = Call { inner, to, number };
-        let head = head(number);
-        if to == call.inner.options.unit {
-            call.inner.call_self(head, &payload);
-        } else {
-            call.inner.push(to, head, payload)?;
-        }
+        send(&call.inner, number)?;
         Ok(call)
     }
 
@@ -92,6 +92,16 @@ impl Call {
                 return outcome.map_err(MessageError::Call);
             }
         }
+    }
+
+    /// Waits for the result of what is no call to its user: where the unit is gone, the error says how.
+    pub(super) fn wait_or_why(&self) -> Result<Vec<u8>, MessageError> {
+        self.wait().map_err(|error| match error {
+            MessageError::Call(CallError::PeerGone { unit, .. }) => {
+                self.inner.gone_error(unit).unwrap_or(error)
+            }
+            error => error,
+        })
     }
 
     /// Waits until there is an outcome, and leaves it there; or until `fetched` says that another thread has taken it.

@@ -1,6 +1,6 @@
 //! Channels: one writer each, so that sending takes no lock.
 
-use super::{wait::SPIN, Inner};
+use super::{call::Call, system, wait::SPIN, Inner};
 use crate::engine::Send;
 use crate::link::shm::{SendError, Sender, Ticket};
 use crate::types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
@@ -122,6 +122,18 @@ impl Far {
             true => Some(Ok(())),
             false => inner.gone_error(to).map(Err),
         })
+    }
+
+    /// Waits until the receiver has handled all that was sent. That it has it is not enough: it may handle it later. So it is
+    /// asked behind all the rest, in the same priority.
+    fn flush(&mut self, inner: &Arc<Inner>) -> Result<(), MessageError> {
+        // Where there is no order, the question could overtake what is still on its way.
+        self.delivered(inner, None)?;
+        let to = self.to;
+        let asked = Call::begin(inner.clone(), to, "a flush", None, |inner, number| {
+            self.send(inner, Head { handler: system::FLUSH, args: [number, 0, 0, 0] }, &[]).map(drop)
+        })?;
+        asked.wait_or_why().map(drop)
     }
 }
 
@@ -356,7 +368,7 @@ impl Channel {
                     false => near.taken(&self.inner, ticket),
                 }
             }
-            RawChannel::Far(far) => far.delivered(&self.inner, None),
+            RawChannel::Far(far) => far.flush(&self.inner),
         }
     }
 

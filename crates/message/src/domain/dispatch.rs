@@ -195,6 +195,19 @@ impl Inner {
         true
     }
 
+    /// Answers a call. A caller that is gone, or that takes no answers, does without.
+    fn answer(&self, to: Address, number: u32, result: Result<Parcel, String>) {
+        let (failed, result) = match result {
+            Ok(result) => (0, result),
+            Err(words) => (1, Parcel::from(words.into_bytes())),
+        };
+        let Parcel { words: [first, second], payload } = result;
+        let head = Head { handler: system::ANSWER, args: [number, failed, first, second] };
+        if let Err(error) = self.push(to, head, payload) {
+            tracing::warn!(to, %error, "an answer was not sent");
+        }
+    }
+
     /// The payload in memory that outlives its delivery.
     fn own(&self, payload: Payload<'_, Vec<u8>>) -> Vec<u8> {
         match payload {
@@ -232,27 +245,15 @@ impl Inner {
                 return true;
             }
             system::CALL => {
-                let (failed, result) = match self.run(from, args[0], [args[2], args[3]], bytes, handlers) {
-                    Ok(result) => (0, result),
-                    Err(words) => (1, Parcel::from(words.into_bytes())),
-                };
-                let Parcel { words: [first, second], payload: result } = result;
-                let head = Head { handler: system::ANSWER, args: [args[1], failed, first, second] };
-                // A caller that is gone, or that takes no answers, does without.
-                if let Err(error) = self.push(from, head, result) {
-                    tracing::warn!(from, %error, "an answer was not sent");
-                }
+                let result = self.run(from, args[0], [args[2], args[3]], bytes, handlers);
+                self.answer(from, args[1], result);
             }
             system::PUT | system::GET => {
-                let (failed, result) = match self.answer_far(m.head.handler, args, bytes) {
-                    Ok(result) => (0, result),
-                    Err(words) => (1, words.into_bytes()),
-                };
-                let head = Head { handler: system::ANSWER, args: [args[3], failed, 0, 0] };
-                if let Err(error) = self.push(from, head, result) {
-                    tracing::warn!(from, %error, "an answer was not sent");
-                }
+                let result = self.answer_far(m.head.handler, args, bytes);
+                self.answer(from, args[3], result.map(Parcel::from));
             }
+            // Handlers run in the order in which messages come, so all before it has been handled.
+            system::FLUSH => self.answer(from, args[0], Ok(Parcel::default())),
             system::LEAVING if self.hosts.is_far(from) && args[1] != 0 => {
                 let error = MessageError::PeerLost { unit: from, reason: "it gave up".to_owned() };
                 self.net.iter().for_each(|net| net.lost(self, from, error.clone()));

@@ -65,21 +65,18 @@ impl Inner {
         payload: Vec<u8>,
     ) -> Result<Call, MessageError> {
         let offset = offset as u64;
-        let head = |number| Head { handler, args: [id, offset as u32, (offset >> 32) as u32, number] };
-        Call::begin(self.clone(), to, "a region", None, head, payload)
+        Call::begin(self.clone(), to, "a region", None, |inner, number| {
+            let args = [id, offset as u32, (offset >> 32) as u32, number];
+            inner.push(to, Head { handler, args }, payload)
+        })
     }
 
     fn finish_far(&self, call: &Call, id: u32) -> Result<Vec<u8>, MessageError> {
-        match call.wait_until(None) {
-            Ok(answer) => Ok(answer.payload),
+        match call.wait_or_why() {
             Err(MessageError::Call(CallError::Failed { unit, error, .. })) => {
                 Err(MessageError::Region { id, reason: format!("unit {unit}: {error}") })
             }
-            Err(MessageError::Call(CallError::PeerGone { unit, name })) => {
-                let error = CallError::PeerGone { unit, name };
-                Err(self.gone_error(unit).unwrap_or(MessageError::Call(error)))
-            }
-            Err(e) => Err(e),
+            other => other,
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `LOST` | a unit | why, in words | across hosts, from unit 0, and from units of the lost one's host |
 //! | `PUT` | region, offset (u64), number | bytes | where memory cannot be reached directly; asks for an `ANSWER` |
 //! | `GET` | region, offset (u64), number | length (u64), or nothing to ask for the region's | where memory cannot be reached directly; asks for an `ANSWER` |
+//! | `FLUSH` | number | | behind all that a channel sent: asks for an `ANSWER`; across hosts |
 //! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
 
 use crate::types::HandlerId;
@@ -39,5 +40,7 @@ pub const LEAVING: HandlerId = HandlerId(HandlerId::RESERVED + 8);
 pub const LOST: HandlerId = HandlerId(HandlerId::RESERVED + 9);
 /// Writes into a region.
 pub const PUT: HandlerId = HandlerId(HandlerId::RESERVED + 10);
+/// All that came before on this channel was handled?
+pub const FLUSH: HandlerId = HandlerId(HandlerId::RESERVED + 12);
 /// Reads from a region.
 pub const GET: HandlerId = HandlerId(HandlerId::RESERVED + 11);

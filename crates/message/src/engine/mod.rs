@@ -15,7 +15,8 @@
 //!
 //! 1. A message is delivered once or, after [`Event::Broken`], not at all.
 //! 2. Messages of one channel and priority that are [ordered](Order::Ordered) are delivered in the order of their sends.
-//! 3. A message is [`Delivered`](Event::Delivered) only after the peer's session gave it to its user.
+//! 3. A message is [`Delivered`](Event::Delivered) only after the peer's session has all of it, and its turn has come: the
+//!    peer's user gets it with one of the next events, in this order.
 //! 4. High priority waits for at most one fragment of low priority, in the frame that is being sent.
 //! 5. As long as frames get through now and then and buffers are given out now and then, every message arrives.
 //! 6. Nothing that the peer sends makes it panic, or grow beyond what its [`Config`] allows.
