@@ -6,7 +6,7 @@ PEERS  := .peers
 BIN    := target/release/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-loom test-fuzz test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-loom test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
@@ -36,7 +36,7 @@ demo: build
 
 # All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
 test: export CARGO_INCREMENTAL = 0
-test: test-rust test-loom test-fuzz test-python
+test: test-rust test-loom test-python
 
 test-rust:
 	cargo test --locked --workspace --exclude polyduct-python
@@ -44,12 +44,6 @@ test-rust:
 # The step protocol under every interleaving that loom finds.
 test-loom:
 	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
-
-# Each fuzz target survives a short run from fixed seeds. All programs are built, since the tests have built most of them: with
-# fewer, other features of the libraries would be chosen, and these built once more.
-test-fuzz:
-	cargo build --locked --workspace --exclude polyduct-python --bins
-	for target in target/debug/fuzz-*; do [ ! -x $$target ] || $$target --seconds 3 || exit 1; done
 
 test-python: build
 	$(VENV)/bin/python -m pytest -q
