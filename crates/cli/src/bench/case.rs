@@ -1,7 +1,46 @@
 //! A case of a benchmark: how it is measured, compared and printed.
 
 use super::progress;
+use clap::Args;
 use serde::Serialize;
+
+/// Which cases are measured, how often, and how they are printed.
+#[derive(Args)]
+pub struct Choice {
+    /// Only cases whose name contains this; may be given several times.
+    #[arg(long, alias = "case")]
+    only: Vec<String>,
+    /// Rounds of each case; the median counts.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print a JSON list instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// List the cases and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Choice {
+    /// How many rounds.
+    pub fn rounds(&self) -> Rounds {
+        Rounds(self.rounds)
+    }
+
+    /// Measures those of the cases of `polyduct bench COMMAND` that are wanted, or lists them. Returns the exit status.
+    pub fn measure(&self, mut cases: Vec<Case>, command: &str) -> u8 {
+        cases.retain(|c| self.only.is_empty() || self.only.iter().any(|part| c.name.contains(part.as_str())));
+        if self.list {
+            cases.iter().for_each(|c| println!("{}", c.name));
+            return 0;
+        }
+        if cases.is_empty() {
+            eprintln!("polyduct: no case has such a name; `polyduct bench {command} --list` names them");
+            return 2;
+        }
+        measure(cases, self.json)
+    }
+}
 
 /// How many rounds a case is measured in.
 #[derive(Clone, Copy)]
@@ -100,7 +139,7 @@ impl Target {
 }
 
 /// Measures cases and prints them. Returns the exit status: 1 when a figure falls short or an answer was wrong.
-pub fn measure(cases: Vec<Case>, json: bool) -> u8 {
+fn measure(cases: Vec<Case>, json: bool) -> u8 {
     let mut rows = Vec::new();
     let mut status = 0;
     if !json {

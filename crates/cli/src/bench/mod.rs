@@ -17,7 +17,7 @@ mod progress;
 mod transfer;
 mod unit;
 
-use case::{Case, Rounds};
+use case::{Case, Choice};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -49,18 +49,8 @@ enum What {
 /// What to measure.
 #[derive(Args)]
 struct PipeArgs {
-    /// Only cases whose name contains this; may be given several times.
-    #[arg(long)]
-    case: Vec<String>,
-    /// Rounds of each case; the median counts.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Print a JSON list instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// List the cases and stop.
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    choice: Choice,
     /// The script that runs the peers. Cases against a peer are left out where it, or the peer, is missing.
     #[arg(long, default_value = "bench/peers/run.py")]
     peers: PathBuf,
@@ -82,21 +72,12 @@ pub fn bench(args: &BenchArgs) -> u8 {
 }
 
 fn pipe(args: &PipeArgs) -> u8 {
-    let rounds = Rounds(args.rounds);
+    let rounds = args.choice.rounds();
     let mut cases: Vec<Case> = Vec::new();
     cases.extend(transfer::cases(rounds));
     cases.extend(kernels::cases(rounds));
     cases.extend(plan::cases(rounds));
     cases.extend(latency::cases(rounds));
     cases.extend(peers::cases(rounds, &args.peers, &args.python));
-    cases.retain(|c| args.case.is_empty() || args.case.iter().any(|part| c.name.contains(part.as_str())));
-    if args.list {
-        cases.iter().for_each(|c| println!("{}", c.name));
-        return 0;
-    }
-    if cases.is_empty() {
-        eprintln!("polyduct: no case has such a name; `polyduct bench pipe --list` names them");
-        return 2;
-    }
-    case::measure(cases, args.json)
+    args.choice.measure(cases, "pipe")
 }

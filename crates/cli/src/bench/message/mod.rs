@@ -19,25 +19,15 @@ pub mod scenes;
 pub mod tally;
 mod theirs;
 
-use super::case::{self, Rounds};
+use super::case::Choice;
 use clap::Args;
 use std::path::PathBuf;
 
 /// What to measure.
 #[derive(Args)]
 pub struct MessageArgs {
-    /// Only cases whose name contains this; may be given several times.
-    #[arg(long, alias = "case")]
-    only: Vec<String>,
-    /// Rounds of each case; the median counts.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Print a JSON list instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// List the cases and stop.
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    choice: Choice,
     /// A part of the work, for a quick look; the figures are noisier.
     #[arg(long)]
     quick: bool,
@@ -49,16 +39,7 @@ pub struct MessageArgs {
 /// Carries out `polyduct bench message`.
 pub fn message(args: &MessageArgs) -> u8 {
     let effort = pair::Effort { quick: args.quick };
-    let mut cases = cases::cases(Rounds(args.rounds), effort, &args.peers);
-    cases.extend(by_size::cases(Rounds(args.rounds), effort, &args.peers));
-    cases.retain(|c| args.only.is_empty() || args.only.iter().any(|part| c.name.contains(part.as_str())));
-    if args.list {
-        cases.iter().for_each(|c| println!("{}", c.name));
-        return 0;
-    }
-    if cases.is_empty() {
-        eprintln!("polyduct: no case has such a name; `polyduct bench message --list` names them");
-        return 2;
-    }
-    case::measure(cases, args.json)
+    let mut cases = cases::cases(args.choice.rounds(), effort, &args.peers);
+    cases.extend(by_size::cases(args.choice.rounds(), effort, &args.peers));
+    args.choice.measure(cases, "message")
 }
