@@ -259,8 +259,12 @@ impl Inner {
                 self.net.iter().for_each(|net| net.lost(self, from, error.clone()));
             }
             system::LEAVING if self.hosts.is_far(from) => {
-                let collectives = bytes.try_into().map_or(0, u64::from_le_bytes);
+                let (collectives, words) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
+                let collectives = u64::from_le_bytes(*collectives);
                 let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
+                if let Some(lost) = because.filter(|_| !words.is_empty()) {
+                    let _ = self.peers[lost as usize].hearsay.set(net::read_reason(words));
+                }
                 self.board.note_leaving(from, collectives, because);
             }
             system::LOST if self.net.is_some() => {

@@ -48,9 +48,9 @@ impl Inner {
             None if self.board.has_given_up(unit) => {
                 MessageError::PeerLost { unit, reason: format!("it gave up{pid}") }
             }
-            // Nothing came that says how: who left or gave up because of it knows more.
             None if self.hosts.is_far(unit) => {
-                MessageError::PeerLost { unit, reason: "another unit has lost it".to_owned() }
+                let said = self.peers[unit as usize].hearsay.get().cloned();
+                MessageError::PeerLost { unit, reason: said.unwrap_or("another unit has lost it".to_owned()) }
             }
             None => MessageError::PeerLost { unit, reason: format!("its process{pid} died") },
         }

@@ -328,9 +328,13 @@ impl Net {
     /// Says good-bye to all on other hosts who are connected.
     pub fn leave(&self, inner: &Inner, because: Option<Address>, time: Duration) {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
-        let collectives = inner.board.collectives(inner.options.unit).to_le_bytes().to_vec();
+        let mut words = inner.board.collectives(inner.options.unit).to_le_bytes().to_vec();
+        // Who hears of the loss by this first hears how it came.
+        if let Some(MessageError::PeerLost { reason, .. }) = because.map(|lost| inner.lost_error(lost)) {
+            words.extend(reason.into_bytes());
+        }
         for to in self.far_connected(inner) {
-            let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, collectives.clone());
+            let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, words.clone());
         }
         let end = clock::now() + time;
         // What found no room goes before the good-bye.
@@ -355,8 +359,12 @@ pub(super) fn read_loss(
     words: &[u8],
 ) -> Option<(Address, MessageError)> {
     let knows = hosts.reach(unit).is_some() && (from == 0 || hosts.are_together(from, unit));
-    let reason = || String::from_utf8_lossy(words).chars().take(400).collect();
-    knows.then(|| (unit, MessageError::PeerLost { unit, reason: reason() }))
+    knows.then(|| (unit, MessageError::PeerLost { unit, reason: read_reason(words) }))
+}
+
+/// A reason in another unit's words: not more of it than an error should have.
+pub(super) fn read_reason(words: &[u8]) -> String {
+    String::from_utf8_lossy(words).chars().take(400).collect()
 }
 
 /// What tells of a loss.

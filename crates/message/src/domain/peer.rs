@@ -39,6 +39,8 @@ pub struct Peer {
     pub broken: OnceLock<LinkError>,
     /// How it was lost, across hosts.
     pub lost_by: OnceLock<MessageError>,
+    /// How it was lost, in the words of another that left because of it.
+    pub hearsay: OnceLock<String>,
     /// This unit has told others that it is lost.
     told: AtomicBool,
     gone: AtomicU8,
