@@ -44,7 +44,6 @@ pub fn step_seconds(data: Data, from: &str, writers: u32, to: &str, readers: u32
         shape: vec![data.side; 2],
         elem: data.elem.into(),
         layout: layout.into(),
-        // At least two, so that the writers' filling of the two slots is not timed.
         warm: 4,
         steps,
     };

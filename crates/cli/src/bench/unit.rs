@@ -23,7 +23,8 @@ pub struct Spec {
     pub elem: String,
     /// This program's layout.
     pub layout: String,
-    /// Steps before the clock starts.
+    /// Steps before the clock starts, and in a stream as many after it stops: neither the filling of the slots nor
+    /// the leaving of the writers, who are ahead and take processor time to end, belongs to a step.
     pub warm: u64,
     /// Steps that are timed.
     pub steps: u64,
@@ -84,7 +85,7 @@ fn act(spec: &Spec) -> Result<Report, String> {
             let mut out = port("").write(&data, &spec.layout).map_err(text)?;
             let mapping = out.mapping().clone();
             // Both slots are filled once with a step of their own; after that a step is only published.
-            for step in 0..spec.warm + spec.steps {
+            for step in 0..spec.warm + spec.steps + spec.warm {
                 let mut slot = out.step().map_err(text)?;
                 if step < 2 {
                     pattern::fill(&mapping, unit, &mut slot, step % 2).map_err(|e| e.to_string())?;
@@ -101,15 +102,19 @@ fn act(spec: &Spec) -> Result<Report, String> {
                 input.read(&mut part).map_err(text)?;
             }
             let start = now();
-            let mut last = 0;
             for _ in 0..spec.steps {
-                last = input.read(&mut part).map_err(text)?.ok_or("the stream ended early")?;
+                input.read(&mut part).map_err(text)?;
             }
             let end = now();
-            pattern::check(input.mapping(), unit, &part, last % 2)?;
-            if input.read(&mut part).map_err(text)?.is_some() {
-                return Err("a step too many".into());
+            let mut last = None;
+            while let Some(step) = input.read(&mut part).map_err(text)? {
+                last = Some(step);
             }
+            let all = spec.warm + spec.steps + spec.warm;
+            if last.map_or(0, |step| step + 1) != all {
+                return Err(format!("of {all} steps the last to come was {last:?}"));
+            }
+            pattern::check(input.mapping(), unit, &part, (all - 1) % 2)?;
             Ok(Report { start, end })
         }
         Role::Ping => {
