@@ -96,13 +96,7 @@ pub(crate) unsafe fn streamed<S: Simd, const PREFETCH: bool>(
         let mut at = dst.addr().wrapping_neg() % 64;
         // Not more than the part of a line: a line that is both stored and streamed is fetched to be thrown out.
         small(src, dst, at);
-        while n - at >= 256 {
-            for i in 0..4 {
-                ask::<S, PREFETCH>(src, n, next, at + 64 * i);
-            }
-            lines::<S, 256>(src.add(at), dst.add(at));
-            at += 256;
-        }
+        // One line is asked for and one written at a time: asking for four together was slower where memory is the limit.
         while n - at >= 64 {
             ask::<S, PREFETCH>(src, n, next, at);
             lines::<S, 64>(src.add(at), dst.add(at));

@@ -222,12 +222,6 @@ impl Segment {
         let runs = range.step_by(page).map(|at| (0, self.address() + at as u64, 1));
         me.read_runs(&mut sink, runs).map(|_| ())
     }
-
-    /// Asks for huge pages; says whether the kernel took the advice. Harmless where it does not.
-    pub fn advise_huge_pages(&self) -> bool {
-        // SAFETY: the range is this mapping; the advice changes no content.
-        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) }.is_ok()
-    }
 }
 
 impl Drop for Segment {

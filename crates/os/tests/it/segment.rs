@@ -163,7 +163,6 @@ fn a_segment_keeps_its_size() {
     assert_eq!(rustix::fs::fcntl_add_seals(segment.fd(), SealFlags::WRITE), Err(Errno::PERM));
     assert_eq!(segment.len(), 10_000);
     assert!(segment.slice(0..10_000).unwrap().iter().all(|&b| b == 0));
-    let _ = segment.advise_huge_pages();
 }
 
 #[test]
