@@ -23,11 +23,11 @@ class Stats(NamedTuple):
     steps: int
     """Steps written or read."""
     dropped: int
-    """Steps that the queue dropped (writers)."""
+    """Steps that a lossy queue dropped: of a writer, those that it did not take; of a reader, those between the steps read."""
     bytes: int
     """Bytes of this unit's part, over all steps."""
     runs: int
-    """Contiguous runs that they were copied in."""
+    """Contiguous runs that they came in (readers of pipes; both of files)."""
     waited: float
     """Waiting for the other side."""
     copied: float

@@ -101,6 +101,11 @@ impl Plan {
         self.transfers.iter().map(Transfer::bytes).sum()
     }
 
+    /// Contiguous runs that all transfers consist of.
+    pub fn runs(&self) -> u64 {
+        self.transfers.iter().flat_map(Transfer::tables).map(|table| table.runs()).sum()
+    }
+
     /// Bytes of memory that the plan and its tables take; see [`Transfer::table_bytes`].
     pub fn table_bytes(&self) -> usize {
         self.transfers.iter().map(|t| size_of::<Transfer>() + t.table_bytes()).sum()

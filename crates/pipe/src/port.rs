@@ -5,7 +5,7 @@ use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::Kernels;
-use polyduct_layout::Dataset;
+use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{poll::EventFd, sync::Line};
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use std::time::Duration;
 pub struct Stats {
     /// Steps written or read.
     pub steps: u64,
-    /// Steps that the queue dropped (writers).
+    /// Steps that a lossy queue dropped: of a writer, those that the queue did not take; of a reader, those between the
+    /// steps that it read.
     pub dropped: u64,
     /// Bytes of this unit's part that were written or read.
     pub bytes: u64,
-    /// Contiguous runs that they were copied in (readers).
+    /// Contiguous runs that they came in (readers of pipes; both of files).
     pub runs: u64,
     /// Time spent waiting for the other side.
     pub waited: Duration,
@@ -29,6 +30,31 @@ pub struct Stats {
     pub copied: Duration,
     /// Time from the call of open to its return.
     pub opened: Duration,
+}
+
+/// What each step that a reader takes adds to its counters.
+#[derive(Debug)]
+pub struct Share {
+    bytes: u64,
+    runs: u64,
+    /// The writers' step that would be next if none were dropped. A replacement cannot know it of its first step.
+    due: Option<u64>,
+}
+
+impl Share {
+    /// Of a reader that gets its part by `plan`, and whose predecessors took `taken` steps.
+    pub fn new(plan: &Plan, len: usize, taken: u64) -> Share {
+        Share { bytes: len as u64, runs: plan.runs(), due: (taken == 0).then_some(0) }
+    }
+
+    /// The reader took the writers' step `step`.
+    pub fn count(&mut self, stats: &mut Stats, step: u64) {
+        stats.steps += 1;
+        stats.bytes += self.bytes;
+        stats.runs += self.runs;
+        stats.dropped += step.saturating_sub(self.due.unwrap_or(step));
+        self.due = Some(step + 1);
+    }
 }
 
 /// The state of a port.
@@ -187,6 +213,14 @@ impl Port {
     /// Whether the port still has its place.
     pub fn is_open(&self) -> bool {
         self.watch.is_some()
+    }
+
+    /// This writer unit ends the stream after `n` steps, if it has not left before.
+    pub fn close_writer(&mut self, n: u64) -> Result<(), PipeError> {
+        match self.is_open() {
+            true => self.slots.close_writer(self.me.unit, n).map_err(|stop| self.stopped(stop, n)),
+            false => Ok(()),
+        }
     }
 
     /// Ends the watching thread and leaves the domain. What others are to know must be in the control state before.

@@ -4,7 +4,7 @@ use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
-use crate::port::{kernels, Port, Stats, TIMED_FROM};
+use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
 use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
 use crate::watch::Keepsake;
@@ -16,6 +16,7 @@ use polyduct_message::domain::Domain;
 use polyduct_os::{
     clock,
     poll::EventFd,
+    process::{PidFd, ProcessId},
     remote::RemoteReader,
     segment::{Access, Segment},
     OsError,
@@ -51,6 +52,7 @@ pub struct Reader {
     direct: Option<Range<usize>>,
     next: u64,
     len: usize,
+    share: Share,
     /// Where [`next_step`](Reader::next_step) gathers what does not lie in one place.
     gathered: Vec<u8>,
 }
@@ -115,7 +117,7 @@ impl Reader {
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let domain = PortDomain::new(pipe, me, &welcome, options, None);
         let port = Port::new(pipe, me, (slots, domain), options, clock::now() - start, (stop, thread));
-        let program = welcome.program;
+        let (program, share) = (welcome.program, Share::new(&plan, len, next));
         let (kernels, gathered) = (kernels(&given), Vec::new());
         Ok(Reader {
             port,
@@ -130,6 +132,7 @@ impl Reader {
             direct,
             next,
             len,
+            share,
             gathered,
         })
     }
@@ -272,8 +275,8 @@ impl Reader {
     fn fetch(&mut self, i: usize, turn: Turn, address: u64, part: &mut [u8]) -> Result<bool, PipeError> {
         let writer = self.parts[i].unit;
         let unit = UnitName { side: Side::Writer, unit: writer };
-        let pid = self.port.slots.process(unit).0;
-        let fetched = self.fetch_runs(i, pid, address, part);
+        let (pid, start_time) = self.port.slots.process(unit);
+        let fetched = self.fetch_runs(i, ProcessId { pid, start_time }, address, part);
         if self.port.slots.offered(writer, turn) != Some(address) {
             return Ok(false);
         }
@@ -300,8 +303,9 @@ impl Reader {
         }
     }
 
-    fn fetch_runs(&self, i: usize, pid: u32, address: u64, part: &mut [u8]) -> Result<(), OsError> {
-        let remote = RemoteReader::new(pid)?;
+    fn fetch_runs(&self, i: usize, from: ProcessId, address: u64, part: &mut [u8]) -> Result<(), OsError> {
+        // Not whoever has its number by now.
+        let remote = RemoteReader::of(PidFd::of(from)?);
         for table in self.plan.transfers()[i].tables() {
             let elem = table.elem_len();
             let mut runs = Vec::new();
@@ -316,8 +320,7 @@ impl Reader {
     fn release(&mut self, turn: Turn) {
         self.port.slots.release(self.program, self.port.me.unit, self.next, turn);
         self.next += 1;
-        self.port.stats.steps += 1;
-        self.port.stats.bytes += self.len as u64;
+        self.share.count(&mut self.port.stats, turn.step);
     }
 
     /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with

@@ -304,17 +304,21 @@ impl Writer {
     /// number of steps. Does not wait for the readers.
     ///
     /// # Errors
-    /// The error that the port failed with before, if any.
+    /// The error that the port failed with before, if any; [`PipeError::UnevenSteps`] where another unit closed after
+    /// more or fewer steps.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
-        if self.port.is_open() {
-            match failed {
-                None => self.port.slots.close_writer(self.port.me.unit, self.next),
-                Some(_) => self.port.slots.leave(self.port.me),
+        let ended = match failed {
+            None => self.port.close_writer(self.next),
+            Some(e) => {
+                if self.port.is_open() {
+                    self.port.slots.leave(self.port.me);
+                }
+                Err(e)
             }
-            self.port.leave();
-        }
-        failed.map_or(Ok(self.port.stats), Err)
+        };
+        self.port.leave();
+        ended.map(|()| self.port.stats)
     }
 
     /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
@@ -452,8 +456,7 @@ fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
     let long_runs = |(layout, units): (&String, &u32)| -> Result<bool, LayoutError> {
         let reader = layout.parse::<Layout>()?.bind(mapping.dataset(), u64::from(*units))?;
         let plan = Plan::from_writer(mapping, &reader, unit)?;
-        let runs: u64 = plan.transfers().iter().flat_map(|t| t.tables()).map(|t| t.runs()).sum();
-        Ok(plan.bytes() >= runs * OFFER_RUN)
+        Ok(plan.bytes() >= plan.runs() * OFFER_RUN)
     };
     let long = welcome.reader_layouts.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
     // Where Yama forbids looking into other processes by default, this one allows it.

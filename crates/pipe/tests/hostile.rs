@@ -640,7 +640,7 @@ proptest! {
                     let shown = slots.fault().map(|f| format!("{f:?}"));
                     let _ = (shown, slots.readers_sleep(), slots.units().filter(|&u| slots.is_closed(u)).count());
                 }
-                Act::CloseWriter(unit, n) => slots.close_writer(unit, n),
+                Act::CloseWriter(unit, n) => drop(slots.close_writer(unit, n)),
                 Act::CloseReader(p, unit, k) => slots.close_reader(p, unit, k),
             }
         }

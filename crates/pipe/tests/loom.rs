@@ -143,7 +143,7 @@ impl Pipe {
             self.tell();
         }
         if counts {
-            self.slots.close_writer(unit, self.steps);
+            self.slots.close_writer(unit, self.steps).unwrap();
         }
         self.tell();
     }

@@ -112,6 +112,11 @@ fn closing_unevenly_is_an_error_and_no_hang() {
 }
 
 #[test]
+fn having_written_unevenly_is_an_error() {
+    suite::having_written_unevenly_is_an_error::<Across>();
+}
+
+#[test]
 fn a_writer_without_readers_left_is_told() {
     suite::a_writer_without_readers_left_is_told::<Across>();
 }

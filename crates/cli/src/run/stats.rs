@@ -20,6 +20,8 @@ pub struct Record {
     pub url: String,
     pub mode: Mode,
     pub steps: u64,
+    #[serde(default)]
+    pub dropped: u64,
     pub bytes: u64,
     /// Time spent waiting for the other side.
     pub wait_s: f64,
@@ -154,6 +156,8 @@ pub struct PipeReport {
     pub from_stage: Option<usize>,
     pub to_stage: Option<usize>,
     pub steps: u64,
+    /// Steps that the port which missed most did not write or read.
+    pub dropped: u64,
     pub bytes: u64,
     pub gb_per_s: f64,
     pub writers: SideReport,
@@ -165,6 +169,8 @@ pub struct PipeReport {
 pub struct SideReport {
     pub ports: usize,
     pub steps: u64,
+    /// Of the port that missed most.
+    pub dropped: u64,
     pub bytes: u64,
     /// Means over the ports.
     pub wait_s: f64,
@@ -192,6 +198,7 @@ impl SideReport {
         for r in records {
             side.ports += 1;
             side.steps = side.steps.max(r.steps);
+            side.dropped = side.dropped.max(r.dropped);
             side.bytes = side.bytes.saturating_add(r.bytes);
             side.wait_s += r.wait_s;
             side.copy_s += r.copy_s;
@@ -259,7 +266,7 @@ impl Report {
 
     /// The table for people.
     pub fn table(&self) -> String {
-        let head = ["pipe", "steps", "bytes", "GB/s", "writers", "waited", "readers", "waited"];
+        let head = ["pipe", "steps", "dropped", "bytes", "GB/s", "writers", "waited", "readers", "waited"];
         let mut rows = vec![head.map(String::from)];
         for pipe in &self.pipes {
             let name = match (pipe.from_stage, pipe.to_stage) {
@@ -270,9 +277,10 @@ impl Report {
             };
             let rate = format!("{:.2}", pipe.gb_per_s);
             let ([writers, w], [readers, r]) = (pipe.writers.describe(), pipe.readers.describe());
-            rows.push([name, pipe.steps.to_string(), bytes(pipe.bytes), rate, writers, w, readers, r]);
+            let (steps, dropped) = (pipe.steps.to_string(), pipe.dropped.to_string());
+            rows.push([name, steps, dropped, bytes(pipe.bytes), rate, writers, w, readers, r]);
         }
-        let mut table = crate::text::table(&rows, &[false, true, true, true, true, true, true, true]);
+        let mut table = crate::text::table(&rows, &[false, true, true, true, true, true, true, true, true]);
         table.push_str(&format!("{} processes, {}\n", self.processes.len(), seconds(self.wall_s)));
         if self.refused_records > 0 {
             table.push_str(&format!("{} reports of ports could not be read\n", self.refused_records));
@@ -297,6 +305,7 @@ impl PipeReport {
             from_stage: link.or_else(|| stage_of("POLYDUCT_OUT")),
             to_stage: link.map(|k| k + 1).or_else(|| stage_of("POLYDUCT_IN")),
             steps: main.steps,
+            dropped: writers.dropped.max(readers.dropped),
             bytes: main.bytes,
             gb_per_s: if seconds > 0.0 { main.bytes as f64 / seconds / 1e9 } else { 0.0 },
             url,
@@ -310,7 +319,7 @@ impl PipeReport {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"program":"p","unit":1,"url":"pipe:x","mode":"w","steps":3,"bytes":300,"wait_s":0.5,"copy_s":0.25,"open_s":1.0,"more":1}"#;
+    const LINE: &str = r#"{"program":"p","unit":1,"url":"pipe:x","mode":"w","steps":3,"dropped":1,"bytes":300,"wait_s":0.5,"copy_s":0.25,"open_s":1.0,"more":1}"#;
 
     #[test]
     fn records_are_input() {
@@ -342,7 +351,7 @@ mod tests {
         let mut c = Collector::new(true);
         c.push(format!("{LINE}\n{}\n", LINE.replace("0.5", "1.5")).as_bytes());
         let side = SideReport::of(c.records.iter());
-        assert_eq!((side.ports, side.bytes, side.steps), (2, 600, 3));
+        assert_eq!((side.ports, side.bytes, side.steps, side.dropped), (2, 600, 3, 1));
         assert_eq!((side.wait_s, side.wait_max_s, side.copy_s), (1.0, 1.5, 0.25));
     }
 }

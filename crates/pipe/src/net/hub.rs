@@ -97,11 +97,14 @@ impl Hub {
                 slots.fail(Fault::Lost { unit: *lost, pid: slots.process(*lost).0 });
             }
             (Ask::Close, side, _) if !m.over => {
-                match side {
-                    Side::Writer => slots.close_writer(number, n),
-                    Side::Reader(program) => slots.close_reader(program, number, n),
-                }
-                m.over = true;
+                m.over = match side {
+                    // Told with the others that they disagree, it leaves when it knows.
+                    Side::Writer => slots.close_writer(number, n).is_ok(),
+                    Side::Reader(program) => {
+                        slots.close_reader(program, number, n);
+                        true
+                    }
+                };
                 m.asks = false;
             }
             // It has yet to hear of its own end.

@@ -11,7 +11,7 @@ use crate::config::{Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};
-use crate::port::{kernels, Stats};
+use crate::port::{kernels, Share, Stats};
 use crate::reader::{conversion, Expect};
 use crate::slots::{Next, Turn};
 use crate::wire::Role;
@@ -39,6 +39,7 @@ pub struct NetReader {
     kernels: Kernels,
     lossy: bool,
     len: usize,
+    share: Share,
     next: u64,
     /// The step whose bytes are coming.
     turn: Option<Turn>,
@@ -128,6 +129,7 @@ impl NetReader {
             kernels: kernels(&given),
             lossy: welcome.policy != Policy::Block,
             len,
+            share: Share::new(&plan, len, 0),
             next: 0,
             turn: None,
             kept: Vec::new(),
@@ -239,8 +241,7 @@ impl NetReader {
         }
         self.turn = None;
         self.next += 1;
-        self.stats.steps += 1;
-        self.stats.bytes += self.len as u64;
+        self.share.count(&mut self.stats, turn.step);
         self.client.say(&Ask::Release)?;
         self.ask_ahead()?;
         Ok(Some(turn.step))

@@ -338,24 +338,21 @@ impl NetWriter {
     /// in this process.
     ///
     /// # Errors
-    /// The error that the port failed with before; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while waiting,
+    /// The error that the port failed with before; [`PipeError::UnevenSteps`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while waiting,
     /// after which it can be called again; loss of a reader before it had all.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if !self.open {
             return self.failed.clone().map_or(Ok(self.stats), Err);
         }
         self.domain.leave();
-        match &self.failed {
-            None => {
-                if let Err(e) = self.linger() {
-                    if e.scope() == Scope::Operation {
-                        return Err(e);
-                    }
-                    self.failed = Some(e);
-                }
+        if self.failed.is_none() {
+            match self.linger() {
+                Err(e) if e.scope() == Scope::Operation => return Err(e),
+                ended => self.failed = ended.err(),
             }
-            Some(PipeError::UnevenSteps { .. }) => self.outlast(),
-            Some(_) => {}
+        }
+        if let Some(PipeError::UnevenSteps { .. }) = self.failed {
+            self.outlast();
         }
         self.leave();
         self.failed.clone().map_or(Ok(self.stats), Err)
@@ -366,8 +363,9 @@ impl NetWriter {
         match &mut self.control {
             Control::Host { slots, shared, .. } => {
                 if !slots.is_closed(self.me) {
-                    slots.close_writer(unit, n);
+                    let closed = slots.close_writer(unit, n);
                     let _ = shared.wake.signal();
+                    closed.map_err(|stop| stop_error(&self.pipe, stop, n))?;
                 }
                 let mut waited = Duration::ZERO;
                 let done =

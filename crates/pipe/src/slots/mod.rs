@@ -8,10 +8,12 @@
 //!
 //! * [`block`]: the lossless queue. Step `n` lives in slot `n % depth`; nothing has to be agreed.
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
+//! * `close`: how the stream ends.
 
 pub mod bell;
 pub mod bits;
 pub mod block;
+mod close;
 mod death;
 pub mod fault;
 pub mod geometry;
@@ -215,30 +217,6 @@ impl Slots {
         }
     }
 
-    /// A unit leaves after an error that all have seen or will see: nothing ends by this.
-    pub fn leave(&self, unit: UnitName) {
-        self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);
-    }
-
-    /// Writer `unit` will write no more: the stream ends before step `n`.
-    pub fn close_writer(&self, unit: u32, n: u64) {
-        // Steps and unit in one word, so that the first unit to close and its count are one fact.
-        let mine = n.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
-        let word = &self.line(GLOBAL).w[FIRST_CLOSE];
-        let mut seen = word.load(Ordering::Acquire);
-        while seen == 0 || mine < seen {
-            match word.compare_exchange_weak(seen, mine, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        death::may_come();
-        // Last, so that a unit killed before has not closed but is lost.
-        self.leave(UnitName { side: Side::Writer, unit });
-        death::may_come();
-        self.wake_all();
-    }
-
     /// Wakes everybody who sleeps: whoever notices a death does this, since the dead may have changed something and not
     /// have come to ring for it.
     pub fn wake_all(&self) {
@@ -254,19 +232,6 @@ impl Slots {
         }
     }
 
-    /// Whether the stream ends before step `k`: all writers have closed, after the same number of steps.
-    fn ends_before(&self, k: u64) -> bool {
-        self.first_close().is_some_and(|(steps, _)| k >= steps)
-            && (0..self.sizes().writers).all(|unit| self.is_closed(UnitName { side: Side::Writer, unit }))
-            && self.fault().is_none()
-    }
-
-    /// Steps after which the first writer closed, and that writer.
-    fn first_close(&self) -> Option<(u64, u32)> {
-        let word = self.line(GLOBAL).w[FIRST_CLOSE].load(Ordering::Acquire);
-        (word != 0).then_some(((word & !(1 << 63)) >> 16, word as u32 & 0xffff))
-    }
-
     // -- readers --
 
     /// What is the `k`-th step of reader program `program`, as its unit `unit` sees it?
@@ -279,14 +244,12 @@ impl Slots {
             return Ok(Some(found));
         }
         let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
-        let closed_after = (word & !(1 << 63)) >> 16;
-        let stop = match self.fault() {
-            Some(fault) => self.stop(fault),
-            None if word != 0 && k >= closed_after => {
-                let unit = UnitName { side: Side::Reader(program), unit: word as u32 & 0xffff };
-                Stop::Uneven { unit, closed_after }
+        let stop = match (self.fault(), close::closed_at(word)) {
+            (Some(fault), _) => self.stop(fault),
+            (None, Some((closed_after, by))) if k >= closed_after => {
+                Stop::Uneven { unit: UnitName { side: Side::Reader(program), unit: by }, closed_after }
             }
-            None => return Ok(None),
+            (None, _) => return Ok(None),
         };
         // A step that was complete before that, or the end that the other unit closed at, may have come since the first
         // look, and counts.
@@ -313,29 +276,6 @@ impl Slots {
         }
         death::may_come();
         self.line(self.geometry.reader(program, unit)).w[NEXT].store(k + 1, Ordering::Release);
-    }
-
-    /// Reader `unit` will read no more than the `k` steps it has read.
-    pub fn close_reader(&self, program: u32, unit: u32, k: u64) {
-        let line = self.line(self.geometry.program(program));
-        let mine = k.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;
-        let mut seen = line.w[FIRST_CLOSE].load(Ordering::Acquire);
-        while seen == 0 || mine < seen {
-            match line.w[FIRST_CLOSE].compare_exchange_weak(seen, mine, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        death::may_come();
-        if self.geometry.closed(program).arrive(self.lines(), unit, true) {
-            death::may_come();
-            self.line(GLOBAL).w[GONE].fetch_or(1 << program, Ordering::AcqRel);
-        }
-        death::may_come();
-        // Last, as for writers.
-        self.leave(UnitName { side: Side::Reader(program), unit });
-        death::may_come();
-        self.wake_all();
     }
 
     fn gone(&self) -> u64 {

@@ -159,7 +159,7 @@ impl World {
     fn ask_to_write(&mut self, i: usize) -> Doing {
         let (name, at) = (self.units[i].name, self.units[i].at);
         if at == self.steps {
-            self.slots.close_writer(name.unit, at);
+            assert_eq!(self.slots.close_writer(name.unit, at), Ok(()));
             return Doing::Done;
         }
         match self.look(name, |slots| slots.poll_begin(name.unit, at)) {

@@ -4,6 +4,8 @@ use super::at::{At, Port, Read, Write};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_pipe::{Expect, Given, PipeError, Policy, Refusal};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Barrier;
 
 /// Layouts for pairs of them. `*,*` gives every unit all of it; as a writer that is a replica.
 pub const LAYOUTS: [&str; 8] = [
@@ -74,7 +76,7 @@ pub fn element_types_change_only_when_asked<A: At>(at: A, len: u64) {
 
 pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
     for policy in [Policy::Latest, Policy::DropOldest, Policy::DropNewest] {
-        for (writers, readers) in [(1, 1), (3, 2)] {
+        for (writers, readers, runs) in [(1, 1, 1), (3, 2, 60)] {
             let data = Dataset::new(&[60, 4], ElemType::U64).unwrap();
             let programs = [("*,block", readers)];
             let mut pipe = PipeAt::<A>::new(&data, "block,*", writers, &programs);
@@ -99,6 +101,9 @@ pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
                         assert!(part == expected, "{policy}, step {step} is torn");
                         last = Some(step);
                     }
+                    let stats = r.close().unwrap();
+                    assert_eq!(Some(stats.steps + stats.dropped), last.map(|last| last + 1));
+                    assert_eq!(stats.runs, runs * stats.steps);
                     if policy != Policy::DropNewest {
                         assert_eq!(last, Some(steps - 1), "{policy}: the last step is never the one dropped");
                     }
@@ -129,6 +134,39 @@ pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) +
             assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
         },
     );
+}
+
+/// Both units have written when they close, one more than the other.
+pub fn having_written_unevenly_is_an_error<A: At>() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    for ahead in [0_u32, 1] {
+        let (written, told) = (Barrier::new(2), AtomicU32::new(0));
+        let mut pipe = PipeAt::<A>::new(&data, "block", 2, &[("*", 1)]);
+        pipe.depth = 4;
+        pipe.run(
+            |mut w, unit| {
+                let steps = if unit == u64::from(ahead) { 3 } else { 2 };
+                (0..steps).for_each(|_| assert!(w.write(&[0; 2]).unwrap()));
+                written.wait();
+                // Who closes first cannot know; who closes last must be told, whichever wrote more.
+                match w.close() {
+                    Ok(_) => 0,
+                    Err(PipeError::UnevenSteps { unit: by, closed_after: 2, .. }) if by.unit == 1 - ahead => {
+                        told.fetch_add(1, Ordering::Relaxed)
+                    }
+                    Err(other) => panic!("unit {unit}: {other}"),
+                };
+            },
+            |mut r, _, _| {
+                let mut part = [0; 4];
+                assert_eq!(r.read(&mut part).unwrap(), Some(0));
+                assert_eq!(r.read(&mut part).unwrap(), Some(1));
+                let error = r.read(&mut part).unwrap_err();
+                assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
+            },
+        );
+        assert_ne!(told.into_inner(), 0, "a writer");
+    }
 }
 
 pub fn a_writer_without_readers_left_is_told<A: At>() {
