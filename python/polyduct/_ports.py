@@ -160,7 +160,7 @@ class _Port:
             self._port.close()
 
     def abort(self) -> None:
-        """Gives up: the other units get `PeerAborted`, and no file appears."""
+        """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears."""
         if not self._closed:
             self._closed = True
             self._domain = None

@@ -198,6 +198,20 @@ impl PipeError {
     }
 }
 
+/// What to do about a reader program that the writer does not expect.
+fn one_too_many(expected: u32, program: &str) -> String {
+    let more = format!("open the writer with readers={}", u64::from(expected) + 1);
+    match program.starts_with(UNNAMED) {
+        true => {
+            format!("give units that were started by hand the same program= or POLYDUCT_PROGRAM, or {more}")
+        }
+        false => more,
+    }
+}
+
+/// How the names of programs begin that nobody named: units started by the same shell have the same, others do not.
+pub const UNNAMED: &str = "children-of-";
+
 /// Why a unit may not join a pipe. Crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
@@ -265,7 +279,7 @@ pub enum Refusal {
         programs: u32,
     },
     /// The writer expects fewer reader programs.
-    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many (open the writer with readers={})", expected.saturating_add(1))]
+    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many ({})", one_too_many(*expected, found))]
     TooManyPrograms {
         /// Programs that the writer expects.
         expected: u32,
@@ -327,5 +341,27 @@ fn name_them(programs: u32) -> String {
     match programs {
         0 | 1 => String::new(),
         n => format!(" (the writer expects {n} reader programs: open each with its own program name)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_too_many_is_told_what_to_do() {
+        let told = |found: &str| Refusal::TooManyPrograms { expected: 1, found: found.into() }.to_string();
+        assert!(
+            told("viewer").ends_with("one too many (open the writer with readers=2)"),
+            "{}",
+            told("viewer")
+        );
+        assert!(told("children-of-7").contains("POLYDUCT_PROGRAM"), "{}", told("children-of-7"));
+    }
+
+    #[test]
+    fn reader_programs_are_counted_from_one() {
+        let name = |p| UnitName { side: Side::Reader(p), unit: 3 }.to_string();
+        assert_eq!([name(0), name(1)], ["reader unit 3", "unit 3 of reader program 2"]);
     }
 }

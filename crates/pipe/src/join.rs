@@ -38,16 +38,21 @@ pub fn socket_name(uid: u32, pipe: &str) -> Vec<u8> {
     format!("polyduct/{uid}/{pipe}").into_bytes()
 }
 
-/// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`.
+/// Names that begin so are those of domains and files, whose sockets stand beside those of pipes.
+const TAKEN: [&str; 2] = ["domain/", "file/"];
+
+/// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`, and not that of a domain or a file.
 pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    if (1..=80).contains(&pipe.len()) && pipe.chars().all(good) {
+    let taken = TAKEN.iter().any(|taken| pipe.starts_with(taken));
+    if (1..=80).contains(&pipe.len()) && pipe.chars().all(good) && !taken {
         return Ok(());
     }
     Err(PipeError::BadOption {
         option: "pipe name",
         found: format!("{:?}", pipe.chars().take(100).collect::<String>()),
-        expected: "1 to 80 letters, digits, '.', '_', '-' or '/'".into(),
+        expected: "1 to 80 letters, digits, '.', '_', '-' or '/', that begin with neither domain/ nor file/"
+            .into(),
     })
 }
 
@@ -200,4 +205,19 @@ pub fn check_options(options: &Options, side: crate::error::Side) -> Result<Unit
         });
     }
     Ok(UnitName { side, unit: options.unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_domains_and_files_are_theirs() {
+        for good in ["a", "run/7/field", "domains/x", "file", "my/domain/x"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "a b", "domain/x", "file/1-2/x", &"x".repeat(81)] {
+            assert!(matches!(check_name(bad), Err(PipeError::BadOption { .. })), "{bad}");
+        }
+    }
 }

@@ -26,7 +26,8 @@ impl fmt::Display for UnitName {
         match self.side {
             Side::Writer => write!(f, "writer unit {}", self.unit),
             Side::Reader(0) => write!(f, "reader unit {}", self.unit),
-            Side::Reader(p) => write!(f, "unit {} of reader program {p}", self.unit),
+            // Counted from 1, as who waits for "reader program 2 of 2" counts.
+            Side::Reader(p) => write!(f, "unit {} of reader program {}", self.unit, u64::from(p) + 1),
         }
     }
 }
