@@ -64,10 +64,29 @@ impl Default for Words {
     }
 }
 
-/// Tells the processor (or loom) that this loop waits for another thread.
+/// Tells the processor (or loom) that this loop waits for another thread: between two looks at what that one will write.
+///
+/// On x86-64 this is a short wait in which no load begins. `pause` is meant for that, but takes 25 ns and more on present
+/// processors, as long as a line takes from one to the other; without either, later looks begin before earlier ones
+/// have ended, and all of them are thrown away when the line changes.
 #[inline]
 pub fn spin_hint() {
-    #[cfg(not(loom))]
+    #[cfg(all(not(loom), target_arch = "x86_64"))]
+    // SAFETY: every x86-64 has `lfence`; the registers are given back as they were but for a scratch one.
+    unsafe {
+        core::arch::asm!(
+            "lfence",
+            "mov {x:e}, 3",
+            "imul {x:e}, {x:e}",
+            "imul {x:e}, {x:e}",
+            "imul {x:e}, {x:e}",
+            "imul {x:e}, {x:e}",
+            "lfence",
+            x = out(reg) _,
+            options(nostack)
+        );
+    }
+    #[cfg(all(not(loom), not(target_arch = "x86_64")))]
     core::hint::spin_loop();
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -7,11 +7,13 @@ use crate::types::Head;
 use crate::MessageError;
 use polyduct_os::clock;
 use std::sync::atomic::Ordering;
-use std::sync::TryLockError;
+use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
 /// How long a wait spins before it sleeps.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
+/// Looks before a wait asks for the time: about a microsecond.
+const LOOKS: u32 = 64;
 /// How often a sleeper looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -20,11 +22,7 @@ type Ready<'a, T> = dyn FnMut(&Inner) -> Option<Result<T, MessageError>> + 'a;
 
 impl Inner {
     pub(super) fn poll(&self) -> Option<usize> {
-        let mut progress = match self.progress.try_lock() {
-            Ok(progress) => progress,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut progress = self.try_progress()?;
         let records = progress.poll(self);
         drop(progress);
         if records > 0 {
@@ -59,10 +57,13 @@ impl Inner {
             // The thread that would have to receive is this one.
             return ready(self).unwrap_or(Err(MessageError::InHandler));
         }
+        // Answered without a look at the clock where what is waited for is there, or comes at once.
+        if let Some(done) = self.receive_at_once(ready) {
+            return done;
+        }
         let start = clock::now();
         let deadline = deadline.or(self.options.timeout.map(|t| start + t)).unwrap_or(Duration::MAX);
         for round in 0u32.. {
-            // Answered without a look at the clock where what is waited for is there.
             let polled = self.poll();
             if let Some(done) = self.settled(ready, None) {
                 return done;
@@ -91,17 +92,39 @@ impl Inner {
         unreachable!("2^32 rounds of waiting")
     }
 
+    /// Receives for the time of an answer by memory, if no other thread does.
+    fn receive_at_once<T>(&self, ready: &mut Ready<'_, T>) -> Option<Result<T, MessageError>> {
+        let mut progress = self.try_progress()?;
+        let done = (0..LOOKS).find_map(|_| {
+            let records = progress.poll(self);
+            match records {
+                0 => polyduct_os::sync::spin_hint(),
+                _ => self.wake_waiters(),
+            }
+            self.settled(ready, Some(&mut progress))
+        });
+        drop(progress);
+        // Another thread takes over.
+        self.wake_waiters();
+        done
+    }
+
+    /// The receiving side, if no other thread has it.
+    fn try_progress(&self) -> Option<MutexGuard<'_, Progress>> {
+        match self.progress.try_lock() {
+            Ok(progress) => Some(progress),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Receives until `ready` gives something, asleep in between.
     pub(super) fn receive_until<T>(
         &self,
         until: Duration,
         ready: &mut Ready<'_, T>,
     ) -> Option<Result<T, MessageError>> {
-        let mut progress = match self.progress.try_lock() {
-            Ok(progress) => progress,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut progress = self.try_progress()?;
         // One look takes a part of what is there, and no peer calls for the rest: who finds something looks again, since
         // it may be about to sleep.
         let look = |progress: &mut Progress| loop {

@@ -2,7 +2,7 @@
 
 use super::end::Carrier;
 use super::error::BenchError;
-use super::tally::{words, Kind, Source, Tally, HIGH};
+use super::tally::{words, Kind, Seen, Source, Tally, HIGH};
 use polyduct::message::config::Config;
 use polyduct::message::domain::{Channel, Domain, Options};
 use polyduct::message::{HandlerId, MessageError, Priority};
@@ -158,9 +158,22 @@ impl Carrier for DomainCarrier {
     #[inline]
     fn step(&mut self) -> Result<(), BenchError> {
         if self.domain.poll() == 0 {
-            std::hint::spin_loop();
+            polyduct::os::sync::spin_hint();
         }
         Ok(())
+    }
+
+    #[inline]
+    fn wait(&mut self, what: &'static str, done: &mut dyn FnMut(&Seen) -> bool) -> Result<(), BenchError> {
+        let (tally, mut came) = (&self.tally, false);
+        self.domain.serve_until(None, || {
+            came = done(&tally.seen());
+            came
+        })?;
+        match came {
+            true => Ok(()),
+            false => Err(BenchError::Silent { what, seconds: TIMEOUT.as_secs() }),
+        }
     }
 
     fn tally(&self) -> &Tally {

@@ -28,6 +28,19 @@ pub trait Carrier {
     fn poll(&mut self) -> Result<(), BenchError>;
     /// Handles what has come; where spinning would keep the carrier from working, sleeps until something does.
     fn step(&mut self) -> Result<(), BenchError>;
+    /// Handles what comes until `done` says so, as programs wait with this carrier.
+    fn wait(&mut self, what: &'static str, done: &mut dyn FnMut(&Seen) -> bool) -> Result<(), BenchError>
+    where
+        Self: Sized,
+    {
+        let mut steps = 0;
+        let mut since = None;
+        while !done(&self.tally().seen()) {
+            self.step()?;
+            late::<Self>(what, &mut steps, &mut since)?;
+        }
+        Ok(())
+    }
     /// Counts of what came.
     fn tally(&self) -> &Tally;
     /// Leaves in order, with all that was sent delivered.
@@ -86,7 +99,7 @@ impl<C: Carrier> End<C> {
         let mut since = None;
         while !self.try_short(kind, lane)? {
             self.carrier.step()?;
-            self.late("room for a short message", &mut steps, &mut since)?;
+            late::<C>("room for a short message", &mut steps, &mut since)?;
         }
         Ok(())
     }
@@ -133,32 +146,7 @@ impl<C: Carrier> End<C> {
         what: &'static str,
         mut done: impl FnMut(&Seen) -> bool,
     ) -> Result<(), BenchError> {
-        let mut steps = 0;
-        let mut since = None;
-        while !done(&self.seen()) {
-            self.carrier.step()?;
-            self.late(what, &mut steps, &mut since)?;
-        }
-        Ok(())
-    }
-
-    /// Fails once nothing has been done for so long. Looks at the clock now and then only.
-    #[inline]
-    fn late(
-        &self,
-        what: &'static str,
-        steps: &mut u32,
-        since: &mut Option<Duration>,
-    ) -> Result<(), BenchError> {
-        *steps += 1;
-        if *steps % C::STEPS != 0 {
-            return Ok(());
-        }
-        let began = *since.get_or_insert_with(now);
-        match now() - began > PATIENCE {
-            true => Err(BenchError::Silent { what, seconds: PATIENCE.as_secs() }),
-            false => Ok(()),
-        }
+        self.carrier.wait(what, &mut done)
     }
 
     /// Both are here. Returns the counts of what came before.
@@ -182,5 +170,23 @@ impl<C: Carrier> End<C> {
             0 => Ok(()),
             count => Err(BenchError::Wrong { what, count }),
         }
+    }
+}
+
+/// Fails once nothing has been done for so long. Looks at the clock now and then only.
+#[inline]
+fn late<C: Carrier>(
+    what: &'static str,
+    steps: &mut u32,
+    since: &mut Option<Duration>,
+) -> Result<(), BenchError> {
+    *steps += 1;
+    if *steps % C::STEPS != 0 {
+        return Ok(());
+    }
+    let began = *since.get_or_insert_with(now);
+    match now() - began > PATIENCE {
+        true => Err(BenchError::Silent { what, seconds: PATIENCE.as_secs() }),
+        false => Ok(()),
     }
 }

@@ -209,7 +209,7 @@ impl Carrier for LinkCarrier {
     #[inline]
     fn step(&mut self) -> Result<(), BenchError> {
         if self.look()? == 0 {
-            std::hint::spin_loop();
+            polyduct::os::sync::spin_hint();
         }
         Ok(())
     }
