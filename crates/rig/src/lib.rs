@@ -2,6 +2,7 @@
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
+pub mod faults;
 pub mod hosts;
 pub mod inject;
 pub mod kills;

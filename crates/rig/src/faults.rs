@@ -1,0 +1,82 @@
+//! Every system call of a program fails once, each in a run of its own: no panic, no hang, no wrong byte.
+//!
+//! `POLYDUCT_FAULTS=all` fails each of them; without it some 50 of each kind, beginning with another one each time.
+
+use crate::inject::{self, Fault};
+use std::process::Command;
+use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Duration;
+
+const CHILD: &str = "POLYDUCT_TEST_FAULTS";
+const WELL: &str = "all is well";
+/// The longest that a run may take. What ends a wait in the program itself is to be shorter.
+const LIMIT: Duration = Duration::from_secs(15);
+/// What ends a wait in the program.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The `main` of such a test. `child` is the program: it gets a case's name, does what there is to do once before it
+/// [begins](inject::begin), and gives the errors that its parts came to; what is wrong is a panic.
+pub fn main(cases: &[(&'static str, Fault)], child: impl FnOnce(&str) -> Vec<String>) {
+    if let Ok(kind) = std::env::var(CHILD) {
+        let errors = child(&kind);
+        println!("{}", if errors.is_empty() { WELL.to_owned() } else { errors.join("\n") });
+        return;
+    }
+    println!("\nrunning {} tests", cases.len());
+    for &(kind, fault) in cases {
+        let (runs, failed) = every_call_fails_once(kind, fault);
+        println!("test {kind}, {fault:?}: {runs} runs, of which {failed} ended in an error ... ok");
+    }
+    println!("\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n", cases.len());
+}
+
+fn command(kind: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(CHILD, kind);
+    command
+}
+
+fn every_call_fails_once(kind: &'static str, fault: Fault) -> (u64, u64) {
+    let reference = inject::run(&mut command(kind), fault, None, LIMIT);
+    assert_eq!((reference.status, reference.hung), (Some(0), false), "{reference:?}");
+    assert!(reference.output.contains(WELL), "{reference:?}");
+    let all = std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all");
+    let stride = if all { 1 } else { reference.calls.div_ceil(50).max(1) };
+    let first = 1 + u64::from(std::process::id()) % stride;
+    // Two at a time; which call is the Nth differs from run to run, where threads race.
+    let half = |parity: u64| {
+        move || {
+            let (mut runs, mut failed, mut bad) = (0, 0, Vec::new());
+            for nth in (first..=reference.calls).step_by(stride as usize).filter(|n| n / stride % 2 == parity)
+            {
+                let outcome = inject::run(&mut command(kind), fault, Some(nth), LIMIT);
+                runs += 1;
+                failed += u64::from(!outcome.output.contains(WELL));
+                if outcome.hung || outcome.status != Some(0) {
+                    bad.push(format!("{kind}, {fault:?}, call {nth}: {outcome:?}"));
+                }
+            }
+            (runs, failed, bad)
+        }
+    };
+    let other = std::thread::spawn(half(1));
+    let (runs, failed, mut bad) = half(0)();
+    let (more, of_them, too) = other.join().unwrap();
+    bad.extend(too);
+    assert!(bad.is_empty(), "{} of {} runs went wrong:\n{}", bad.len(), runs + more, bad.join("\n"));
+    (runs + more, failed + of_them)
+}
+
+/// Runs units as threads, and gives the errors that they came to.
+pub fn units<E: ToString + Send>(count: u32, unit: impl Fn(u32) -> Result<(), E> + Sync) -> Vec<String> {
+    std::thread::scope(|s| {
+        let unit = &unit;
+        // A thread that the system does not give is a unit that never comes.
+        let started: Vec<_> = (0..count).map(|u| Builder::new().spawn_scoped(s, move || unit(u))).collect();
+        let end = |thread: std::io::Result<ScopedJoinHandle<'_, Result<(), E>>>| match thread {
+            Ok(thread) => thread.join().unwrap().err().map(|e| e.to_string()),
+            Err(e) => Some(e.to_string()),
+        };
+        started.into_iter().filter_map(end).collect()
+    })
+}
