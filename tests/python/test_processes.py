@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Process
+from conftest import COMMAND, Process
 
 import polyduct
 
@@ -383,7 +383,39 @@ def test_what_closing_at_the_end_meets(tmp_path: Path, start: Start) -> None:
         os.mkdir(sys.argv[1])
     """
     status, _, complaints = start(code, tmp_path / "a.npy").end()
-    assert status == 0 and "polyduct: when closing at exit: " in complaints and "a.npy" in complaints
+    assert status == 120 and "polyduct: when closing at exit: " in complaints and "a.npy" in complaints
+
+
+@pytest.mark.parametrize("how", ["plain", "multiprocessing"])
+def test_a_file_that_cannot_be_completed_at_the_end_is_a_failure(tmp_path: Path, how: str) -> None:
+    """One unit of three writes a step more than the others, and nobody closes."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import multiprocessing, os, sys, polyduct
+
+def write():
+    global out
+    out = polyduct.open("-", "w", shape=(3, 3), dtype="i4", layout="block,*")
+    for step in range(2 + (out.unit == 1)):
+        out.write([[step] * 3])
+    print("written")
+
+if __name__ == "__main__":
+    if {how!r} == "plain":
+        write()
+    else:
+        child = multiprocessing.get_context("fork").Process(target=write)
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
+""")
+    target = tmp_path / "a.npy"
+    target.write_text("old")
+    run = [COMMAND, "run", f"-n 3 {sys.executable} {program} > {target}"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 120, done.stderr
+    assert "when closing at exit" in done.stderr and "exited with status 120" in done.stderr
+    assert done.stdout.count("written") == 3 and target.read_text() == "old"
 
 
 # What multiprocessing catches, and the status that it gives the child.

@@ -50,13 +50,14 @@ Each process of a parallel stage has in its environment:
   POLYDUCT_PROGRAM                the name of its stage in this run
   POLYDUCT_DOMAIN                 the message domain that the processes of the stage join
 Their standard input is empty; their output passes through. A unit that ends without opening
-\"-\" fails the run if others wait for it, or if the output file then does not come.
+\"-\" fails the run if others wait for it. So does an output file that is not written.
 
 Exit status: 0 if every process succeeded, else that of the first that failed (128 plus the
-number of a signal); 124 after --timeout; 130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and
-126 if a command is not there or cannot be executed; 2 for a pipeline that makes no sense. A
-plain program that ends because its reader wants no more (SIGPIPE) has not failed: `yes | head`
-succeeds. When the run ends, nothing of it is left: processes that its programs started end too.";
+number of a signal); 1 if all succeeded and the output file is not written; 124 after --timeout;
+130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and 126 if a command is not there or cannot be
+executed; 2 for a pipeline that makes no sense. A plain program that ends because its reader
+wants no more (SIGPIPE) has not failed: `yes | head` succeeds. When the run ends, nothing of it
+is left: processes that its programs started end too.";
 
 /// Arguments of `polyduct run`.
 #[derive(clap::Args)]
