@@ -68,6 +68,10 @@ def _dies_of_ctrl_c() -> bool:
     return isinstance(last, KeyboardInterrupt)
 
 
+# A fork has copies of its parent's ports, and they are not its to end.
+os.register_at_fork(after_in_child=_open.clear)
+
+
 @atexit.register
 def leave_all() -> None:
     """Leaves every port that is still open to the end of the process."""

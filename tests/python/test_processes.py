@@ -418,6 +418,22 @@ if __name__ == "__main__":
     assert done.stdout.count("written") == 3 and target.read_text() == "old"
 
 
+def test_a_fork_does_not_take_a_failure_from_its_parent(tmp_path: Path, start: Start) -> None:
+    """The port of the parent cannot be closed well; the child that has a copy of it ends well all the same."""
+    code = """
+        import os
+        out = polyduct.open(sys.argv[1], "w", shape=3, dtype="i4", layout="*")
+        out.write([1, 2, 3])
+        os.mkdir(sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    status, out, complaints = start(code, tmp_path / "a.npy").end()
+    assert (status, out, complaints.count("when closing at exit")) == (120, "0\n", 1), complaints
+
+
 # What multiprocessing catches, and the status that it gives the child.
 ENDS = {
     "return": 0,
