@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -97,6 +98,17 @@ class Form:
         if not out.flags.writeable:
             raise Misuse("out is read-only")
         return out
+
+
+def natural(what: str, n: object, below: int = 2**63, error: type[Misuse] = Misuse) -> int:
+    """One integer that is not negative: the number of a unit, a count, an option."""
+    try:
+        found = operator.index(n)  # type: ignore[arg-type]
+    except TypeError:
+        found = -1
+    if not 0 <= found < below:
+        raise error(f"{what} is {n!r}; expected an integer from 0 to {below - 1}")
+    return found
 
 
 def dims(what: str, numbers: int | Sequence[int]) -> list[int]:
