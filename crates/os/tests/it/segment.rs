@@ -135,10 +135,9 @@ fn limits_of_the_process_are_errors_and_never_signals() {
         use rustix::process::{setrlimit, Resource, Rlimit};
         let limit = |n| Rlimit { current: Some(n), maximum: Some(n) };
         setrlimit(Resource::Fsize, limit(MIB as u64)).unwrap();
-        let refused = Segment::create("file size", MIB + 1);
-        assert!(
-            matches!(refused, Err(OsError::NoMemory { available_bytes: Some(n), .. }) if n == MIB as u64)
-        );
+        let refused = Segment::create("file size", MIB + 1).unwrap_err();
+        assert!(matches!(refused, OsError::NoMemory { available_bytes: Some(n), .. } if n == MIB as u64));
+        assert!(refused.to_string().contains("RLIMIT_FSIZE"), "{refused}");
         assert!(Segment::create("file size", MIB).is_ok());
         setrlimit(Resource::Fsize, Rlimit { current: Some(MIB as u64), maximum: Some(MIB as u64) }).unwrap();
         setrlimit(Resource::As, limit(0)).unwrap();
