@@ -85,10 +85,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The error that a unit gives its caller.
-    pub fn error(self, path: &str) -> FileError {
+    /// The error that a unit of `program` gives its caller.
+    pub fn error(self, path: &str, program: &str) -> FileError {
         let path = path.to_owned();
         match self {
+            Fault::Busy => FileError::busy(&path, program),
             Fault::Lost { unit, pid } => FileError::PeerLost { path, unit, pid },
             Fault::Aborted { unit, reason } => FileError::PeerAborted { path, unit, reason },
             Fault::Uneven { unit, steps, other, other_steps } => {
@@ -98,7 +99,6 @@ impl Fault {
                 FileError::Disagree { path, unit, what, expected, found }
             }
             Fault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
-            Fault::Busy => FileError::Busy { path },
             Fault::Missing { missing, waited_ms } => {
                 FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
             }
