@@ -142,11 +142,6 @@ impl AsFd for PidFd {
     }
 }
 
-/// Time since the machine started, on the clock of [`ProcessId::start_time`].
-pub fn boot_clock_now() -> Duration {
-    crate::clock::since_boot()
-}
-
 /// Asks for `signal` when the *thread* that started this process ends (`None`: no signal). The parent may be gone already:
 /// the caller compares [`parent_id`] with what it expects afterwards.
 pub fn set_parent_death_signal(signal: Option<Signal>) -> Result<()> {
