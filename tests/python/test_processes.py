@@ -418,6 +418,21 @@ if __name__ == "__main__":
     assert done.stdout.count("written") == 3 and target.read_text() == "old"
 
 
+def test_readers_that_have_gone_are_no_failure_of_the_end(pipe: str, start: Start) -> None:
+    code = """
+        out = polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*")
+        try:
+            while True:
+                out.write([1])
+        except polyduct.ReadersGone:
+            say("gone")
+    """
+    one = start(code, pipe)
+    with polyduct.open(pipe, layout="*", timeout=30) as port:
+        port.read()
+    assert one.end() == (0, "gone\n", "")
+
+
 def test_a_fork_does_not_take_a_failure_from_its_parent(tmp_path: Path, start: Start) -> None:
     """The port of the parent cannot be closed well; the child that has a copy of it ends well all the same."""
     code = """

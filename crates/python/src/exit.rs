@@ -7,7 +7,8 @@
 
 use crate::guard::lock;
 use polyduct::message::Domain;
-use polyduct::{Reader, Writer};
+use polyduct::pipe::PipeError;
+use polyduct::{Error, Reader, Writer};
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -91,8 +92,10 @@ fn end_left(well: bool) -> bool {
             for (_, end) in &mut ours {
                 if let End::Writer(writer) = end {
                     let failed = &failed;
-                    scope.spawn(move || {
-                        if let Err(e) = writer.close() {
+                    scope.spawn(move || match writer.close() {
+                        // A write said so before, and readers that want no more miss nothing.
+                        Ok(_) | Err(Error::Pipe(PipeError::ReadersGone { .. })) => {}
+                        Err(e) => {
                             // Nobody is left to be told that standard error is closed.
                             drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
                             failed.store(true, Ordering::Relaxed);
