@@ -429,7 +429,7 @@ impl<'a> Supervisor<'a> {
         let stage = self.plan.processes.last().map_or(0, |p| p.stage);
         format!(
             "every process succeeded, but stage {stage} did not write {file}\n  \
-             each of its units must write the same number of steps and close its port, or end with status 0"
+             each of its units must write the same number of steps and close its port"
         )
     }
 
