@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,11 +57,29 @@ class Form:
     def given(self, what: Any) -> Array:
         """An array-like as an array of this form's shape and dtype; an error if it is none."""
         array: Array = np.asarray(what)
-        if not hasattr(what, "dtype") and np.can_cast(array.dtype, self.dtype, "same_kind"):
+        if not hasattr(what, "dtype"):
             # Lists and numbers have no dtype of their own: they take the port's where nothing is cut off.
-            array = array.astype(self.dtype, copy=False)
+            if self.dtype.kind in "iu":
+                array = self._integers(what, array)
+            elif np.can_cast(array.dtype, self.dtype, "same_kind"):
+                array = array.astype(self.dtype, copy=False)
         self.check(array)
         return array
+
+    def _integers(self, what: Any, array: Array) -> Array:
+        """The values of a list in this form's dtype if all are integers; else ``array``, which is what NumPy takes them for."""
+        if array.dtype.kind not in "biu":
+            # NumPy takes integers of which some are too large for int64 for fractions, or for objects.
+            objects: Array = np.asarray(what, object)
+            if not all(isinstance(value, Integral) for value in objects.flat):
+                return array
+            array = objects
+        limits = np.iinfo(self.dtype)
+        for value in (int(array.min()), int(array.max())) if array.size else ():
+            if not limits.min <= value <= limits.max:
+                expected = f"{limits.min} to {limits.max}"
+                raise WrongType(f"the value {value} does not fit into {self.dtype}; expected {expected}")
+        return array.astype(self.dtype, copy=False)
 
     def check(self, array: Array) -> None:
         """Raises an error for an array of another shape or dtype."""
@@ -78,6 +98,17 @@ class Form:
         if not out.flags.writeable:
             raise Misuse("out is read-only")
         return out
+
+
+def natural(what: str, n: object, below: int = 2**63, error: type[Misuse] = Misuse) -> int:
+    """One integer that is not negative: the number of a unit, a count, an option."""
+    try:
+        found = operator.index(n)  # type: ignore[arg-type]
+    except TypeError:
+        found = -1
+    if not 0 <= found < below:
+        raise error(f"{what} is {n!r}; expected an integer from 0 to {below - 1}")
+    return found
 
 
 def dims(what: str, numbers: int | Sequence[int]) -> list[int]:

@@ -8,6 +8,8 @@ The exit status is asked, since nothing else is left of a ``SystemExit`` when th
 then are left to the C library, which tells the status (``crates/python/src/exit.rs``). A child of multiprocessing ends
 by ``os._exit`` instead, and is watched there.
 
+Where closing fails the process says why and ends with the status 120 instead of 0: what it was to write is not there.
+
 Not covered, so that only ``with`` says what is meant:
 
 * an exception that somebody catches, although it was to end the work: in a thread (where ``SystemExit`` ends but the
@@ -53,7 +55,7 @@ def _exit_of_child(status: int) -> NoReturn:
     """Ends the ports where multiprocessing ends its child; elsewhere it is what it replaces."""
     if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
         leave_all()
-        _native.end_left(status == 0)
+        status = _native.end_left(status)
     _exit(status)
 
 
@@ -64,6 +66,10 @@ def _dies_of_ctrl_c() -> bool:
         return False
     last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return isinstance(last, KeyboardInterrupt)
+
+
+# A fork has copies of its parent's ports, and they are not its to end.
+os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, dims
+from polyduct._arrays import Array, dims, natural
 from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
@@ -451,10 +451,7 @@ def domain(
 
 
 def _number(what: str, n: int) -> int:
-    [found] = dims(what, n)
-    if found >= 2**32:
-        raise BadOption(f"{what} is {found}; expected less than 2**32")
-    return found
+    return natural(what, n, 2**32, BadOption)
 
 
 def _maybe(what: str, n: int | None) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Form, dims
+from polyduct._arrays import Array, Form, dims, natural
 from polyduct._dtypes import from_elem, to_elem
 from polyduct.errors import Misuse, WrongType
 
@@ -43,8 +43,8 @@ class Layout:
     ) -> None:
         if itemsize is not None and dtype is not None:
             raise Misuse("give itemsize or dtype, not both")
-        elem = to_elem(dtype)[0] if dtype is not None else f"bytes({dims('itemsize', itemsize or 1)[0]})"
-        [count] = dims("units", units)
+        elem = to_elem(dtype)[0] if dtype is not None else f"bytes({natural('itemsize', itemsize or 1)})"
+        count = natural("units", units)
         self._bound = _native.Layout(str(text), dims("shape", shape), count, elem)
 
     @classmethod
@@ -82,15 +82,15 @@ class Layout:
 
     def local_shape(self, unit: int) -> tuple[int, ...]:
         """Shape of a unit's part, its halo included; of one dimension where a part is no box."""
-        return self._bound.local_shape(dims("unit", unit)[0])
+        return self._bound.local_shape(natural("unit", unit))
 
     def local_nbytes(self, unit: int) -> int:
         """Bytes of a unit's part, its halo included."""
-        return self._bound.local_len_bytes(dims("unit", unit)[0])
+        return self._bound.local_len_bytes(natural("unit", unit))
 
     def boxes(self, unit: int, *, halo: bool = False) -> list[Box]:
         """The boxes of the array that a unit owns, or with ``halo`` those that it holds."""
-        return self._bound.boxes(dims("unit", unit)[0], halo)
+        return self._bound.boxes(natural("unit", unit), halo)
 
     def __str__(self) -> str:
         return self._bound.text
@@ -117,6 +117,9 @@ def redistribute(
     filled, which saves the time to get new memory. Elements that ``src`` does not cover are refused, those that ``dst``
     leaves out are left out. Threads do the work, without the interpreter.
     """
+    for side, layout in (("src", src), ("dst", dst)):
+        if not isinstance(layout, Layout):
+            raise Misuse(f"{side} is {layout!r}; expected a polyduct.Layout")
     arrays: list[Array] = [np.asarray(part) for part in parts]
     if len(arrays) != src.units:
         raise Misuse(f"{len(arrays)} parts for {src.units} units of the source")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyduct import _native
-from polyduct._arrays import Array, dims
+from polyduct._arrays import Array, natural
 from polyduct._encode import describe, read_description
 from polyduct._regions import (
     Index,
@@ -96,7 +96,7 @@ class Lent:
 
     def _find(self, unit: int) -> tuple[int, Array]:
         """The number of a unit's elements, and an array with their shape and strides that must not be looked into."""
-        [unit] = dims("unit", unit)
+        unit = natural("unit", unit)
         port = self._domain._port
         first = np.empty(_FIRST, np.uint8)
         port.get(unit, self._id, 0, first)

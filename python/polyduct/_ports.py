@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
 
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Form, dims
+from polyduct._arrays import Array, Form, dims, natural
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._layouts import Layout
-from polyduct.errors import BadOption, Misuse, WrongType
+from polyduct.errors import BadOption, BadUrl, Misuse, WrongType
 
 
 class Stats(NamedTuple):
@@ -374,7 +376,7 @@ OnLoss = Literal["raise", "wait"]
 
 @overload
 def open(
-    url: str,
+    url: str | os.PathLike[str],
     mode: Literal["w"],
     *,
     shape: int | Sequence[int],
@@ -391,7 +393,7 @@ def open(
 ) -> Writer: ...
 @overload
 def open(
-    url: str,
+    url: str | os.PathLike[str],
     mode: Literal["r"] = "r",
     *,
     layout: str | Layout,
@@ -405,7 +407,7 @@ def open(
     convert: bool = False,
 ) -> Reader: ...
 def open(
-    url: str,
+    url: str | os.PathLike[str],
     mode: Literal["r", "w"] = "r",
     *,
     layout: str | Layout,
@@ -425,7 +427,7 @@ def open(
 
     url
         ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy`` or
-        ``PATH.raw``.
+        ``PATH.raw``; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
     layout
@@ -455,19 +457,30 @@ def open(
     """
     if mode not in ("r", "w"):
         raise BadOption(f"mode is {mode!r}; expected 'r' or 'w'")
+    url = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(url, str):
+        raise BadUrl(f"the url is {url!r}; expected text or a path")
     options: dict[str, Any] = {
-        "unit": unit if unit is None else dims("unit", unit)[0],
-        "units": units if units is None else dims("units", units)[0],
+        "unit": unit,
+        "units": units,
         "program": program,
-        "depth": depth if depth is None else dims("depth", depth)[0],
+        "depth": depth,
         "policy": policy,
-        "readers": readers if readers is None else dims("readers", readers)[0],
+        "readers": readers,
         "timeout": timeout,
         "on_loss": on_loss,
     }
     for name in ("unit", "units", "depth", "readers"):
-        if options[name] is not None and options[name] >= 2**32:
-            raise BadOption(f"{name} is {options[name]}; expected less than 2**32")
+        if options[name] is not None:
+            options[name] = natural(name, options[name], 2**32, BadOption)
+    for name, kind, expected in (
+        ("program", str, "text"),
+        ("policy", str, "text"),
+        ("on_loss", str, "text"),
+        ("timeout", Real, "seconds"),
+    ):
+        if options[name] is not None and not isinstance(options[name], kind):
+            raise BadOption(f"{name} is {options[name]!r}; expected {expected}")
     if mode == "w":
         if shape is None or dtype is None:
             raise Misuse("a writer must say shape and dtype")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyduct._arrays import Array, dims
+from polyduct._arrays import Array, natural
 from polyduct._dtypes import DType, same
 from polyduct._encode import read_description
 from polyduct.errors import BadOption, Misuse, RegionError, WrongSize, WrongType
@@ -54,7 +54,7 @@ class Region:
         Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
         another host; `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
         """
-        [unit] = dims("unit", unit)
+        unit = natural("unit", unit)
         if unit == self._domain.unit:
             self._domain._port.config()  # raises Closed
             return self.array
@@ -72,7 +72,7 @@ class Region:
         numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in all these cases with
         nothing written; and as `at` and `Domain.post`.
         """
-        [to] = dims("to", to)
+        to = natural("to", to)
         near = self._is_near(to)
         array = self.at(to) if near else self._shadow(to)
         part = part_of(array, index)
@@ -94,7 +94,7 @@ class Region:
         Raises as `put`.
         """
         check_out(out)
-        [from_] = dims("from_", from_)
+        from_ = natural("from_", from_)
         near = self._is_near(from_)
         array = self.at(from_) if near else self._shadow(from_)
         part = part_of(array, index)
@@ -174,10 +174,7 @@ def region_id(name: object) -> int:
         # Names have the upper half of the numbers. Where two meet in one unit, `Domain.region` refuses the second; where
         # they meet across units, the name that stands in the region tells.
         return zlib.crc32(name.encode()) | 1 << 31
-    [number] = dims("the name of a region", name)  # type: ignore[arg-type]
-    if number >= 2**31:
-        raise BadOption(f"the number of a region is {number}; expected less than 2**31")
-    return number
+    return natural("the number of a region", name, 2**31, BadOption)
 
 
 def rounded(size: int) -> int:

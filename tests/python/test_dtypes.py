@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -99,3 +100,26 @@ def test_a_list_of_fractions_is_not_cut_to_integers(pipe: str) -> None:
             out.write([1, 2])
 
     together(writer, lambda: list(polyduct.open(pipe, layout="*")))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "does_not"),
+    [
+        ("i1", [127, -128], [[300, 1], [1, -129], [2**70, 1], [np.int64(300), 1], [np.array(300), 1]]),
+        ("u1", [1, 255], [[1, 256], [1, -1], [1.0, 2.0]]),
+        ("u8", [2**64 - 1, 0], [[1, -1], [2**64, 1]]),
+    ],
+)
+def test_a_list_of_integers_fits_or_is_refused(pipe: str, dtype: str, fits: list[int], does_not: list[list[Any]]) -> None:
+    def writer() -> None:
+        with polyduct.open(pipe, "w", shape=2, dtype=dtype, layout="*") as out:
+            for values in does_not:
+                with pytest.raises(polyduct.WrongType):
+                    out.write(values)
+            if dtype == "i1":
+                with pytest.raises(polyduct.WrongType, match="300 does not fit into int8; expected -128 to 127"):
+                    out.write([1, 300])
+            out.write(fits)
+
+    _, steps = together(writer, lambda: [a.tolist() for a in polyduct.open(pipe, layout="*")])
+    assert steps == [fits]

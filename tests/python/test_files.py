@@ -63,7 +63,7 @@ def test_a_file_that_is_closed_in_its_own_step(tmp_path: Path) -> None:
 def test_what_numpy_wrote(tmp_path: Path) -> None:
     for order in ("C", "F"):
         np.save(tmp_path / "x.npy", np.asarray(FULL, order=order))
-        with polyduct.open(str(tmp_path / "x.npy"), layout="cyclic,*", unit=1, units=2) as port:
+        with polyduct.open(tmp_path / "x.npy", layout="cyclic,*", unit=1, units=2) as port:
             np.testing.assert_array_equal(port.read(), FULL[1::2])
             assert port.read() is None
 

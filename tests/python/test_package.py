@@ -14,6 +14,7 @@ import polyduct
 
 SAMPLE = """
 import numpy as np
+from pathlib import Path
 from numpy.typing import NDArray
 from typing import Any
 import polyduct
@@ -24,7 +25,7 @@ with out.step() as a:
 taken: bool = out.write(np.zeros((4, 4)))
 steps: int = out.stats().steps
 next_step: int = out.next_step
-source = polyduct.open("-", layout=out.layout, timeout=2.5)
+source = polyduct.open(Path("a.npy"), layout=out.layout, timeout=2.5)
 c: NDArray[Any] | None = source.read()
 for d in source:
     e: NDArray[Any] = d

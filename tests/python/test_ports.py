@@ -263,6 +263,11 @@ def test_who_is_missing(pipe: str) -> None:
         ({"mode": "w", "shape": 4, "dtype": "f4", "layout": "block,*"}, polyduct.LayoutError),
         ({"mode": "w", "shape": 4, "dtype": "f4", "layout": "boxes(0:3)"}, polyduct.LayoutError),
         ({"mode": "w", "shape": [4] * 9, "dtype": "f4"}, polyduct.LayoutError),
+        ({"unit": -1, "units": 2}, polyduct.BadOption),
+        ({"unit": (0,), "units": 2}, polyduct.BadOption),
+        ({"timeout": "a"}, polyduct.BadOption),
+        ({"program": 7}, polyduct.BadOption),
+        ({"url": b"a.npy"}, polyduct.BadUrl),
         ({"depth": 2}, polyduct.BadOption),
         ({"policy": "block"}, polyduct.BadOption),
         ({"convert": True}, polyduct.BadOption),
@@ -284,6 +289,13 @@ def test_misuse_is_found_before_anything_is_done(pipe: str, options: dict[str, A
     with pytest.raises(error) as e:
         polyduct.open(**given)
     assert isinstance(e.value, polyduct.Error) and isinstance(e.value, ValueError) and str(e.value)
+
+
+def test_a_wrong_option_is_shown_as_it_was_given(pipe: str) -> None:
+    with pytest.raises(polyduct.BadOption, match=r"unit is -1; expected an integer from 0 to \d+$"):
+        polyduct.open(pipe, layout="*", unit=-1, units=2)
+    with pytest.raises(polyduct.BadOption, match="timeout is 'a'; expected seconds"):
+        polyduct.open(pipe, layout="*", timeout="a")  # type: ignore[call-overload]
 
 
 def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Process
+from conftest import COMMAND, Process
 
 import polyduct
 
@@ -383,7 +383,70 @@ def test_what_closing_at_the_end_meets(tmp_path: Path, start: Start) -> None:
         os.mkdir(sys.argv[1])
     """
     status, _, complaints = start(code, tmp_path / "a.npy").end()
-    assert status == 0 and "polyduct: when closing at exit: " in complaints and "a.npy" in complaints
+    assert status == 120 and "polyduct: when closing at exit: " in complaints and "a.npy" in complaints
+
+
+@pytest.mark.parametrize("how", ["plain", "multiprocessing"])
+def test_a_file_that_cannot_be_completed_at_the_end_is_a_failure(tmp_path: Path, how: str) -> None:
+    """One unit of three writes a step more than the others, and nobody closes."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import multiprocessing, os, sys, polyduct
+
+def write():
+    global out
+    out = polyduct.open("-", "w", shape=(3, 3), dtype="i4", layout="block,*")
+    for step in range(2 + (out.unit == 1)):
+        out.write([[step] * 3])
+    print("written")
+
+if __name__ == "__main__":
+    if {how!r} == "plain":
+        write()
+    else:
+        child = multiprocessing.get_context("fork").Process(target=write)
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
+""")
+    target = tmp_path / "a.npy"
+    target.write_text("old")
+    run = [COMMAND, "run", f"-n 3 {sys.executable} {program} > {target}"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 120, done.stderr
+    assert "when closing at exit" in done.stderr and "exited with status 120" in done.stderr
+    assert done.stdout.count("written") == 3 and target.read_text() == "old"
+
+
+def test_readers_that_have_gone_are_no_failure_of_the_end(pipe: str, start: Start) -> None:
+    code = """
+        out = polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*")
+        try:
+            while True:
+                out.write([1])
+        except polyduct.ReadersGone:
+            say("gone")
+    """
+    one = start(code, pipe)
+    with polyduct.open(pipe, layout="*", timeout=30) as port:
+        port.read()
+    assert one.end() == (0, "gone\n", "")
+
+
+def test_a_fork_does_not_take_a_failure_from_its_parent(tmp_path: Path, start: Start) -> None:
+    """The port of the parent cannot be closed well; the child that has a copy of it ends well all the same."""
+    code = """
+        import os
+        out = polyduct.open(sys.argv[1], "w", shape=3, dtype="i4", layout="*")
+        out.write([1, 2, 3])
+        os.mkdir(sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    status, out, complaints = start(code, tmp_path / "a.npy").end()
+    assert (status, out, complaints.count("when closing at exit")) == (120, "0\n", 1), complaints
 
 
 # What multiprocessing catches, and the status that it gives the child.

@@ -72,6 +72,8 @@ def test_misuse() -> None:
         redistribute(two, a, Layout("block", shape=5, units=1))
     with pytest.raises(polyduct.Misuse):
         redistribute(two, a, b, [])
+    with pytest.raises(polyduct.Misuse, match="src is '\\*'; expected a polyduct.Layout"):
+        redistribute(two, "*", b)  # type: ignore[arg-type]
     hole = Layout("boxes(0:1|2:4)", shape=4, units=2)
     with pytest.raises(polyduct.LayoutError, match="element"):
         redistribute([np.zeros(1), np.zeros(2)], hole, b)

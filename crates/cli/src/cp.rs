@@ -4,6 +4,7 @@ use crate::layout::LayoutError;
 use crate::text::{at_url, bytes, caret, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::layout::ElemType;
+use polyduct::store::FileError;
 use polyduct::{open, Error, Open};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -147,11 +148,15 @@ fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
 /// An error at opening `url`, where a layout that is wrong is the option's fault and not the array's.
 fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
     use LayoutError::{DatasetTooLarge, TooManyDims};
-    move |error| match error {
-        Error::Layout(error) if !matches!(error, DatasetTooLarge { .. } | TooManyDims { .. }) => {
-            CpError::Layout(error)
+    move |error| {
+        let of_layout = match &error {
+            Error::Layout(e) | Error::File(FileError::Layout { source: e, .. }) => Some(e),
+            _ => None,
+        };
+        match of_layout.filter(|e| !matches!(e, DatasetTooLarge { .. } | TooManyDims { .. })) {
+            Some(e) => CpError::Layout(e.clone()),
+            None => CpError::Port { url: url.to_owned(), source: error.into() },
         }
-        error => CpError::Port { url: url.to_owned(), source: error.into() },
     }
 }
 

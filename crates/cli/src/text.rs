@@ -1,7 +1,32 @@
 //! Small pieces of text output that several commands share.
 
 use polyduct::{pipe::PipeError, Error};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+
+/// Prints to standard output; false, after saying so, where that fails. A reader that has gone wants no more: `| head` is no
+/// failure.
+#[must_use]
+pub fn print(text: &str) -> bool {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("polyduct: cannot write to standard output: {error}");
+            false
+        }
+        _ => true,
+    }
+}
+
+/// As [`print`], a value as JSON.
+#[must_use]
+pub fn print_json(value: &impl serde::Serialize) -> bool {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => print(&(text + "\n")),
+        Err(error) => {
+            eprintln!("polyduct: cannot print as JSON: {error}");
+            false
+        }
+    }
+}
 
 /// `6.7 GB`
 pub fn bytes(count: u64) -> String {

@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use serde_json::Value;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
 /// One measurement at a time: each takes two processors for itself.
@@ -140,6 +141,14 @@ fn a_case_that_is_not_there_is_refused() {
     let o = output(&["bench", "message", "--only", "no such case"]);
     assert_eq!(o.status.code(), Some(2));
     assert!(text(&o.stderr).contains("no case has such a name"), "{}", text(&o.stderr));
+}
+
+#[test]
+fn a_reader_that_wants_no_more_is_no_failure() {
+    let mut child = polyduct(&["bench", "message", "--list"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let o = watched(child);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
 }
 
 #[test]

@@ -204,3 +204,13 @@ fn many_processes_under_a_small_file_limit() {
         "the programs keep the limit: {lines}"
     );
 }
+
+#[test]
+fn a_file_limit_that_is_too_small_is_named() {
+    let run = format!("ulimit -n 12; exec {} run true", env!("CARGO_BIN_EXE_polyduct"));
+    let o =
+        watched(std::process::Command::new("sh").args(["-c", &run]).stderr(Stdio::piped()).spawn().unwrap());
+    let message = text(&o.stderr);
+    assert!(o.status.code() == Some(1) && message.contains("Too many open files"), "{message}");
+    assert!(message.starts_with("polyduct: cannot ") && message.contains("ulimit -n raises"), "{message}");
+}

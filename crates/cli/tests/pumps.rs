@@ -51,6 +51,16 @@ fn plain_bytes_are_what_the_reader_says() {
 }
 
 #[test]
+fn a_header_that_is_cut_short_is_named() {
+    let dir = Scratch::new("cut");
+    let file = dir.write("a.npy", &npy("(3, 4)", "False", &floats(12))[..40]);
+    let o = output(&["run", &format!("cat {file} | -n 1 {CP} cp -q - - | cat")]);
+    assert_eq!(o.status.code(), Some(1));
+    let error = text(&o.stderr);
+    assert!(error.contains("standard input: .npy header: the header is cut short: expected "), "{error}");
+}
+
+#[test]
 fn arrays_of_two_kinds_are_refused() {
     let dir = Scratch::new("kinds");
     let a = dir.write("a.npy", npy("(3, 4)", "False", &floats(12)));

@@ -145,6 +145,10 @@ fn what_cannot_start_is_said_before_anything_starts() {
         assert!(error.starts_with("polyduct: ") && error.contains(message), "{error}");
         assert!(!dir.0.join("started").exists());
     }
+    let o = output(&["run", "--json", "/nowhere/x.json", &touch]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(text(&o.stderr).contains("cannot write /nowhere/x.json: No such file"), "{}", text(&o.stderr));
+    assert!(!dir.0.join("started").exists());
     // What only the kernel knows: an interpreter that is not there.
     let script = dir.write("script", "#!/nowhere/interpreter\n");
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -158,7 +162,7 @@ fn misuse_is_shown_where_it_is() {
     let o = output(&["run", "-n 4 a | -n x b"]);
     assert_eq!(o.status.code(), Some(2));
     let expected =
-        "polyduct: `x` is no number of processes from 1 to 16384\n  -n 4 a | -n x b\n              ^\n";
+        "polyduct: `x` is no number of processes from 1 to 4096\n  -n 4 a | -n x b\n              ^\n";
     assert_eq!(text(&o.stderr), expected);
     assert_eq!(output(&["run"]).status.code(), Some(2));
     for limit in ["soon", "0s"] {

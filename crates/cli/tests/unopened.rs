@@ -97,6 +97,20 @@ fn a_file_that_nobody_writes_is_a_failure() {
 }
 
 #[test]
+fn a_file_that_is_opened_and_not_written_is_a_failure() {
+    let stage = Stage::new("opened-unwritten");
+    let (npy, out) = (stage.npy(), stage.0.write("t.npy", "old"));
+    // One unit writes a step more than the other, and both say that all is well.
+    let steps = format!("case $POLYDUCT_UNIT in 1) cat {npy} {npy};; *) cat {npy};; esac");
+    let uneven =
+        stage.program("uneven", "none", &format!("{steps} | {POLYDUCT} pump-in $POLYDUCT_OUT; exit 0"));
+    let message = fails(&format!("-n 2 {uneven} > {out}"));
+    let text = format!("polyduct: every process succeeded, but stage 0 did not write {out}\n");
+    assert!(message.contains(&text), "{message}");
+    assert_eq!(std::fs::read_to_string(out).unwrap(), "old");
+}
+
+#[test]
 fn nothing_is_wrong_where_nobody_waits() {
     let stage = Stage::new("nobody-waits");
     let npy = stage.npy();

@@ -68,7 +68,7 @@ pub enum LayoutError {
         limit: u64,
     },
     /// A grid of another size than the number of units.
-    #[error("the grid has {grid} places for {units} units")]
+    #[error("the grid has {} places for {units} units", count(.grid))]
     GridSize {
         /// Product of the grid's sizes (the largest `u64` when it overflows).
         grid: u64,
@@ -152,7 +152,7 @@ pub enum LayoutError {
         unit: u64,
     },
     /// `digits(...)` for another number of elements than the dataset's.
-    #[error("the digits count {product} elements, the dataset has {elems}")]
+    #[error("the digits count {} elements, the dataset has {elems}", count(.product))]
     DigitElems {
         /// Product of the radices (the largest `u64` when it overflows).
         product: u64,
@@ -168,12 +168,20 @@ pub enum LayoutError {
         units: u64,
     },
     /// A unit number past the last unit.
-    #[error("unit {unit} of {units}")]
+    #[error("there is no unit {unit}; expected 0 to {}", .units.saturating_sub(1))]
     UnitOutOfRange {
         /// The unit.
         unit: u64,
         /// Number of units.
         units: u64,
+    },
+    /// An index with another number of dimensions than the dataset's.
+    #[error("the index has {index} dimensions, the array {dataset}")]
+    IndexDims {
+        /// Dimensions of the index.
+        index: usize,
+        /// Dimensions of the dataset.
+        dataset: usize,
     },
     /// An index outside the dataset.
     #[error("index {index} in dimension {dim} of size {size}")]
@@ -237,6 +245,14 @@ pub enum LayoutError {
         /// The limit.
         limit: u64,
     },
+}
+
+/// A product that stops at the largest `u64`, as words.
+fn count(product: &u64) -> String {
+    match *product {
+        u64::MAX => "2^64-1 or more".into(),
+        n => n.to_string(),
+    }
 }
 
 /// Shortens hostile text for an error.

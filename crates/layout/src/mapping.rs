@@ -201,11 +201,11 @@ impl Mapping {
     /// splits has a place for each piece of it.
     ///
     /// # Errors
-    /// [`LayoutError::DimsDiffer`] and [`LayoutError::IndexOutOfRange`].
+    /// [`LayoutError::IndexDims`] and [`LayoutError::IndexOutOfRange`].
     pub fn locate(&self, index: &[u64]) -> Result<Vec<Place>, LayoutError> {
         let shape = self.inner.dataset.dims();
         if index.len() != shape.len() {
-            return Err(LayoutError::DimsDiffer { layout: index.len(), dataset: shape.len() });
+            return Err(LayoutError::IndexDims { index: index.len(), dataset: shape.len() });
         }
         if let Some(dim) = (0..shape.len()).find(|&k| index[k] >= shape[k]) {
             return Err(LayoutError::IndexOutOfRange { dim, index: index[dim], size: shape[dim] });

@@ -55,6 +55,16 @@ fn layouts_that_do_not_fit() {
 }
 
 #[test]
+fn messages_say_what_was_expected() {
+    let map = bind("block,*", &[6, 4], 4).unwrap();
+    let text = |e: LayoutError| e.to_string();
+    assert_eq!(text(map.locate(&[5]).unwrap_err()), "the index has 1 dimensions, the array 2");
+    assert_eq!(text(map.local_shape(4).unwrap_err()), "there is no unit 4; expected 0 to 3");
+    let huge = bind("block,block@4294967296x4294967296", &[4, 4], 2).unwrap_err();
+    assert_eq!(text(huge), "the grid has 2^64-1 or more places for 2 units");
+}
+
+#[test]
 fn questions_that_are_refused() {
     let map = bind("block,*", &[4, 6], 2).unwrap();
     let no_unit = UnitOutOfRange { unit: 2, units: 2 };
@@ -67,7 +77,7 @@ fn questions_that_are_refused() {
     assert_eq!(Plan::to_reader(&map, &map, 2).unwrap_err(), no_unit);
     assert_eq!(Plan::from_writer(&map, &map, 2).unwrap_err(), no_unit);
     assert_eq!(map.locate(&[1, 6]), Err(IndexOutOfRange { dim: 1, index: 6, size: 6 }));
-    assert_eq!(map.locate(&[1]), Err(DimsDiffer { layout: 1, dataset: 2 }));
+    assert_eq!(map.locate(&[1]), Err(IndexDims { index: 1, dataset: 2 }));
     for (text, kind) in
         [("stripe(4)", "stripe"), ("digits(24)", "digits"), ("boxes(0:1,0:1+1:2,0:1)", "boxes")]
     {

@@ -190,28 +190,6 @@ pub enum OsError {
         /// The first address that was not read.
         addr: u64,
     },
-    /// A path would leave its directory.
-    #[error("path {path:?} leaves its directory")]
-    PathEscapes {
-        /// The path.
-        path: String,
-    },
-    /// A path goes through a symbolic link.
-    #[error("path {path:?} goes through a symbolic link")]
-    SymbolicLink {
-        /// The path.
-        path: String,
-    },
-    /// A directory that must be private is not.
-    #[error("directory {path:?} is not private: owner {uid}, mode {mode:o}")]
-    NotPrivate {
-        /// The directory.
-        path: String,
-        /// Its owner.
-        uid: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
     /// A file of the system has a form that is not understood.
     #[error("{path:?} is not understood: {reason}")]
     NotUnderstood {
@@ -251,15 +229,11 @@ impl OsError {
             OutOfRange { .. } | Misaligned { .. } | ViewConflict { .. } | AccessDenied { .. } => {
                 Blame::Caller
             }
-            BadName { .. } | MessageLength { .. } | TooManyDescriptors { .. } | PathEscapes { .. } => {
-                Blame::Caller
-            }
+            BadName { .. } | MessageLength { .. } | TooManyDescriptors { .. } => Blame::Caller,
             BadSegment(_) | PeerClosed | MessageTruncated { .. } | DescriptorsTruncated { .. } => Blame::Peer,
             PeerGone { .. } | BadAddress { .. } | NotListening { .. } | ListenerBusy { .. } => Blame::Peer,
             System { .. } | NoMemory { .. } | OutOfDescriptors { .. } | AddrInUse { .. } => Blame::System,
-            RemoteDenied { .. } | SymbolicLink { .. } | NotPrivate { .. } | NotUnderstood { .. } => {
-                Blame::System
-            }
+            RemoteDenied { .. } | NotUnderstood { .. } => Blame::System,
         }
     }
 

@@ -3,9 +3,7 @@
 use std::fs;
 
 use rustix::fs::MemfdFlags;
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
-
-use crate::error::{OsError, Result};
+use rustix::process::{getrlimit, Resource};
 
 /// A limit that may be raised up to `hard`; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,23 +15,9 @@ pub struct Limit {
 }
 
 /// How many descriptors this process may hold.
-pub fn descriptors() -> Limit {
+fn descriptors() -> Limit {
     let now = getrlimit(Resource::Nofile);
     Limit { soft: now.current, hard: now.maximum }
-}
-
-/// Raises the soft limit on descriptors to the hard one; returns what counts now.
-pub fn raise_descriptors() -> Result<Limit> {
-    let Limit { hard, .. } = descriptors();
-    set_descriptors(hard)?;
-    Ok(descriptors())
-}
-
-/// Sets the soft limit on descriptors (`None`: none).
-pub fn set_descriptors(soft: Option<u64>) -> Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: soft, maximum })
-        .map_err(|e| OsError::sys("setrlimit", format!("RLIMIT_NOFILE {soft:?}"), e))
 }
 
 /// Facts about the machine, each `None` where the system does not tell.
@@ -129,6 +113,5 @@ mod tests {
         let Limit { soft, hard } = facts.descriptors;
         assert!(soft.unwrap_or(u64::MAX) <= hard.unwrap_or(u64::MAX));
         assert!(facts.dev_shm.is_none_or(|(size, free)| free <= size));
-        assert_eq!(raise_descriptors().unwrap(), Limit { soft: hard, hard });
     }
 }

@@ -44,6 +44,19 @@ impl ProcessId {
     }
 }
 
+const UNNAMED: &str = "children-of-";
+
+/// The name of the program that this process is a unit of, where nobody gave it one: units started by the same process have
+/// the same.
+pub fn unnamed_program() -> String {
+    format!("{UNNAMED}{}", std::os::unix::process::parent_id())
+}
+
+/// Whether a program's name is of those that nobody gave.
+pub fn is_unnamed(program: &str) -> bool {
+    program.starts_with(UNNAMED)
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,
@@ -140,11 +153,6 @@ impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Time since the machine started, on the clock of [`ProcessId::start_time`].
-pub fn boot_clock_now() -> Duration {
-    crate::clock::since_boot()
 }
 
 /// Asks for `signal` when the *thread* that started this process ends (`None`: no signal). The parent may be gone already:

@@ -74,8 +74,13 @@ impl Segment {
     /// # Errors
     /// [`OsError::NoMemory`] where `len` bytes cannot be had now, without touching the memory of others.
     pub fn create(name: &str, len: usize) -> Result<Segment> {
+        let (obtainable, file_size) = (memory::obtainable_bytes(), memory::file_size_limit_bytes());
+        let under = match file_size < obtainable {
+            true => " under the limit of file sizes (RLIMIT_FSIZE, `ulimit -f`)",
+            false => "",
+        };
         let refuse = |available_bytes| OsError::NoMemory {
-            what: format!("segment {name:?}"),
+            what: format!("segment {name:?}{under}"),
             asked_bytes: len as u64,
             available_bytes,
         };
@@ -84,7 +89,7 @@ impl Segment {
             return Err(OsError::BadName { name: name.into(), reason });
         }
         // The kernel would fill a memfd until it kills somebody, so ask first what there is.
-        let available = memory::obtainable_bytes().min(memory::file_size_limit_bytes());
+        let available = obtainable.min(file_size);
         if len as u64 > available || len > isize::MAX as usize {
             return Err(refuse(Some(available)));
         }

@@ -201,16 +201,13 @@ impl PipeError {
 /// What to do about a reader program that the writer does not expect.
 fn one_too_many(expected: u32, program: &str) -> String {
     let more = format!("open the writer with readers={}", u64::from(expected) + 1);
-    match program.starts_with(UNNAMED) {
+    match polyduct_os::process::is_unnamed(program) {
         true => {
             format!("give units that were started by hand the same program= or POLYDUCT_PROGRAM, or {more}")
         }
         false => more,
     }
 }
-
-/// How the names of programs begin that nobody named: units started by the same shell have the same, others do not.
-pub const UNNAMED: &str = "children-of-";
 
 /// Why a unit may not join a pipe. Crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -350,13 +347,14 @@ mod tests {
 
     #[test]
     fn one_too_many_is_told_what_to_do() {
+        let unnamed = polyduct_os::process::unnamed_program();
         let told = |found: &str| Refusal::TooManyPrograms { expected: 1, found: found.into() }.to_string();
         assert!(
             told("viewer").ends_with("one too many (open the writer with readers=2)"),
             "{}",
             told("viewer")
         );
-        assert!(told("children-of-7").contains("POLYDUCT_PROGRAM"), "{}", told("children-of-7"));
+        assert!(told(&unnamed).contains("POLYDUCT_PROGRAM"), "{}", told(&unnamed));
     }
 
     #[test]

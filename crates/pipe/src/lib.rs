@@ -48,7 +48,7 @@ pub use config::{Interrupt, OnLoss, Options, Policy};
 #[cfg(not(loom))]
 pub use domain::{Addresses, DomainOptions};
 #[cfg(not(loom))]
-pub use error::{PipeError, Refusal, Scope, Side, UnitName, UNNAMED};
+pub use error::{PipeError, Refusal, Scope, Side, UnitName};
 #[cfg(not(loom))]
 pub use port::Stats;
 #[cfg(not(loom))]

@@ -99,7 +99,7 @@ fn by_hand(unit: Option<u32>, units: Option<u32>) -> Result<Option<(u32, u32)>, 
 fn siblings(units: u32) -> String {
     match units {
         1 => format!("process-{}", std::process::id()),
-        _ => format!("children-of-{}", std::os::unix::process::parent_id()),
+        _ => polyduct_os::process::unnamed_program(),
     }
 }
 

@@ -42,7 +42,7 @@ pub enum Error {
     Pipe(polyduct_pipe::PipeError),
     /// A file.
     #[error(transparent)]
-    File(polyduct_store::FileError),
+    File(#[from] polyduct_store::FileError),
     /// Messages.
     #[error(transparent)]
     Message(Box<polyduct_message::MessageError>),
@@ -71,15 +71,6 @@ impl From<polyduct_pipe::PipeError> for Error {
         match e {
             polyduct_pipe::PipeError::Layout(e) => Error::Layout(e),
             e => Error::Pipe(e),
-        }
-    }
-}
-
-impl From<polyduct_store::FileError> for Error {
-    fn from(e: polyduct_store::FileError) -> Error {
-        match e {
-            polyduct_store::FileError::Layout { source, .. } => Error::Layout(source),
-            e => Error::File(e),
         }
     }
 }

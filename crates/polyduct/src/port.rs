@@ -163,7 +163,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.abort(),
             WriteEnd::Net(w) => w.abort(),
-            WriteEnd::File(w) => w.abort("it was given up"),
+            WriteEnd::File(w) => w.abort(""),
         }
     }
 }

@@ -46,9 +46,12 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     if url == "-" {
         return match get(mode.variable()) {
             Some(given) if given != "-" => parse(&given, mode, get),
-            _ => bad(match mode {
-                Mode::Read => "no pipeline gives this program its input; start it with `polyduct run`, or name a file or pipe",
-                Mode::Write => "no pipeline takes this program's output; start it with `polyduct run`, or name a file or pipe",
+            // A stage of a run has a name, also where nothing is before or behind it.
+            _ => bad(match (mode, get("POLYDUCT_PROGRAM").is_some()) {
+                (Mode::Read, false) => "no pipeline gives this program its input; start it with `polyduct run`, or name a file or pipe",
+                (Mode::Write, false) => "no pipeline takes this program's output; start it with `polyduct run`, or name a file or pipe",
+                (Mode::Read, true) => "nothing gives the first stage of a pipeline its input; put `< FILE.npy` or `COMMAND |` before it",
+                (Mode::Write, true) => "nothing takes the output of the last stage of a pipeline; put `> FILE.npy` or `| COMMAND` behind it",
             }),
         };
     }
@@ -228,5 +231,14 @@ mod tests {
         }
         assert!(matches!(parse("-", Mode::Write, |_| None), Err(Error::Url { .. })));
         assert!(matches!(parse("-", Mode::Write, |_| Some("-".into())), Err(Error::Url { .. })));
+        for (mode, alone, in_a_run) in
+            [(Mode::Read, "polyduct run", "< FILE.npy"), (Mode::Write, "polyduct run", "> FILE.npy")]
+        {
+            let text = parse("-", mode, |_| None).unwrap_err().to_string();
+            assert!(text.contains(alone) && !text.contains(in_a_run), "{text}");
+            let stage = |v: &str| (v == "POLYDUCT_PROGRAM").then(|| "run-1.stage-0".to_owned());
+            let text = parse("-", mode, stage).unwrap_err().to_string();
+            assert!(text.contains(in_a_run) && !text.contains(alone), "{text}");
+        }
     }
 }

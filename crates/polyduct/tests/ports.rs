@@ -118,6 +118,29 @@ fn the_same_program_pipes_or_files() {
 }
 
 #[test]
+fn errors_of_files_name_the_file_and_who_gave_up() {
+    let dir = std::env::temp_dir().join(format!("polyduct-test-facade-errors-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let _remove = Remove(dir.clone());
+    let url = dir.join("a.npy").display().to_string();
+    let port = |unit, units| open(&url).unit(unit).units(units).program("p");
+    let error = port(0, 1).write(&data(&[4, 4]), "block").map(drop).unwrap_err();
+    assert_eq!(error.to_string(), format!("{url}: the layout has 1 dimensions, the dataset 2"));
+    let together = std::sync::Barrier::new(2);
+    all(2, |unit| {
+        let mut port = port(unit, 2).write(&data(&[4, 4]), "block,*")?;
+        together.wait();
+        if unit == 1 {
+            port.abort();
+        } else {
+            let error = port.close().unwrap_err();
+            assert_eq!(error.to_string(), format!("{url}: unit 1 gave up; the file was not written"));
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn a_pipe_across_hosts_asks_for_a_key() {
     // No test of this program sets the variable.
     let error =

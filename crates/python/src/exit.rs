@@ -7,6 +7,7 @@
 
 use crate::guard::lock;
 use polyduct::message::Domain;
+use polyduct::pipe::PipeError;
 use polyduct::{Error, Reader, Writer};
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
@@ -36,14 +37,23 @@ pub fn begun() -> bool {
 extern "C" {
     /// glibc's: `f` is called with the status when the process ends.
     fn on_exit(f: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    fn exit(status: c_int) -> !;
 }
+
+/// Exit status of a process that succeeded but for what it closed at its end; Python's own where flushing fails there.
+const NOT_CLOSED: c_int = 120;
 
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     BEGUN.store(true, Ordering::Release);
     // What this thread kept in thread-local variables is gone already: another one can still use its own.
-    match std::thread::Builder::new().spawn(move || end_left(status == 0)) {
-        Ok(thread) => drop(thread.join()),
+    let closed = match std::thread::Builder::new().spawn(move || end_left(status == 0)) {
+        Ok(thread) => thread.join().unwrap_or(false),
         Err(_) => end_left(status == 0),
+    };
+    if !closed {
+        // SAFETY: glibc allows it in a function that it calls at exit: it calls those that are left, flushes, and takes
+        // the later status.
+        unsafe { exit(NOT_CLOSED) }
     }
 }
 
@@ -60,12 +70,14 @@ pub fn leave(end: End) {
     lock(&LEFT).push((std::process::id(), end));
 }
 
-/// Closes the ports that were left, or aborts them.
-fn end_left(well: bool) {
+/// Closes the ports that were left, or aborts them. False if one should have been closed and could not be: what it was to
+/// complete is not there.
+fn end_left(well: bool) -> bool {
     let pid = std::process::id();
     let left = std::mem::take(&mut *lock(&LEFT));
     let (mut ours, of_parent): (Vec<_>, Vec<_>) =
         left.into_iter().partition(|(opened_by, _)| *opened_by == pid);
+    let failed = AtomicBool::new(false);
     if !well {
         for (_, end) in &mut ours {
             match end {
@@ -79,7 +91,16 @@ fn end_left(well: bool) {
         std::thread::scope(|scope| {
             for (_, end) in &mut ours {
                 if let End::Writer(writer) = end {
-                    scope.spawn(move || report(writer.close()));
+                    let failed = &failed;
+                    scope.spawn(move || match writer.close() {
+                        // A write said so before, and readers that want no more miss nothing.
+                        Ok(_) | Err(Error::Pipe(PipeError::ReadersGone { .. })) => {}
+                        Err(e) => {
+                            // Nobody is left to be told that standard error is closed.
+                            drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
+                            failed.store(true, Ordering::Relaxed);
+                        }
+                    });
                 }
             }
         });
@@ -94,20 +115,17 @@ fn end_left(well: bool) {
     }
     // Arrays may still lie in the slots, and dropping the ports of a parent would close them.
     std::mem::forget((ours, of_parent));
+    !failed.into_inner()
 }
 
-fn report<T>(closed: Result<T, Error>) {
-    if let Err(e) = closed {
-        // Nobody is left to be told that standard error is closed.
-        drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
-    }
-}
-
-/// Ends the ports that were left, in a process that ends past the C library.
+/// Ends the ports that were left, in a process that ends past the C library with this status. Gives the status to end with.
 #[pyfunction]
 #[pyo3(name = "end_left")]
-pub fn end_left_now(py: Python<'_>, well: bool) {
-    py.detach(|| end_left(well));
+pub fn end_left_now(py: Python<'_>, status: c_int) -> c_int {
+    match py.detach(|| end_left(status == 0)) {
+        true => status,
+        false => NOT_CLOSED,
+    }
 }
 
 /// Whether a port that is dropped now belonged to code that ended by an exception which ends the process: no code of the

@@ -110,10 +110,12 @@ pub enum FileError {
         path: String,
     },
     /// Another program of this user is writing the same file.
-    #[error("{path}: another program of this user is writing it")]
+    #[error("{path}: another program of this user is writing it{hint}")]
     Busy {
         /// The file.
         path: String,
+        /// What can be done, if the name of the refused program tells.
+        hint: &'static str,
     },
 
     // -- the peers --
@@ -128,13 +130,13 @@ pub enum FileError {
         pid: u32,
     },
     /// A unit gave up before the file was complete.
-    #[error("{path}: unit {unit} gave up: {reason}; the file was not written")]
+    #[error("{path}: unit {unit} gave up{}; the file was not written", because(reason))]
     PeerAborted {
         /// The file.
         path: String,
         /// The unit that gave up.
         unit: u32,
-        /// Why, in its words.
+        /// Why, in its words; empty if it did not say.
         reason: String,
     },
     /// The units of a program closed after different numbers of steps.
@@ -291,6 +293,13 @@ pub enum FileError {
     },
 }
 
+fn because(reason: &str) -> String {
+    match reason {
+        "" => String::new(),
+        reason => format!(": {reason}"),
+    }
+}
+
 impl FileError {
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
@@ -327,6 +336,15 @@ impl FileError {
             Disagree { unit, .. } | Duplicate { unit, .. } | BadPeer { unit, .. } => Some(*unit),
             _ => None,
         }
+    }
+
+    /// Another program writes the file, and `program` is turned away.
+    pub(crate) fn busy(path: &str, program: &str) -> FileError {
+        let hint = match polyduct_os::process::is_unnamed(program) {
+            true => "; if these are units of one program, started by hand in several shells, give all of them the same program= or POLYDUCT_PROGRAM",
+            false => "",
+        };
+        FileError::Busy { path: path.to_owned(), hint }
     }
 
     /// A refusal by the system of something done to `path`.

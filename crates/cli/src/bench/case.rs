@@ -1,6 +1,7 @@
 //! A case of a benchmark: how it is measured, compared and printed.
 
 use super::progress;
+use crate::text::{print, print_json};
 use clap::Args;
 use serde::Serialize;
 
@@ -31,8 +32,8 @@ impl Choice {
     pub fn measure(&self, mut cases: Vec<Case>, command: &str) -> u8 {
         cases.retain(|c| self.only.is_empty() || self.only.iter().any(|part| c.name.contains(part.as_str())));
         if self.list {
-            cases.iter().for_each(|c| println!("{}", c.name));
-            return 0;
+            let names: String = cases.iter().map(|c| format!("{}\n", c.name)).collect();
+            return u8::from(!print(&names));
         }
         if cases.is_empty() {
             eprintln!("polyduct: no case has such a name; `polyduct bench {command} --list` names them");
@@ -141,29 +142,28 @@ impl Target {
 /// Measures cases and prints them. Returns the exit status: 1 when a figure falls short or an answer was wrong.
 fn measure(cases: Vec<Case>, json: bool) -> u8 {
     let mut rows = Vec::new();
-    let mut status = 0;
+    let mut well = true;
     if !json {
-        println!(
-            "{:<58} {:>10} {:>10} {:>7}  {:<9} baseline",
+        well &= print(&format!(
+            "{:<58} {:>10} {:>10} {:>7}  {:<9} baseline\n",
             "case", "value", "baseline", "ratio", "target"
-        );
+        ));
     }
     for case in cases {
         progress::show(&case.name);
         let row = row(&case);
         progress::clear();
-        status |= u8::from(
-            !row.ok && row.ratio.is_some() || row.note.as_deref().is_some_and(|n| n.starts_with("failed")),
-        );
+        let failed = row.note.as_deref().is_some_and(|n| n.starts_with("failed"));
+        well &= !failed && (row.ok || row.ratio.is_none());
         if !json {
-            print(&row);
+            well &= print(&line(&row));
         }
         rows.push(row);
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&rows).unwrap_or_default());
+        well &= print_json(&rows);
     }
-    status
+    u8::from(!well)
 }
 
 fn row(case: &Case) -> Row {
@@ -197,7 +197,7 @@ fn row(case: &Case) -> Row {
     }
 }
 
-fn print(row: &Row) {
+fn line(row: &Row) -> String {
     let number = |v: Option<f64>| match v {
         None => "-".to_owned(),
         Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
@@ -209,8 +209,8 @@ fn print(row: &Row) {
         (false, Some(_)) => "SHORT",
         (false, None) => "-",
     };
-    println!(
-        "{:<58} {:>10} {:>10} {:>7}  {:<9} {} ({}) {} {}",
+    format!(
+        "{:<58} {:>10} {:>10} {:>7}  {:<9} {} ({}) {} {}\n",
         row.name,
         number(row.value),
         number(row.baseline_value),
@@ -220,5 +220,5 @@ fn print(row: &Row) {
         row.unit,
         mark,
         row.note.as_deref().unwrap_or("")
-    );
+    )
 }

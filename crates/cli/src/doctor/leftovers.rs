@@ -3,7 +3,7 @@
 use super::Finding;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How pipes name their sockets, which vanish with their owner.
 const SOCKETS: &str = "@polyduct/";
@@ -29,10 +29,7 @@ fn files() -> Finding {
                 "/tmp" => name.to_string_lossy().starts_with("polyduct"),
                 _ => name.to_string_lossy().contains("polyduct"),
             };
-            if ours
-                && entry.metadata().is_ok_and(|m| m.uid() == uid)
-                && !is_idle_directory(&entry.path(), uid)
-            {
+            if ours && entry.metadata().is_ok_and(|m| m.uid() == uid) {
                 found.push(entry.path());
             }
         }
@@ -48,12 +45,6 @@ fn files() -> Finding {
     };
     let advice = "not polyduct's own work, or a crash's: remove them if no program of yours uses them";
     Finding::warn("leftovers", names(", "), advice)
-}
-
-/// The user's runtime directory is meant to stay; it is a leftover only if there is something in it.
-fn is_idle_directory(path: &Path, uid: u32) -> bool {
-    let runtime = path == Path::new(&format!("/tmp/polyduct-{uid}"));
-    runtime && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Name and inode of each of our sockets in the kernel's list.

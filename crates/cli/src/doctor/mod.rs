@@ -4,10 +4,10 @@ mod leftovers;
 mod machine;
 mod messages;
 
-use crate::text::{bytes, Colour};
+use crate::text::{bytes, print, print_json, Colour};
 use serde::Serialize;
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io;
 
 const AFTER_HELP: &str = "\
 Each line is ok, a note, or a thing that is missing; advice follows where something can be done.
@@ -79,17 +79,11 @@ pub fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = machine::examine();
     findings.extend(messages::examine(args.units));
     findings.extend(leftovers::examine());
-    let content = match args.json {
-        true => serde_json::to_string_pretty(&findings).map(|text| text + "\n").map_err(io::Error::from),
-        false => Ok(report(&findings, args.color.on(&io::stdout()))),
+    let printed = match args.json {
+        true => print_json(&findings),
+        false => print(&report(&findings, args.color.on(&io::stdout()))),
     };
-    if let Err(error) = content.and_then(|text| io::stdout().write_all(text.as_bytes())) {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            eprintln!("polyduct: cannot print the findings: {error}");
-            return 1;
-        }
-    }
-    u8::from(findings.iter().any(|f| f.state == State::Missing))
+    u8::from(!printed || findings.iter().any(|f| f.state == State::Missing))
 }
 
 fn report(findings: &[Finding], colour: bool) -> String {

@@ -32,10 +32,13 @@ impl Header {
     /// Reads what follows the magic.
     pub fn read(input: &mut impl Read) -> Result<Header, HeaderError> {
         let mut bytes = MAGIC.to_vec();
-        let mut more = |bytes: &mut Vec<u8>, to: usize| {
-            let at = bytes.len();
-            bytes.resize(to.max(at), 0);
-            input.read_exact(&mut bytes[at..])
+        let mut more = |bytes: &mut Vec<u8>, to: usize| -> Result<(), HeaderError> {
+            let missing = to.saturating_sub(bytes.len());
+            input.take(missing as u64).read_to_end(bytes)?;
+            match bytes.len() < to {
+                true => Err(NpyError::Short { expected: to, found: bytes.len() }.into()),
+                false => Ok(()),
+            }
         };
         // A stream cannot be read ahead: the version says how long the length is, the length where the data begin.
         more(&mut bytes, 10)?;
@@ -80,7 +83,10 @@ mod tests {
             Header::read(&mut &[2, 0, 255, 255, 255, 255][..]),
             Err(HeaderError::Npy(NpyError::TooLong { .. }))
         ));
-        assert!(matches!(Header::read(&mut &[1, 0, 9, 0, 1][..]), Err(HeaderError::Read(_))));
+        assert!(matches!(
+            Header::read(&mut &[1, 0, 9, 0, 1][..]),
+            Err(HeaderError::Npy(NpyError::Short { expected: 19, found: 11 }))
+        ));
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
         let mut bytes = vec![1, 0, text.len() as u8, 0];
         bytes.extend(text.bytes().chain(*b"data"));

@@ -17,6 +17,8 @@ pub use verdict::READER_GONE;
 use crate::text::{caret, Colour};
 use pipeline::Pipeline;
 use plan::{Link, Plan, Role, Sink, Site, Source};
+use start::OrCannot;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,8 +31,8 @@ Examples:
   polyduct run \"-n 4 python solve.py | gzip > raw.gz\"
 
 The pipeline:
-  -n N COMMAND     N processes of a parallel program. Each opens \"-\" to read from the stage
-                   before it and \"-\" to write to the stage after it.
+  -n N COMMAND     N processes of a parallel program, 4096 at most. Each opens \"-\" to read from
+                   the stage before it and \"-\" to write to the stage after it.
   COMMAND          a plain Unix program, on ordinary pipes. Between it and a parallel stage the
                    bytes of the row-major array flow, step after step. What it gives is one .npy
                    array after another, or plain bytes whose shape and type the parallel stage
@@ -38,6 +40,8 @@ The pipeline:
   A | B            A gives to B.
   < FILE, > FILE   the first stage reads, the last stage writes. Parallel stages open the file
                    themselves, all units at once, so it is an .npy or .raw file.
+                   A file with one dimension more than the layout has holds steps; what comes
+                   from a plain program does not: each .npy array is one step.
   NAME=value       before a command: an environment variable for that stage.
 
 Quotes and backslashes work as in the shell: 'as it is', \"with \\\" in it\", one\\ word. Nothing is
@@ -50,13 +54,14 @@ Each process of a parallel stage has in its environment:
   POLYDUCT_PROGRAM                the name of its stage in this run
   POLYDUCT_DOMAIN                 the message domain that the processes of the stage join
 Their standard input is empty; their output passes through. A unit that ends without opening
-\"-\" fails the run if others wait for it, or if the output file then does not come.
+\"-\" fails the run if others wait for it. So does an output file that is not written.
 
 Exit status: 0 if every process succeeded, else that of the first that failed (128 plus the
-number of a signal); 124 after --timeout; 130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and
-126 if a command is not there or cannot be executed; 2 for a pipeline that makes no sense. A
-plain program that ends because its reader wants no more (SIGPIPE) has not failed: `yes | head`
-succeeds. When the run ends, nothing of it is left: processes that its programs started end too.";
+number of a signal); 1 if all succeeded and the output file is not written; 124 after --timeout;
+130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and 126 if a command is not there or cannot be
+executed; 2 for a pipeline that makes no sense. A plain program that ends because its reader
+wants no more (SIGPIPE) has not failed: `yes | head` succeeds. When the run ends, nothing of it
+is left: processes that its programs started end too.";
 
 /// Arguments of `polyduct run`.
 #[derive(clap::Args)]
@@ -122,7 +127,7 @@ fn prepare(pipeline: &Pipeline) -> io::Result<(Plan, PathBuf)> {
     let directory = std::env::current_dir()?;
     let polyduct = std::env::current_exe()?;
     let mut random = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
     let run = format!("run-{:016x}", u64::from_le_bytes(random));
     let plan = Plan::new(pipeline, &Site { run: &run, polyduct: &polyduct, directory: &directory });
     Ok((plan, directory))
@@ -131,7 +136,9 @@ fn prepare(pipeline: &Pipeline) -> io::Result<(Plan, PathBuf)> {
 fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<dyn std::error::Error>> {
     let wants_figures = args.stats || args.json.is_some();
     // Before the first process: a signal between its start and ours would leave it behind.
-    let mut signals = supervise::Signals::catch()?;
+    let mut signals = supervise::Signals::catch().or_cannot(|| "watch for signals".into())?;
+    // Nobody wants to hear after a long run that its figures have no place.
+    let mut json = args.json.as_deref().map(open_json).transpose()?;
     let begin = Instant::now();
     let manner = start::Manner { prefix: args.prefix };
     let file = supervise::OutputFile::before(plan);
@@ -156,21 +163,20 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
         if args.stats {
             eprint!("{}", report.table());
         }
-        if let Some(path) = &args.json {
-            write_json(path, &report)?;
+        if let Some(json) = &mut json {
+            let text = serde_json::to_string_pretty(&report)? + "\n";
+            json.write_all(text.as_bytes()).map_err(|e| format!("cannot write the figures: {e}"))?;
         }
     }
     Ok(verdict.status)
 }
 
-fn write_json(path: &Path, report: &stats::Report) -> Result<(), Box<dyn std::error::Error>> {
-    let mut text = serde_json::to_string_pretty(report)?;
-    text.push('\n');
-    match path == Path::new("-") {
-        true => io::stdout().write_all(text.as_bytes())?,
-        false => std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?,
-    }
-    Ok(())
+/// Where `--json` goes.
+fn open_json(path: &Path) -> Result<Box<dyn Write>, String> {
+    Ok(match path == Path::new("-") {
+        true => Box::new(io::stdout()),
+        false => Box::new(File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?),
+    })
 }
 
 /// What `--dry-run` prints.

@@ -11,8 +11,8 @@
 use super::words::{quote, quote_always, split, Token, Word};
 use std::fmt;
 
-/// Most processes that one stage may have.
-pub const MAX_UNITS: u32 = 16_384;
+/// Most processes that one stage may have: they are the units of its ports.
+pub const MAX_UNITS: u32 = polyduct::store::file::MAX_UNITS;
 /// Most stages in a pipeline.
 pub const MAX_STAGES: usize = 256;
 
@@ -303,6 +303,13 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_is_that_of_the_ports_and_the_help_names_it() {
+        let most = Pipeline::parse("-n 4096 a").unwrap();
+        assert_eq!(most.stages[0].units, Some(MAX_UNITS));
+        assert!(super::super::AFTER_HELP.contains(&format!("{MAX_UNITS} at most")));
+    }
+
+    #[test]
     fn every_error_has_its_place() {
         use PipelineError::*;
         for (text, error) in [
@@ -317,6 +324,7 @@ mod tests {
             ("-n 0 a", BadCount { at: 3, found: "0".into() }),
             ("-n +4 a", BadCount { at: 3, found: "+4".into() }),
             ("-n4x a", BadCount { at: 0, found: "4x".into() }),
+            ("-n 4097 a", BadCount { at: 3, found: "4097".into() }),
             ("-n 99999999999 a", BadCount { at: 3, found: "99999999999".into() }),
             ("-n 3 -n 4 a", DuplicateCount { at: 5 }),
             ("a <", MissingFile { at: 2, operator: '<' }),

@@ -51,7 +51,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-trait OrCannot<T> {
+/// Says what could not be done, and what helps.
+pub trait OrCannot<T> {
     fn or_cannot(self, action: impl FnOnce() -> String) -> Result<T, StartError>;
 }
 

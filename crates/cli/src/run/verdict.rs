@@ -11,13 +11,15 @@
 //!    The same holds for the parallel stages before a pump whose reader has gone: they are ended, quietly.
 //! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having opened its
 //!    port is a failure while somebody waits there, for nobody can come in its place; where nobody waits it is none.
-//!    A file that no unit opened, and that is not there when all has ended, is a failure too. A death or an error exit
-//!    wins over these within [`WINDOW`].
+//!    A death or an error exit wins over it within [`WINDOW`].
+//! 6. An output file that is not there, or is the old one, when all have ended well is a failure: whoever takes the file
+//!    because the run succeeded would take stale data.
 
 use super::names::signal_name;
 use super::plan::{Plan, Role, Sink};
 use super::stats::{Mode, Port};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long an error exit waits for a death by signal that explains it.
@@ -60,6 +62,8 @@ enum Cause {
         process: usize,
         mode: Mode,
     },
+    /// All succeeded, but [`Plan::file`] is not written.
+    Unwritten,
     Signal(i32),
     Timeout(Duration),
 }
@@ -302,7 +306,7 @@ impl<'a> Supervisor<'a> {
         self.phase = Phase::Suspicion { cause, until: now + WINDOW };
     }
 
-    /// Rule 5, its first half.
+    /// Rule 5.
     fn suspect_absent(&mut self, now: Instant) {
         let waits = |m: &&Meeting| !m.open && m.waiting > 0;
         let absent = self.meetings.iter().filter(waits).filter_map(|m| m.absent);
@@ -312,14 +316,17 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Rule 5, its second half.
+    /// Rule 6. Units that never opened their port explain it, if there are any.
     fn suspect_unwritten(&mut self, now: Instant) {
-        let meeting = self.meetings.last().filter(|m| self.plan.file.is_some() && !m.open);
-        if let (Phase::Running, false, Some((process, mode))) =
-            (&self.phase, self.file_written, meeting.and_then(|m| m.absent))
-        {
-            self.suspect(now, Cause::Unopened { process, mode });
+        if self.plan.file.is_none() || self.file_written || !matches!(self.phase, Phase::Running) {
+            return;
         }
+        let unopened = self.meetings.last().filter(|m| !m.open).and_then(|m| m.absent);
+        let cause = match unopened {
+            Some((process, mode)) => Cause::Unopened { process, mode },
+            None => Cause::Unwritten,
+        };
+        self.suspect(now, cause);
     }
 
     /// A writer may notice that its reader has gone, and fail, before the pump that says so has ended. And what one
@@ -332,7 +339,7 @@ impl<'a> Supervisor<'a> {
                 let k = self.plan.meeting(process, mode);
                 !self.processes[process].excused && k.is_some_and(|k| !self.meetings[k].open)
             }
-            Cause::Signal(_) | Cause::Timeout(_) => true,
+            Cause::Unwritten | Cause::Signal(_) | Cause::Timeout(_) => true,
         };
         if stands {
             return;
@@ -391,11 +398,12 @@ impl<'a> Supervisor<'a> {
             }
             Cause::Failure { process, end } => self.failure_message(*process, *end, others),
             Cause::Unopened { process, mode } => Some(self.unopened_message(*process, *mode, others)),
+            Cause::Unwritten => Some(self.unwritten_message()),
         };
         let status = match cause {
             Cause::Signal(signal) => 128 + *signal,
             Cause::Timeout(_) => 124,
-            Cause::Unopened { .. } => 1,
+            Cause::Unopened { .. } | Cause::Unwritten => 1,
             Cause::Failure { end: End::Exit(code), .. } => *code,
             Cause::Failure { end: End::Signal(signal), .. } => 128 + *signal,
         };
@@ -413,6 +421,15 @@ impl<'a> Supervisor<'a> {
         format!(
             "{who} (pid {pid}) ended without opening its {what}{ended}\n  \
              each unit of stage {stage} must open \"-\" for {how}; a plain Unix program is a stage without -n"
+        )
+    }
+
+    fn unwritten_message(&self) -> String {
+        let file = self.plan.file.as_deref().unwrap_or(Path::new("")).display();
+        let stage = self.plan.processes.last().map_or(0, |p| p.stage);
+        format!(
+            "every process succeeded, but stage {stage} did not write {file}\n  \
+             each of its units must write the same number of steps and close its port"
         )
     }
 
@@ -446,7 +463,6 @@ mod tests {
     use super::super::pipeline::Pipeline;
     use super::super::plan::Site;
     use super::*;
-    use std::path::Path;
 
     fn plan(text: &str) -> Plan {
         let site = Site { run: "r", polyduct: Path::new("/p"), directory: Path::new("/") };
@@ -702,12 +718,32 @@ mod tests {
         c.ends(1, &all);
         assert_eq!(c.message(), (0, String::new()));
         let mut c = Case::new(&plan);
-        c.port(1, 0, Mode::Write, Port::Opened);
-        c.ends(1, &all);
-        assert_eq!(c.message(), (0, String::new()));
-        let mut c = Case::new(&plan);
         c.ends(1, &[(1, Exit(0)), (0, Exit(2))]);
         assert_eq!(c.message().0, 2);
+    }
+
+    #[test]
+    fn a_file_that_is_opened_must_be_written() {
+        let plan = plan("-n 2 a > f");
+        let all = [(1, Exit(0)), (0, Exit(0))];
+        let opened = || {
+            let mut c = Case::new(&plan);
+            (0..2).for_each(|unit| c.port(1, unit, Mode::Write, Port::Opened));
+            c
+        };
+        let mut c = opened();
+        assert_eq!(c.ends(1, &all), None);
+        let text = "every process succeeded, but stage 0 did not write /f\n";
+        assert!(c.message().0 == 1 && c.message().1.starts_with(text), "{}", c.message().1);
+        let mut c = opened();
+        c.s.handle_file();
+        c.ends(1, &all);
+        assert_eq!(c.message(), (0, String::new()));
+        // A failure that is known says more.
+        let mut c = opened();
+        c.ends(1, &[(1, Exit(120))]);
+        c.ends(2, &[(0, Exit(0))]);
+        assert_eq!(c.message().0, 120);
     }
 
     #[test]

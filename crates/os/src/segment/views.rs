@@ -44,18 +44,6 @@ impl Segment {
         Ok(unsafe { core::slice::from_raw_parts_mut(self.at(range.start), range.len()) })
     }
 
-    /// The control lines below `at`, and the bytes from there on to fill in place. `at` must be a multiple of 64.
-    pub fn split_mut(&mut self, at: usize) -> Result<(&[Line], &mut [u8])> {
-        self.check_lines(&(0..at))?;
-        self.check_created()?;
-        self.release_views();
-        // SAFETY: both parts are in bounds, aligned and disjoint; the exclusive borrow says that no other view lives.
-        unsafe {
-            let lines = core::slice::from_raw_parts(self.at(0).cast(), at / 64);
-            Ok((lines, core::slice::from_raw_parts_mut(self.at(at), self.len - at)))
-        }
-    }
-
     pub(super) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len);
         // SAFETY: every caller has checked `offset <= len`, so the result is within the mapping or one past its end.

@@ -12,9 +12,7 @@ fn this_process_is_who_it_is() {
     assert_eq!(me.pid, std::process::id());
     assert_eq!(ProcessId::of(me.pid), Ok(me));
     assert!(me.is_alive());
-    let hertz = rustix::param::clock_ticks_per_second();
-    let started = Duration::from_secs(me.start_time / hertz);
-    assert!(started <= process::boot_clock_now() && me.start_time > 0);
+    assert!(me.start_time > 0);
     let another = ProcessId { start_time: me.start_time + 1, ..me };
     assert!(!another.is_alive());
     assert_eq!(PidFd::of(another).unwrap_err(), OsError::PeerGone { pid: me.pid });

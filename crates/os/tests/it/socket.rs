@@ -2,7 +2,6 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use polyduct_os::limits;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::socket::{Conn, Listener, Received, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT};
 use polyduct_os::{Errno, OsError, Scope};
@@ -211,6 +210,7 @@ fn what_a_faulty_peer_sends_is_an_error_and_leaks_nothing() {
 #[test]
 fn out_of_descriptors_turns_one_peer_away_and_the_others_go_on() {
     if let Some(_conn) = child::here() {
+        use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
         let name = fresh_name();
         let listener = Listener::bind(&name).unwrap();
         let first = Conn::connect(&name).unwrap();
@@ -222,8 +222,8 @@ fn out_of_descriptors_turns_one_peer_away_and_the_others_go_on() {
         let lowest = rustix::io::dup(&first).unwrap();
         let used = std::os::fd::AsRawFd::as_raw_fd(&lowest) as u64;
         drop(lowest);
-        let before = limits::descriptors();
-        limits::set_descriptors(Some(used)).unwrap();
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(used), ..before }).unwrap();
         for conn in &late {
             assert!(matches!(listener.accept(), Err(OsError::OutOfDescriptors { op: "accept", .. })));
             assert_eq!(poll(&mut [PollItem::hangup(conn)], Some(WATCHDOG)), Ok(1), "not turned away");
@@ -234,7 +234,7 @@ fn out_of_descriptors_turns_one_peer_away_and_the_others_go_on() {
         assert!(matches!(b.recv(&mut [0; 8]), Err(OsError::DescriptorsTruncated { kept: 0, .. })));
         say(&first, b"on we go", &[]);
         assert_eq!(hear(&accepted).unwrap().0, b"on we go");
-        limits::set_descriptors(before.soft).unwrap();
+        setrlimit(Resource::Nofile, before).unwrap();
         let conn = Conn::connect(&name).unwrap();
         say(&conn, b"room again", &[]);
         assert_eq!(hear(&listener.accept().unwrap().unwrap()).unwrap().0, b"room again");

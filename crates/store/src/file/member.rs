@@ -24,6 +24,7 @@ pub struct Member {
     host: Option<PidFd>,
     host_pid: u32,
     path: String,
+    program: String,
     buffer: Vec<u8>,
 }
 
@@ -38,9 +39,13 @@ pub struct Welcome {
 
 impl Member {
     /// Unit 0's own place.
-    pub fn own(conn: Conn, path: &str) -> Member {
-        let (path, buffer) = (path.to_owned(), vec![0; MESSAGE_LIMIT]);
-        Member { conn, host: None, host_pid: std::process::id(), path, buffer }
+    pub fn own(conn: Conn, path: &str, program: &str) -> Member {
+        Member::over(conn, None, std::process::id(), path, program)
+    }
+
+    fn over(conn: Conn, host: Option<PidFd>, host_pid: u32, path: &str, program: &str) -> Member {
+        let (path, program) = (path.to_owned(), program.to_owned());
+        Member { conn, host, host_pid, path, program, buffer: vec![0; MESSAGE_LIMIT] }
     }
 
     /// Finds unit 0 at `name`, waiting for it to come, and says `hello`.
@@ -71,8 +76,7 @@ impl Member {
             return Err(FileError::Stranger { path: path.to_owned(), expected, found: peer.uid });
         }
         let host = conn.peer_pidfd().ok();
-        let buffer = vec![0; MESSAGE_LIMIT];
-        let member = Member { conn, host, host_pid: peer.pid, path: path.to_owned(), buffer };
+        let member = Member::over(conn, host, peer.pid, path, &options.program);
         match wire::send(&member.conn, hello, &[]) {
             // If it has hung up, it may have said why; the welcome is waited for next.
             Ok(()) | Err(OsError::PeerClosed) => Ok(member),
@@ -173,7 +177,7 @@ impl Member {
         // A process that has exited says no more than what it has said.
         let gone = self.host.as_ref().is_some_and(|h| !h.is_alive());
         match wire::receive::<FromHost>(&self.conn, &mut self.buffer) {
-            Incoming::Message(FromHost::Failed(fault), _) => Err(fault.error(&self.path)),
+            Incoming::Message(FromHost::Failed(fault), _) => Err(fault.error(&self.path, &self.program)),
             Incoming::Message(message, fds) => Ok(Some((message, fds.into_iter().next().map(File::from)))),
             Incoming::Nothing if gone => Err(self.lost()),
             Incoming::Nothing => Ok(None),
@@ -188,7 +192,7 @@ impl Member {
             true => Fault::Lost { unit: 0, pid: self.host_pid },
             false => Fault::Aborted { unit: 0, reason: "it closed its connection".into() },
         };
-        fault.error(&self.path)
+        fault.error(&self.path, &self.program)
     }
 
     fn out_of_turn(&self) -> FileError {

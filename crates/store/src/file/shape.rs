@@ -142,7 +142,7 @@ fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Con
     };
     let hint = match exists {
         Some(_) if expect.convert => return Ok(exists),
-        Some(_) => "ask for a conversion to get it",
+        Some(_) => "a program that opens the file with convert=True gets it converted",
         None => "conversions exist for f32↔bf16, f32↔f16, f64↔f32",
     };
     Err(FileError::ElemDiffers { path: path.to_owned(), expected, found, hint })
@@ -189,7 +189,8 @@ mod tests {
         let told = Expect { shape: Some(vec![8, 12]), ..Expect::default() };
         assert!(matches!(npy(&[12, 8], "block,*", &told), Err(FileError::ShapeDiffers { .. })));
         let other = Expect { elem: Some(ElemType::F64), ..Expect::default() };
-        assert!(matches!(npy(&[12, 8], "block,*", &other), Err(FileError::ElemDiffers { .. })));
+        let differs = npy(&[12, 8], "block,*", &other).unwrap_err();
+        assert!(matches!(differs, FileError::ElemDiffers { hint, .. } if hint.contains("convert=True")));
         assert!(npy(&[12, 8], "block,*", &Expect { convert: true, ..other }).is_ok());
         assert!(matches!(npy(&[1 << 40, 1 << 40], "block,*", &any), Err(FileError::Layout { .. })));
     }

@@ -85,10 +85,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The error that a unit gives its caller.
-    pub fn error(self, path: &str) -> FileError {
+    /// The error that a unit of `program` gives its caller.
+    pub fn error(self, path: &str, program: &str) -> FileError {
         let path = path.to_owned();
         match self {
+            Fault::Busy => FileError::busy(&path, program),
             Fault::Lost { unit, pid } => FileError::PeerLost { path, unit, pid },
             Fault::Aborted { unit, reason } => FileError::PeerAborted { path, unit, reason },
             Fault::Uneven { unit, steps, other, other_steps } => {
@@ -98,7 +99,6 @@ impl Fault {
                 FileError::Disagree { path, unit, what, expected, found }
             }
             Fault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
-            Fault::Busy => FileError::Busy { path },
             Fault::Missing { missing, waited_ms } => {
                 FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
             }
@@ -229,6 +229,41 @@ mod tests {
         );
         drop(a);
         assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Closed));
+    }
+
+    /// As docs/wire.md has them.
+    #[test]
+    fn the_bytes_are_those_of_the_document() {
+        let bytes = |m: &ToHost| postcard::to_allocvec(m).unwrap();
+        let hello = ToHost::Hello { unit: 300, program: "p".into(), spec: spec(), scattered: true };
+        let expected = b"\x00\xac\x02\x01p\x04\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
+        assert_eq!(bytes(&hello), expected);
+        assert_eq!(bytes(&ToHost::Closed { steps: 5 }), [1, 5]);
+        assert_eq!(bytes(&ToHost::Abort { reason: String::new() }), [2, 0]);
+        let bytes = |m: &FromHost| postcard::to_allocvec(m).unwrap();
+        assert_eq!(bytes(&FromHost::Welcome { shared: true, temporary: None }), [0, 1, 0]);
+        assert_eq!(
+            bytes(&FromHost::Welcome { shared: false, temporary: Some("t".into()) }),
+            b"\x00\x00\x01\x01t"
+        );
+        assert_eq!(bytes(&FromHost::Committed), [2]);
+        for (fault, body) in [
+            (Fault::Lost { unit: 1, pid: 7 }, &[0, 1, 7][..]),
+            (Fault::Aborted { unit: 1, reason: "x".into() }, b"\x01\x01\x01x"),
+            (Fault::Uneven { unit: 1, steps: 2, other: 3, other_steps: 4 }, &[2, 1, 2, 3, 4]),
+            (
+                Fault::Disagree { unit: 1, what: "a".into(), expected: "b".into(), found: "c".into() },
+                b"\x03\x01\x01a\x01b\x01c",
+            ),
+            (Fault::Duplicate { unit: 1, pid: 7 }, &[4, 1, 7]),
+            (Fault::Busy, &[5]),
+            (Fault::Missing { missing: "1".into(), waited_ms: 9 }, b"\x06\x011\x09"),
+            (Fault::BadPeer { unit: 1, what: "w".into() }, b"\x07\x01\x01w"),
+            (Fault::NoSpace { needed: 5, available: 4 }, &[8, 5, 4]),
+            (Fault::System { op: "o".into(), errno: 5 }, b"\x09\x01o\x0a"),
+        ] {
+            assert_eq!(bytes(&FromHost::Failed(fault)), [&[1], body].concat());
+        }
     }
 
     #[test]

@@ -285,7 +285,7 @@ impl FileWriter {
         Ok(self.stats)
     }
 
-    /// Gives the file up: all other units get [`FileError::PeerAborted`] with this reason.
+    /// Gives the file up: all other units get [`FileError::PeerAborted`] with this reason, which may be empty.
     pub fn abort(&mut self, reason: &str) {
         let error = FileError::Closed { path: self.path.clone() };
         match std::mem::replace(&mut self.state, State::Closed) {
@@ -444,7 +444,7 @@ fn meet(
     let (mut member, target, host) = match options.unit {
         0 => {
             let listener = Listener::bind(&socket).map_err(|e| match e {
-                OsError::AddrInUse { .. } => FileError::Busy { path: path.clone() },
+                OsError::AddrInUse { .. } => FileError::busy(&path, &options.program),
                 e => FileError::os(&path)(e),
             })?;
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
@@ -455,7 +455,7 @@ fn meet(
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
-            (Member::own(ours, &path), None, Some(thread))
+            (Member::own(ours, &path, &options.program), None, Some(thread))
         }
         unit => {
             let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };

@@ -162,10 +162,16 @@ fn two_programs_and_one_file() {
         if u == 2 {
             // Both are inside; another program's units find the place taken.
             done.wait();
-            for other in 0..2 {
-                let options = Options { program: "another".into(), ..unit(other, 2) };
+            for (other, program, advice) in [
+                (0, "another", false),
+                (1, "another", false),
+                (0, "children-of-7", true),
+                (1, "children-of-7", true),
+            ] {
+                let options = Options { program: program.into(), ..unit(other, 2) };
                 let e = FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap();
                 assert!(matches!(e, FileError::Busy { .. }), "{e}");
+                assert_eq!(e.to_string().contains("POLYDUCT_PROGRAM"), advice, "{e}");
             }
             done.wait();
             return;

@@ -6,7 +6,7 @@ pub mod scene;
 use super::message::pair::{Play, Scene, Way};
 use super::plot::{Chart, Line, Scale};
 use super::progress;
-use crate::text::table;
+use crate::text::{print, print_json, table};
 use clap::{Args, ValueEnum};
 use estimate::{estimate, Burst, LogP, Signature};
 use serde::Serialize;
@@ -95,11 +95,11 @@ pub fn logp(args: &LogpArgs) -> u8 {
         }
     }
     progress::clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows).unwrap_or_default());
-    } else if args.svg.as_deref().is_none_or(|path| path != std::path::Path::new("-")) {
-        print!("{}", words(&rows));
-    }
+    let printed = match args.svg.as_deref() {
+        _ if args.json => print_json(&rows),
+        Some(path) if path == std::path::Path::new("-") => true,
+        _ => print(&words(&rows)),
+    };
     for row in &rows {
         if let Some(why) = &row.failed {
             eprintln!("polyduct: {}, {} bytes: {why}", row.link, row.len_bytes);
@@ -110,7 +110,7 @@ pub fn logp(args: &LogpArgs) -> u8 {
         eprintln!("polyduct: {error}");
         return 1;
     }
-    u8::from(rows.iter().any(|row| row.failed.is_some()))
+    u8::from(!printed || rows.iter().any(|row| row.failed.is_some()))
 }
 
 /// The payload: a message of 16 bytes is its four words.
