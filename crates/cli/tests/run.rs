@@ -79,21 +79,22 @@ fn a_result_is_not_prefixed() {
 #[test]
 fn ports_report_to_the_run() {
     let dir = Scratch::new("stats");
-    let record = |mode: &str, wait: f64| {
+    let record = |mode: &str, dropped: u64, wait: f64| {
         format!(
-            r#"{{\"program\":\"$POLYDUCT_PROGRAM\",\"unit\":$POLYDUCT_UNIT,\"url\":\"$URL\",\"mode\":\"{mode}\",\"steps\":10,\"bytes\":1000000000,\"wait_s\":{wait},\"copy_s\":0.1,\"open_s\":2.0}}"#
+            r#"{{\"program\":\"$POLYDUCT_PROGRAM\",\"unit\":$POLYDUCT_UNIT,\"url\":\"$URL\",\"mode\":\"{mode}\",\"steps\":10,\"dropped\":{dropped},\"bytes\":1000000000,\"wait_s\":{wait},\"copy_s\":0.1,\"open_s\":2.0}}"#
         )
     };
     let writer =
-        dir.write("w", format!("URL=$POLYDUCT_OUT; echo \"{}\" > $POLYDUCT_REPORT", record("w", 0.5)));
+        dir.write("w", format!("URL=$POLYDUCT_OUT; echo \"{}\" > $POLYDUCT_REPORT", record("w", 0, 0.5)));
     let reader =
-        dir.write("r", format!("URL=$POLYDUCT_IN; echo \"{}\" > $POLYDUCT_REPORT", record("r", 1.5)));
+        dir.write("r", format!("URL=$POLYDUCT_IN; echo \"{}\" > $POLYDUCT_REPORT", record("r", 7, 1.5)));
     let json = dir.path("stats.json");
     let run = format!("-n 4 sh {writer} | -n 2 sh {reader}");
     let o = output(&["run", "--stats", "--json", &json, &run]);
     assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
     let table = text(&o.stderr);
-    let row = "stage 0 → stage 1     10  4.00 GB  2.00        4  500.0 ms (25 %)        2  1.50 s (75 %)";
+    let row =
+        "stage 0 → stage 1     10        7  4.00 GB  2.00        4  500.0 ms (25 %)        2  1.50 s (75 %)";
     assert!(table.contains(row), "{table}");
 
     let json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
@@ -101,7 +102,10 @@ fn ports_report_to_the_run() {
     assert_eq!(json["pipeline"], *run);
     let pipe = &json["pipes"][0];
     assert_eq!((&pipe["from_stage"], &pipe["to_stage"]), (&0.into(), &1.into()));
-    assert_eq!((&pipe["bytes"], &pipe["steps"]), (&4_000_000_000u64.into(), &10.into()));
+    assert_eq!(
+        (&pipe["bytes"], &pipe["steps"], &pipe["dropped"]),
+        (&4_000_000_000u64.into(), &10.into(), &7.into())
+    );
     assert_eq!((&pipe["writers"]["ports"], &pipe["readers"]["ports"]), (&4.into(), &2.into()));
     assert_eq!(json["processes"].as_array().unwrap().len(), 6);
     assert_eq!(json["processes"][5]["exit"], 0);

@@ -1,12 +1,9 @@
 //! Copying one contiguous run.
 
-use crate::simd::{self, Job, Simd};
+use crate::simd::{Job, Simd};
 
-/// Bytes that are asked for ahead of a copy of what is far.
+/// Bytes of source that are asked for ahead of a streaming copy.
 pub(crate) const AHEAD: usize = 2048;
-
-/// Runs from this length on do not fit the first cache, and lines are asked for ahead of their copy into the caches.
-const FAR: usize = 128 << 10;
 
 /// Copies `N` bytes, which the compiler turns into a few moves.
 ///
@@ -64,20 +61,6 @@ pub(crate) unsafe fn cached<S: Simd>(src: *const u8, dst: *mut u8, n: usize) {
             return small(src, dst, n);
         }
         let mut at = 0;
-        if n >= FAR {
-            // Both come from afar. Written are whole lines.
-            small(src, dst, 64);
-            at = 64 - dst.addr() % 64;
-            while n - at >= 64 {
-                S::prefetch(src.wrapping_add(at + AHEAD));
-                simd::prefetch_to_write(dst.wrapping_add(at + AHEAD));
-                for i in (0..64).step_by(S::WIDTH) {
-                    S::store(dst.add(at + i), S::load(src.add(at + i)));
-                }
-                at += 64;
-            }
-            return small(src.add(at), dst.add(at), n - at);
-        }
         while n - at > 4 * S::WIDTH {
             let (s, d) = (src.add(at), dst.add(at));
             for i in 0..4 {

@@ -49,6 +49,7 @@ pub use convert::Conversion;
 pub use error::CopyError;
 pub use level::{Kernels, Level};
 pub use memory::{as_shared, Dest, Source};
+pub use simd::prefetch_to_write;
 
 use polyduct_layout::OpTable;
 

@@ -99,9 +99,8 @@ fn large_planes_match() {
 #[test]
 fn every_run_length_and_alignment_matches() {
     let mut rng = Rng(3);
-    let src = rng.bytes((128 << 10) + 512);
-    let far = [(128 << 10) - 1, 128 << 10, (128 << 10) + 1, (128 << 10) + 300];
-    for n in (0..300).chain([511, 512, 513, 1000, 1024, 1025, 1600, 2047, 2048, 3000]).chain(far) {
+    let src = rng.bytes(4096);
+    for n in (0..300).chain([511, 512, 513, 1000, 1024, 1025, 1600, 2047, 2048, 3000]) {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 60), (64, 63), (17, 17)] {
             for k in all_kernels() {
                 let mut got = vec![0xa5; n + 256];

@@ -106,7 +106,7 @@ pub(crate) fn prefetch(p: *const u8) {
 
 /// Asks for a cache line that will be written, where the machine has an instruction for it; any address will do.
 #[inline(always)]
-pub(crate) fn prefetch_to_write(p: *const u8) {
+pub fn prefetch_to_write(p: *const u8) {
     // SAFETY: as `prefetch`; a machine without this one does nothing.
     #[cfg(target_arch = "x86_64")]
     unsafe {

@@ -41,6 +41,10 @@ pub enum SendError {
     Broken(#[from] LinkError),
 }
 
+/// A record that comes so many later has its line fetched now: every claim waits for what was stored before, and so for lines
+/// that the receiver has. The next line would be fetched in vain, since the receiver looks at it.
+const SOON: u32 = 4;
+
 /// Names a record until the receiver has taken it. Good for 2³¹ further records of the same link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
@@ -389,6 +393,8 @@ impl Sender {
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
         // ring; `shared` keeps the area mapped.
         unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len()) };
+        let units = payload.len().div_ceil(UNIT) as u32;
+        polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
         let [a, b, c] = pack_head(&head, payload.len() as u32);
         let tag = Tag::pack(self.channel.0, kind, 0);
         self.publish(at, tag, [a, b, c, p, q, r, s], u64::from(ends));
@@ -422,6 +428,9 @@ impl Sender {
     #[inline]
     fn publish(&mut self, at: Place, tag: u32, words: [u64; 7], messages: u64) {
         self.last = at.line;
+        // SAFETY: `shared` keeps the area mapped.
+        let later = unsafe { self.lane.line(at.line.wrapping_add(SOON)) };
+        polyduct_copy::prefetch_to_write(core::ptr::from_ref(later).cast());
         // SAFETY: `shared` keeps the area mapped.
         let (line, sent) = unsafe { (self.lane.line(at.line), self.lane.sent()) };
         publish(line, at.line, tag, words);
