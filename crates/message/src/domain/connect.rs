@@ -4,10 +4,12 @@ use super::ask::ask_for_link;
 use super::host::{Events, Handed, Whereabouts};
 use super::peer::{lock, Gone};
 use super::Inner;
+use crate::link::net::socket::sys;
 use crate::link::shm::{Bell, Link};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::process::{PidFd, ProcessId};
+use polyduct_os::Errno;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ impl Inner {
         if let Some(e) = self.gone_error(to) {
             return Err(e);
         }
-        let mine = self.hand(to).map_err(|error| MessageError::PeerLost { unit: to, reason: error })?;
+        let mine = self.hand(to)?;
         let gone = || self.gone_error(to).is_some();
         let theirs = ask_for_link(&self.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
         self.take_link(to, theirs).map_err(|reason| MessageError::PeerLost { unit: to, reason })?;
@@ -35,8 +37,15 @@ impl Inner {
     }
 
     /// What this unit hands to a partner. The unit with the lower address makes the segment, once.
-    pub(super) fn hand(&self, to: Address) -> Result<Handed, String> {
-        let owned = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| e.to_string());
+    ///
+    /// # Errors
+    /// What this process's system refuses.
+    pub(super) fn hand(&self, to: Address) -> Result<Handed, MessageError> {
+        let owned = |fd: std::os::fd::BorrowedFd<'_>| {
+            fd.try_clone_to_owned().map_err(|e| {
+                sys("dup", format!("what unit {to} is to map"), Errno::from_io_error(&e).unwrap_or(Errno::IO))
+            })
+        };
         let bell = owned(self.bell.fd())?;
         if self.options.unit > to {
             return Ok(Handed { bell, segment: None });
@@ -49,7 +58,7 @@ impl Inner {
         }
         let link = match &*making {
             Some(link) => link,
-            None => making.insert(Link::create(&self.sizes).map_err(|e| e.to_string())?),
+            None => making.insert(Link::create(&self.sizes)?),
         };
         Ok(Handed { bell, segment: Some(owned(link.fd())?) })
     }
@@ -133,7 +142,7 @@ pub(super) struct Told(pub(super) Arc<Inner>);
 
 impl Events for Told {
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String> {
-        let mine = self.0.hand(unit)?;
+        let mine = self.0.hand(unit).map_err(|e| e.to_string())?;
         self.0.take_link(unit, theirs)?;
         Ok(mine)
     }

@@ -124,7 +124,15 @@ impl Inner {
         argument: &[u8],
         handlers: &Table,
     ) -> Result<Parcel, String> {
-        match handlers.get(HandlerId(method)) {
+        let late;
+        let found = match handlers.get(HandlerId(method)) {
+            None => {
+                late = self.late_handler(HandlerId(method));
+                late.as_ref()
+            }
+            found => found,
+        };
+        match found {
             Some(Handler::Call(function)) => {
                 let _inside = Inside::enter();
                 function(&Context { inner: self, from }, words, argument)
@@ -132,6 +140,12 @@ impl Inner {
             Some(Handler::Message(_)) => Err("it is a handler of messages, not a function".to_owned()),
             None => Err("there is no such function here".to_owned()),
         }
+    }
+
+    /// A handler that became known since this thread began to look: the sender may know that.
+    #[cold]
+    fn late_handler(&self, id: HandlerId) -> Option<Handler> {
+        lock(&self.table).get(id).cloned()
     }
 
     /// A buffer for a message that comes in pieces; `None` refuses it for now.
@@ -155,7 +169,11 @@ impl Inner {
         if m.len == 0 {
             return Some(Vec::new());
         }
-        Some(self.pool.take(usize::try_from(m.len).ok()?))
+        let buffer = self.pool.take(usize::try_from(m.len).ok()?);
+        if buffer.is_none() {
+            tracing::warn!(from, bytes = m.len, "no memory for a message: it waits");
+        }
+        buffer
     }
 
     /// Handles a message. Returns whether it was taken: mail that comes in one piece over shared memory and finds no room
@@ -171,7 +189,15 @@ impl Inner {
         if m.head.handler.0 >= HandlerId::RESERVED {
             return self.library(from, m, payload, handlers);
         }
-        match handlers.get(m.head.handler) {
+        let late;
+        let found = match handlers.get(m.head.handler) {
+            None => {
+                late = self.late_handler(m.head.handler);
+                late.as_ref()
+            }
+            found => found,
+        };
+        match found {
             Some(Handler::Message(handler)) => {
                 let (bytes, buffer) = match &payload {
                     Payload::Bytes(bytes) => (*bytes, false),
@@ -188,7 +214,7 @@ impl Inner {
             }
             // A sender that looked the number up knows better: it is faulty.
             _ => {
-                let what = "a handler";
+                let what = "a handler of messages with the number";
                 self.broke(from, LinkError::Unknown { what, found: m.head.handler.0.into() });
             }
         }
@@ -212,7 +238,7 @@ impl Inner {
     fn own(&self, payload: Payload<'_, Vec<u8>>) -> Vec<u8> {
         match payload {
             Payload::Bytes(bytes) => {
-                let mut buffer = self.pool.take(bytes.len());
+                let Some(mut buffer) = self.pool.take(bytes.len()) else { return bytes.to_vec() };
                 buffer.copy_from_slice(bytes);
                 buffer
             }
@@ -233,6 +259,8 @@ impl Inner {
             Payload::Bytes(bytes) => bytes,
             Payload::Buffer(b) => &b[..],
         };
+        // A faulty sender can change what is seen where it lies. What is parsed must not.
+        let steady = || bytes.to_vec();
         match m.head.handler {
             system::MAIL => {
                 // Whatever has a buffer was asked for room when that was given, and all that comes across hosts was.
@@ -259,6 +287,7 @@ impl Inner {
                 self.net.iter().for_each(|net| net.lost(self, from, error.clone()));
             }
             system::LEAVING if self.hosts.is_far(from) => {
+                let bytes = steady();
                 let (collectives, words) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
                 let collectives = u64::from_le_bytes(*collectives);
                 let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
@@ -268,7 +297,7 @@ impl Inner {
                 self.board.note_leaving(from, collectives, because);
             }
             system::LOST if self.net.is_some() => {
-                let told = net::read_loss(&self.hosts, from, args[0], bytes)
+                let told = net::read_loss(&self.hosts, from, args[0], &steady())
                     .filter(|&(unit, _)| unit != self.options.unit && !self.board.is_leaving(unit));
                 if let Some((unit, error)) = told {
                     match self.net.as_ref().filter(|_| self.hosts.is_far(unit)) {
@@ -282,7 +311,7 @@ impl Inner {
             system::ANSWER => {
                 let answer = match args[1] {
                     0 => Ok(Parcel { words: [args[2], args[3]], payload: self.own(payload) }),
-                    _ => Err(String::from_utf8_lossy(bytes).into_owned()),
+                    _ => Err(String::from_utf8_lossy(&steady()).into_owned()),
                 };
                 lock(&self.calls).handle_answer(from, args[0], answer);
                 return true;
@@ -298,7 +327,7 @@ impl Inner {
                     tracing::warn!(from, %error, "a barrier's word was not sent");
                 }
             }
-            system::OFFER if self.options.unit == 0 => match postcard::from_bytes(bytes) {
+            system::OFFER if self.options.unit == 0 => match postcard::from_bytes(&steady()) {
                 Ok(offer) => {
                     let mut agreement = lock(&self.agreement);
                     agreement.offers.resize(self.options.units as usize, None);
@@ -307,9 +336,10 @@ impl Inner {
                 Err(_) => self.broke(from, LinkError::OutOfTurn { what: "an unreadable offer" }),
             },
             system::AGREED if from == 0 => {
+                let bytes = steady();
                 let outcome = match args[0] {
-                    0 => postcard::from_bytes(bytes).map(Ok),
-                    _ => postcard::from_bytes(bytes).map(Err),
+                    0 => postcard::from_bytes(&bytes).map(Ok),
+                    _ => postcard::from_bytes(&bytes).map(Err),
                 };
                 match outcome {
                     Ok(outcome) => lock(&self.agreement).outcome = Some(outcome),

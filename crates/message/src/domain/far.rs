@@ -175,7 +175,7 @@ impl Inner {
         if offset.checked_add(len).is_none_or(|end| end > all) {
             return Err(format!("bytes {offset} to {offset}+{len} are not all in its {all}"));
         }
-        let mut got = self.pool.take(len);
+        let mut got = self.pool.take(len).ok_or_else(|| format!("there is no memory for {len} bytes"))?;
         region.copy(offset, &mut Copy::Get(&mut got)).map(|()| got).map_err(|e| e.to_string())
     }
 }

@@ -43,6 +43,10 @@ impl Inner {
         if let Some(error) = self.peers[unit as usize].lost_by.get() {
             return error.clone();
         }
+        if unit == self.options.unit {
+            let reason = "others have given this unit up, which is the one that is told".to_owned();
+            return MessageError::PeerLost { unit, reason };
+        }
         match self.peers[unit as usize].broken.get() {
             Some(error) => MessageError::BadPeer { unit, error: error.clone() },
             None if self.board.has_given_up(unit) => {

@@ -3,7 +3,7 @@
 use super::channel::{ChannelOptions, RawChannel};
 use super::directory::HandlerError;
 use super::mail::Mail;
-use super::peer::lock;
+use super::peer::{lock, try_lock};
 use super::{dispatch, system, Domain};
 use crate::types::{Address, Head};
 use crate::MessageError;
@@ -59,13 +59,21 @@ impl Domain {
             // This very thread may hold the channel, or be the one that would have to receive before there is room.
             return self.inner.push(to, head, payload.to_vec());
         }
-        // A channel for each call would not keep the order between calls; one for all keeps it.
-        let mut mail = lock(&self.inner.peer(to)?.mail);
+        // A channel for each call would not keep the order between calls; one for all keeps it. Another thread may hold it for
+        // as long as its receiver makes no room.
+        let mail = &self.inner.peer(to)?.mail;
+        let mut mail = match try_lock(mail) {
+            Some(mail) => mail,
+            None => self.inner.wait("another thread to have sent", None, |_| try_lock(mail).map(Ok))?,
+        };
         let channel = match &mut *mail {
             Some(channel) => channel,
             none => none.insert(RawChannel::new(&self.inner, to, ChannelOptions::default())?),
         };
-        channel.send(&self.inner, head, payload)
+        let sent = channel.send(&self.inner, head, payload);
+        drop(mail);
+        self.inner.stir();
+        sent
     }
 
     /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it.

@@ -129,6 +129,8 @@ pub(crate) struct Inner {
     /// Those who wait while another thread looks: rung after it has handled something, and when it stops looking.
     turn: (Mutex<()>, Condvar),
     waiters: AtomicUsize,
+    /// Threads that ask whoever receives to let them.
+    wanted: AtomicUsize,
     left: AtomicBool,
     /// The first unit that was lost, and one; zero while there is none.
     first_lost: AtomicU32,
@@ -207,6 +209,7 @@ impl Domain {
             backlog: AtomicBool::new(false),
             turn: Default::default(),
             waiters: AtomicUsize::new(0),
+            wanted: AtomicUsize::new(0),
             left: AtomicBool::new(false),
             first_lost: AtomicU32::new(0),
             options,
@@ -411,7 +414,7 @@ impl Domain {
 
     /// What waits and what may be sent, exactly.
     pub fn status(&self) -> Status {
-        let [high, low] = lock(&self.inner.progress).waiting();
+        let [high, low] = self.inner.waiting();
         Status {
             waiting_high: high,
             waiting_low: low,

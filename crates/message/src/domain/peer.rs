@@ -6,7 +6,7 @@ use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Channels from this number on are the library's.
 pub const LIBRARY_CHANNEL: u16 = 4095;
@@ -17,6 +17,15 @@ const BACKLOG: usize = 64 << 20;
 /// Locks; what a panic left behind is as good as ever, since every change is complete.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same, if no other thread holds it.
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Where a unit has gone.

@@ -16,8 +16,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A buffer of exactly `len` bytes; its content is undefined.
-    pub fn take(&self, len: usize) -> Vec<u8> {
+    /// A buffer of exactly `len` bytes; its content is undefined. `None` where the system has not so much.
+    pub fn take(&self, len: usize) -> Option<Vec<u8>> {
         let mut free = lock(&self.free);
         // The smallest that is large enough, and not so large that it would be missed elsewhere.
         let fits = |b: &Vec<u8>| b.capacity() >= len && b.capacity() / 4 <= len.max(4096);
@@ -25,10 +25,12 @@ impl Pool {
         let mut buffer = best.map(|i| free.swap_remove(i)).unwrap_or_default();
         drop(free);
         if buffer.capacity() < len {
-            return vec![0; len];
+            // Zeroed memory comes untouched from the system, but where there is none the process would be ended: a peer says how
+            // long its message is.
+            return Vec::<u8>::new().try_reserve_exact(len).is_ok().then(|| vec![0; len]);
         }
         buffer.resize(len, 0);
-        buffer
+        Some(buffer)
     }
 
     /// Takes back a buffer.
@@ -48,14 +50,15 @@ mod tests {
     #[test]
     fn buffers_come_back() {
         let pool = Pool::default();
-        let first = pool.take(100_000);
+        assert_eq!(pool.take(isize::MAX as usize), None);
+        let first = pool.take(100_000).unwrap();
         let at = first.as_ptr();
         pool.give_back(first);
-        let again = pool.take(90_000);
+        let again = pool.take(90_000).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (at, 90_000));
         pool.give_back(again);
         for (len, why) in [(10, "too large for that"), (100_001, "too small for that")] {
-            let other = pool.take(len);
+            let other = pool.take(len).unwrap();
             assert_ne!(other.as_ptr(), at, "{why}");
         }
         for _ in 0..100 {

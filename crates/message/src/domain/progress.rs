@@ -89,16 +89,6 @@ impl Progress {
         }
     }
 
-    /// Messages that have come and were not taken, high and low.
-    pub fn waiting(&self) -> [u64; 2] {
-        let mut sum = [0; 2];
-        for link in &self.links {
-            let [high, low] = link.receiver.waiting();
-            sum = [sum[0] + u64::from(high), sum[1] + u64::from(low)];
-        }
-        sum
-    }
-
     /// Links and handlers that are new.
     fn take_news(&mut self, inner: &Inner) {
         let epoch = inner.epoch.load(Ordering::Acquire);
@@ -116,6 +106,16 @@ impl Progress {
             self.hot.push(self.links.len());
             self.links.push(Inward { from, receiver, idle: 0, cold: false, broken: false });
         }
+    }
+}
+
+impl Inner {
+    /// Messages that have come and were not taken, high and low. Without a lock: also for handlers, and beside who receives.
+    pub(super) fn waiting(&self) -> [u64; 2] {
+        let links = self.peers.iter().filter_map(|peer| peer.link.get());
+        links
+            .map(|link| link.waiting())
+            .fold([0; 2], |[high, low], [h, l]| [high + u64::from(h), low + u64::from(l)])
     }
 }
 

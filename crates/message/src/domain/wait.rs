@@ -1,13 +1,13 @@
 //! Receiving and waiting: one thread looks for all, the others sleep until it has found something.
 
-use super::peer::lock;
+use super::peer::{lock, try_lock};
 use super::progress::Progress;
 use super::{dispatch, system, Inner};
 use crate::types::Head;
 use crate::MessageError;
 use polyduct_os::clock;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// How long a wait spins before it sleeps.
@@ -95,30 +95,49 @@ impl Inner {
     /// Receives for the time of an answer by memory, if no other thread does.
     fn receive_at_once<T>(&self, ready: &mut Ready<'_, T>) -> Option<Result<T, MessageError>> {
         let mut progress = self.try_progress()?;
-        let done = (0..LOOKS).find_map(|_| {
-            let records = progress.poll(self);
-            match records {
+        let mut done = None;
+        for _ in 0..LOOKS {
+            match progress.poll(self) {
                 0 => polyduct_os::sync::spin_hint(),
                 _ => self.wake_waiters(),
             }
-            self.settled(ready, Some(&mut progress))
-        });
+            done = self.settled(ready, Some(&mut progress));
+            if done.is_some() || self.is_wanted() {
+                break;
+            }
+        }
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();
         done
     }
 
-    /// The receiving side, if no other thread has it.
+    /// The receiving side, if no other thread has it or asks for it.
     fn try_progress(&self) -> Option<MutexGuard<'_, Progress>> {
-        match self.progress.try_lock() {
-            Ok(progress) => Some(progress),
-            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+        if self.is_wanted() {
+            return None;
         }
+        try_lock(&self.progress)
     }
 
-    /// Receives until `ready` gives something, asleep in between.
+    /// Whether a thread asks whoever receives to let it.
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) > 0
+    }
+
+    /// Handles all that is there, whoever receives. Not while [`Inner::turn`] is held, nor in a handler: who receives may need
+    /// the first, and is this thread in the second.
+    fn drain(&self) {
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        self.bell.calls().ring();
+        let mut progress = lock(&self.progress);
+        self.wanted.fetch_sub(1, Ordering::SeqCst);
+        while progress.poll(self) > 0 {}
+        drop(progress);
+        self.wake_waiters();
+    }
+
+    /// Receives until `ready` gives something, asleep in between, or another thread asks for it.
     pub(super) fn receive_until<T>(
         &self,
         until: Duration,
@@ -132,16 +151,21 @@ impl Inner {
             if records > 0 {
                 self.wake_waiters();
             }
-            let done = self.settled(ready, Some(progress));
-            if records == 0 || done.is_some() || clock::now() >= until {
-                return done;
+            if let Some(done) = self.settled(ready, Some(progress)) {
+                return Some(Some(done));
+            }
+            if self.is_wanted() {
+                return Some(None);
+            }
+            if records == 0 || clock::now() >= until {
+                return None;
             }
         };
         let found = self.bell.wait(&mut *progress, SPIN, until, look, Progress::arm);
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();
-        found
+        found.flatten()
     }
 
     /// Waits while another thread receives for all.
@@ -152,13 +176,13 @@ impl Inner {
     ) -> Option<Result<T, MessageError>> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let guard = lock(&self.turn.0);
-        let done = self.settled(ready, None);
-        let taken = || matches!(self.progress.try_lock(), Err(TryLockError::WouldBlock));
-        if done.is_none() && taken() {
+        // That a unit is gone is settled without this lock, by who waits.
+        let done = self.ready(ready);
+        if done.is_none() && self.try_progress().is_none() {
             drop(self.turn.1.wait_timeout(guard, time));
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        done
+        done.filter(|done| !is_loss(done))
     }
 
     /// What `ready` gives. That a unit is gone counts only when nothing is left of what it sent before.
@@ -167,17 +191,20 @@ impl Inner {
         ready: &mut Ready<'_, T>,
         progress: Option<&mut Progress>,
     ) -> Option<Result<T, MessageError>> {
-        let mut ready = |inner: &Inner| ready(inner).or_else(|| inner.lost().map(Err));
-        let first = ready(self)?;
-        if !matches!(first, Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })) {
+        let first = self.ready(ready)?;
+        if !is_loss(&first) {
             return Some(first);
         }
         match progress {
             Some(progress) => while progress.poll(self) > 0 {},
-            None => while lock(&self.progress).poll(self) > 0 {},
+            None => self.drain(),
         }
         // If it is still gone, and nothing came, then that is it.
-        Some(ready(self).unwrap_or(first))
+        Some(self.ready(ready).unwrap_or(first))
+    }
+
+    fn ready<T>(&self, ready: &mut Ready<'_, T>) -> Option<Result<T, MessageError>> {
+        ready(self).or_else(|| self.lost().map(Err))
     }
 
     /// Ends calls that came to their deadline, and tells their callees.
@@ -191,4 +218,8 @@ impl Inner {
         }
         any
     }
+}
+
+fn is_loss<T>(done: &Result<T, MessageError>) -> bool {
+    matches!(done, Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. }))
 }

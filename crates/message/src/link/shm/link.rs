@@ -3,14 +3,14 @@
 use super::bell::Bell;
 use super::layout::{Area, AttachError, Lane, Sizes};
 use super::receiver::Receiver;
-use super::ring::Outlet;
+use super::ring::{alarm, Outlet};
 use super::sender::Sender;
 use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
 use polyduct_os::process::PidFd;
 use polyduct_os::remote::RemoteReader;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// One end of a pair. Cheap to clone; the segment goes with the last of its clones, senders and receivers.
@@ -25,6 +25,8 @@ pub(super) struct Shared {
     /// The sending side of both lanes, high first.
     pub outlets: [Outlet; 2],
     pub area: Area,
+    /// Messages that this side has taken, high and low, modulo 2³².
+    pub taken: [AtomicU32; 2],
     /// What reads the peer's memory, where that is allowed.
     pub peer: OnceLock<RemoteReader>,
     bell: OnceLock<(Arc<Bell>, u32)>,
@@ -46,6 +48,18 @@ impl Shared {
         if let Some((bell, slot)) = self.bell.get() {
             bell.calls().call(*slot);
         }
+    }
+
+    /// Messages that have come and were not taken, high and low.
+    pub fn waiting(&self) -> [u32; 2] {
+        let of = |priority, taken: &AtomicU32| {
+            let lane = self.area.lane(false, priority);
+            // SAFETY: `self` keeps the area mapped.
+            let sent = alarm::deeds(unsafe { lane.sent() });
+            // A peer that counts wrongly announces no more than the ring holds.
+            sent.wrapping_sub(taken.load(Ordering::Relaxed)).min(lane.shape.lines)
+        };
+        [of(Priority::High, &self.taken[0]), of(Priority::Low, &self.taken[1])]
     }
 
     /// Why there is no use in going on, if there is none. `None` inside: it was closed on this side.
@@ -89,6 +103,7 @@ impl Link {
             shared: Arc::new(Shared {
                 outlets: Default::default(),
                 area,
+                taken: Default::default(),
                 peer: OnceLock::new(),
                 bell: OnceLock::new(),
                 closed: AtomicBool::new(false),
@@ -158,6 +173,11 @@ impl Link {
         }
         let lanes = [self.lane(false, Priority::High), self.lane(false, Priority::Low)];
         Some(Receiver::new(self.shared.clone(), lanes))
+    }
+
+    /// Messages that have come and were not taken yet, high and low: exact at the time of the call, for every thread.
+    pub fn waiting(&self) -> [u32; 2] {
+        self.shared.waiting()
     }
 
     fn lane(&self, outgoing: bool, priority: Priority) -> Lane {

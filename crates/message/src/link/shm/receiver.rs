@@ -59,8 +59,6 @@ struct Inward<B> {
     lane: Lane,
     inlet: Inlet,
     priority: Priority,
-    /// Messages taken, modulo 2³².
-    taken: u32,
     /// The unfinished message of each channel.
     parts: Vec<Option<Part<B>>>,
     /// The buffer of the posted message that is next in the lane.
@@ -88,7 +86,6 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             lane,
             inlet: Inlet::default(),
             priority: priorities.next().unwrap_or_default(),
-            taken: 0,
             parts: Vec::new(),
             pulling: None,
         });
@@ -150,12 +147,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
 
     /// Messages that have come and were not taken yet, high and low: exact at the time of the call.
     pub fn waiting(&self) -> [u32; 2] {
-        self.lanes.each_ref().map(|inward| {
-            // SAFETY: `shared` keeps the area mapped.
-            let sent = alarm::deeds(unsafe { inward.lane.sent() });
-            // A peer that counts wrongly announces no more than the ring holds.
-            sent.wrapping_sub(inward.taken).min(inward.lane.shape.lines)
-        })
+        self.shared.waiting()
     }
 
     /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after this, then sleep, or
@@ -200,7 +192,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
             if !deliver(&incoming, Payload::Bytes(&payload[..usize::from(tag.inline)])) {
                 return Ok(Step::Nothing);
             }
-            self.taken = self.taken.wrapping_add(1);
+            self.count(shared);
             self.advance(shared, 0);
             return Ok(Step::Took);
         }
@@ -227,7 +219,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 if !deliver(&incoming, payload) {
                     return Ok(Step::Nothing);
                 }
-                self.taken = self.taken.wrapping_add(1);
+                self.count(shared);
             }
             k if k == Kind::First as u8 => {
                 incoming.len = word(4);
@@ -329,7 +321,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         part.filled = end;
         if end == part.incoming.len {
             if let Some(part) = slot.and_then(Option::take) {
-                self.taken = self.taken.wrapping_add(1);
+                self.count(shared);
                 deliver(&part.incoming, Payload::Buffer(part.buffer));
             }
         }
@@ -372,10 +364,18 @@ impl<B: AsMut<[u8]>> Inward<B> {
             return Ok(false);
         }
         if let Some((buffer, _)) = self.pulling.take() {
-            self.taken = self.taken.wrapping_add(1);
+            self.count(shared);
             deliver(incoming, Payload::Buffer(buffer));
         }
         Ok(true)
+    }
+
+    /// A message was taken.
+    #[inline]
+    fn count(&self, shared: &Shared) {
+        // This receiver alone writes it.
+        let taken = &shared.taken[usize::from(self.priority == Priority::Low)];
+        taken.store(taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     #[inline]
