@@ -398,6 +398,42 @@ def test_two_threads_wait_for_one_call() -> None:
     units(2, run)
 
 
+def ask_until_done(call: polyduct.Call) -> None:
+    while not call.done():
+        pass
+
+
+@pytest.mark.parametrize("ask", [ask_until_done, polyduct.Call.result, polyduct.Call.cancel])
+def test_a_handler_asks_for_the_call_that_is_just_asked_for(ask: Callable[[polyduct.Call], object]) -> None:
+    called, posted, handled = threading.Event(), threading.Event(), threading.Event()
+
+    def run(d: Domain) -> None:
+        calls: list[polyduct.Call] = []
+
+        @d.handler("ask")
+        def asks(*_: object) -> None:
+            calls[0].done()
+            handled.set()
+
+        d.function("f", lambda _: b"yes")
+        d.synchronise()
+        if d.unit == 0:
+            calls.append(d.call(1, "f"))
+            called.set()
+            assert posted.wait(30)
+            ask(calls[0])
+            assert handled.is_set() and calls[0].done()
+        else:
+            assert called.wait(30)
+            d.post(0, "ask")
+            posted.set()
+            # Answers only then.
+            assert handled.wait(30)
+        d.barrier()
+
+    units(2, run)
+
+
 def test_calls_end_by_deadline_cancellation_and_departure() -> None:
     deaf, told = threading.Event(), threading.Event()
 

@@ -226,6 +226,13 @@ def test_a_large_array_between_processes(start: Start) -> None:
         d.barrier()
 
 
+def until_asleep(one: Process) -> None:
+    """When all of its threads sleep the main thread is in the call that waits."""
+    tasks = Path(f"/proc/{one.pid}/task")
+    while any((task / "stat").read_text().rpartition(") ")[2][0] != "S" for task in tasks.iterdir()):
+        pass
+
+
 def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
     name = fresh()
     code = JOIN + (
@@ -239,14 +246,42 @@ def test_signal_handlers_do_not_use_the_domain(start: Start) -> None:
     one = start("import os\n" + code, name, 1, 2)
     with polyduct.domain(name, unit=0, units=2, timeout=30) as d:
         assert one.hear() == "ready"
-        # When all of its threads sleep the main thread is in the call.
-        tasks = Path(f"/proc/{one.pid}/task")
-        while any((task / "stat").read_text().rpartition(") ")[2][0] != "S" for task in tasks.iterdir()):
-            pass
+        until_asleep(one)
         one.signal(signal.SIGUSR1)
         assert one.hear() == "True"
         d.send(1, b"end")
         assert one.hear() == "b'end'"
+
+
+def test_a_handler_that_a_signal_handler_runs_does_not_use_the_port_it_interrupts(start: Start) -> None:
+    code = """
+        import threading
+        def write():
+            with polyduct.open(sys.argv[1], "w", shape=1, dtype="u1", layout="*") as out:
+                wait()
+                out.write([7])
+        writer = threading.Thread(target=write)
+        writer.start()
+        port = polyduct.open(sys.argv[1], layout="*")
+        d = polyduct.domain(sys.argv[2], unit=0, units=1)
+        def use(*_):
+            try: port.read()
+            except polyduct.Misuse as e: say("refused")
+        d.handler("use", use)
+        d.synchronise()
+        signal.signal(signal.SIGUSR1, lambda *_: d.post(0, "use"))
+        say("ready")
+        say(port.read())
+        port.close()
+        writer.join()
+    """
+    one = start(code, f"pipe:{fresh()}", fresh())
+    assert one.hear() == "ready"
+    until_asleep(one)
+    one.signal(signal.SIGUSR1)
+    assert one.hear() == "refused"
+    one.tell()
+    assert one.end() == (0, "[7]\n", "")
 
 
 # -- across hosts: the same text, and a URL --

@@ -3,7 +3,7 @@
 use crate::bytes;
 use crate::error;
 use crate::exit;
-use crate::guard::{lock, settle, Guard};
+use crate::guard::{lock, settle, Guard, What};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
 use crate::port::Port;
@@ -17,7 +17,7 @@ use polyduct::os::clock;
 use polyduct::Error;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn join(
 ) -> PyResult<Domain> {
     let get = |name: &str| std::env::var(name).ok();
     let place = polyduct::domain_place(unit, units, name, get).map_err(|e| error::raise(py, &e))?;
-    let guard = Guard::new("domain");
+    let guard = Guard::new(What::Domain);
     let mut join = polyduct::domain()
         .name(&place.program)
         .unit(place.unit)
@@ -88,7 +88,7 @@ pub fn of_port(
     on_loss: &str,
     ask: impl FnOnce(polyduct::Join) -> Result<message::Domain, Error> + Send,
 ) -> PyResult<Domain> {
-    let guard = Guard::new("domain");
+    let guard = Guard::new(What::Domain);
     let mut join = polyduct::domain().on_loss(loss(py, on_loss)?).interrupt(guard.interrupt());
     if let Some(timeout) = maybe_seconds(py, "timeout", timeout)? {
         join = join.timeout(timeout);
@@ -337,7 +337,12 @@ impl Domain {
             domain.call_with(to, name, Parcel { words, payload: payload.to_vec() }, timeout)
         })?;
         let call = Some(Arc::new(call));
-        Ok(Call { domain: slf.clone().unbind(), call, outcome: Arc::default() })
+        Ok(Call {
+            domain: slf.clone().unbind(),
+            call,
+            outcome: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        })
     }
 
     /// A new region of this unit.
@@ -442,8 +447,10 @@ pub struct Call {
     domain: Py<Domain>,
     /// Always there, but in a drop.
     call: Option<Arc<domain::Call>>,
-    /// Once it was fetched.
-    outcome: Arc<Mutex<Option<Result<Parcel, CallError>>>>,
+    /// Once it was fetched. Never held while the domain is asked: it runs handlers, and those may ask for this call.
+    outcome: Mutex<Option<Result<Parcel, CallError>>>,
+    /// Threads that wait for it.
+    waiting: AtomicUsize,
 }
 
 impl Call {
@@ -451,13 +458,32 @@ impl Call {
         self.call.as_ref().ok_or(MessageError::Interrupted)
     }
 
+    fn is_fetched(&self) -> bool {
+        lock(&self.outcome).is_some()
+    }
+
     /// Whether there is an outcome, which is kept then.
-    fn fetch(&self) -> Result<bool, MessageError> {
-        let mut outcome = lock(&self.outcome);
-        if outcome.is_none() {
-            *outcome = self.call()?.poll_parcel();
+    fn fetch(&self, domain: &message::Domain) -> Result<bool, MessageError> {
+        if self.is_fetched() {
+            return Ok(true);
         }
-        Ok(outcome.is_some())
+        let Some(found) = self.call()?.poll_parcel() else {
+            // A handler that ran meanwhile, or another thread, may have taken it.
+            return Ok(self.is_fetched());
+        };
+        *lock(&self.outcome) = Some(found);
+        // The domain has it no more, and those who looked there in between sleep. Whoever runs a handler wakes them after it.
+        if self.waiting.load(Ordering::SeqCst) > 0 && !message::Domain::in_handler() {
+            domain.wake();
+        }
+        Ok(true)
+    }
+
+    fn wait(&self, deadline: Option<Duration>) -> Result<(), MessageError> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let waited = self.call().and_then(|call| call.wait_outcome(deadline, || self.is_fetched()));
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        waited
     }
 }
 
@@ -466,10 +492,14 @@ impl Call {
     /// Waits for the result, `timeout` seconds at most: words and bytes.
     fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<((u32, u32), Bytes<'py>)> {
         let timeout = maybe_seconds(py, "timeout", timeout)?;
-        let Parcel { words, payload } = self.domain.get().run(py, |_| {
+        let Parcel { words, payload } = self.domain.get().run(py, |domain| {
             let deadline = timeout.map(|timeout| clock::now() + timeout);
-            while !self.fetch()? {
-                self.call()?.wait_outcome(deadline, || lock(&self.outcome).is_some())?;
+            while !self.fetch(domain)? {
+                match self.wait(deadline) {
+                    // Another thread may have fetched it before the unit was found gone.
+                    Err(e) if !self.is_fetched() => return Err(e),
+                    _ => {}
+                }
             }
             match &*lock(&self.outcome) {
                 Some(outcome) => outcome.clone().map_err(MessageError::Call),
@@ -481,14 +511,17 @@ impl Call {
 
     /// Whether there is an outcome.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        self.domain.get().run(py, |_| self.fetch())
+        self.domain.get().run(py, |domain| self.fetch(domain))
     }
 
     /// Gives the call up.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
-        self.domain.get().run(py, |_| {
+        self.domain.get().run(py, |domain| {
             self.call()?.cancel();
-            self.fetch()?;
+            // There is an outcome now; another thread may just be about to keep it.
+            while !self.fetch(domain)? {
+                std::thread::yield_now();
+            }
             Ok(matches!(&*lock(&self.outcome), Some(Err(CallError::Cancelled { .. }))))
         })
     }

@@ -6,6 +6,7 @@ use polyduct::Interrupt;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +15,25 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whose calls a guard guards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Port,
+    Domain,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            What::Port => "port",
+            What::Domain => "domain",
+        })
+    }
+}
+
 /// Says when the blocking calls of a port or a domain have to end.
 pub struct Guard {
-    /// `port` or `domain`.
-    what: &'static str,
+    what: What,
     /// Another thread wants to close it.
     closing: Arc<AtomicBool>,
     /// The process that opened it. A fork has a copy of it without the thread that watches the peers, and it must not
@@ -45,13 +61,14 @@ thread_local! {
 struct Call;
 
 impl Call {
-    /// `None` inside another call of this thread to the same port or domain. A handler of messages runs inside one, and
-    /// the domain knows: what would have to wait is refused there.
-    fn enter(guard: *const Guard) -> Option<Call> {
+    /// `None` inside another call of this thread to the same port or domain. A handler of messages runs inside one of its
+    /// domain, which knows: what would have to wait is refused there. A port does not know, and would wait for itself.
+    fn enter(guard: &Guard) -> Option<Call> {
+        let at: *const Guard = guard;
         BUSY.with_borrow_mut(|busy| {
-            let free = !busy.contains(&guard) || Domain::in_handler();
+            let free = !busy.contains(&at) || guard.what == What::Domain && Domain::in_handler();
             free.then(|| {
-                busy.push(guard);
+                busy.push(at);
                 Call
             })
         })
@@ -94,7 +111,7 @@ pub fn raise_from_call(raised: PyErr) {
 }
 
 impl Guard {
-    pub fn new(what: &'static str) -> Guard {
+    pub fn new(what: What) -> Guard {
         Guard { what, closing: Arc::default(), pid: std::process::id() }
     }
 

@@ -1,7 +1,7 @@
 //! What both kinds of port share.
 
 use crate::error;
-use crate::guard::Guard;
+use crate::guard::{Guard, What};
 use polyduct::pipe::{Addresses, PipeError};
 use polyduct::store::FileError;
 use polyduct::{Error, Interrupt, Mode};
@@ -21,7 +21,7 @@ impl Port {
             "-" => std::env::var(mode.variable()).unwrap_or_else(|_| url.to_owned()),
             url => url.to_owned(),
         };
-        Port { guard: Guard::new("port"), url }
+        Port { guard: Guard::new(What::Port), url }
     }
 
     /// The question for [`polyduct::Open::interrupt`].
