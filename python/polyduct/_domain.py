@@ -388,14 +388,15 @@ class Serving:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        domain._port.stop_serving(False)
-        self._thread = threading.Thread(target=self._run, args=(domain._port,), name="polyduct-serving", daemon=True)
+        self._stop = _native.Stop()
+        args = (domain._port, self._stop)
+        self._thread = threading.Thread(target=self._run, args=args, name="polyduct-serving", daemon=True)
         self._thread.start()
 
     @staticmethod
-    def _run(port: _native.Domain) -> None:
+    def _run(port: _native.Domain, stop: _native.Stop) -> None:
         try:
-            port.serve_in_background()
+            port.serve_in_background(stop)
         except Error:
             # A loss, or the end of the domain: the program's own calls say so.
             pass
@@ -405,7 +406,7 @@ class Serving:
         if self in self._domain._serving:
             self._domain._serving.remove(self)
             if not self._domain.closed:
-                self._domain._port.stop_serving(True)
+                self._domain._port.stop_serving(self._stop)
             if self._thread is not threading.current_thread():
                 self._thread.join()
 

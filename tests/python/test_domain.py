@@ -491,6 +491,53 @@ def test_answers_while_the_main_thread_computes() -> None:
     assert threading.active_count() == before
 
 
+def test_each_serving_ends_for_itself() -> None:
+    ended, done = threading.Event(), threading.Event()
+
+    def run(d: Domain) -> None:
+        d.function("double", lambda x: 2 * x)
+        d.synchronise()
+        if d.unit == 0:
+            assert ended.wait(30)
+            assert d.call(1, "double", np.arange(4), timeout=20).result().tolist() == [0, 2, 4, 6]
+            done.set()
+            return
+        with d.serving():
+            with d.serving():
+                pass
+            ended.set()
+            # Not in any call of the domain.
+            assert done.wait(30)
+
+    units(2, run)
+
+
+def test_a_serving_that_begins_keeps_no_other_from_its_end() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def run(d: Domain) -> None:
+        @d.handler("another")
+        def another(*_: object) -> None:
+            # In the thread that is to end, which looks only after this.
+            one.stop()
+            d.serving()
+            ended.set()
+
+        d.synchronise()
+        if d.unit == 0:
+            assert begun.wait(30)
+            d.post(1, "another")
+            assert ended.wait(30)
+            return
+        one = d.serving()
+        begun.set()
+        assert ended.wait(30)
+        one._thread.join(10)
+        assert not one._thread.is_alive()
+
+    units(2, run)
+
+
 def test_serve_ends_in_time() -> None:
     d = alone()
     assert not d.serve(lambda: False, timeout=0)

@@ -35,8 +35,6 @@ pub struct Domain {
     /// Until it leaves.
     domain: Mutex<Option<message::Domain>>,
     handlers: Arc<Handlers>,
-    /// Whoever serves in the background is to stop.
-    stop: AtomicBool,
     #[pyo3(get)]
     unit: u32,
     #[pyo3(get)]
@@ -141,7 +139,6 @@ impl Domain {
             maps: (0..domain.units()).map(|unit| domain.reach(unit) != Ok(Reach::Far)).collect(),
             domain: Mutex::new(Some(domain)),
             handlers: Arc::default(),
-            stop: AtomicBool::new(false),
         }
     }
 
@@ -279,27 +276,25 @@ impl Domain {
         })
     }
 
-    /// Handles what comes until `stop_serving` is called.
-    fn serve_in_background(&self, py: Python<'_>) -> PyResult<()> {
+    /// Handles what comes until `stop_serving` is called with the same `stop`.
+    fn serve_in_background(&self, py: Python<'_>, stop: &Bound<'_, Stop>) -> PyResult<()> {
+        let stop = &stop.get().0;
         self.run(py, |domain| {
             // A domain's timeout ends the wait, too.
-            while !self.stop.load(Ordering::Acquire) {
-                domain.serve_until(None, || self.stop.load(Ordering::Acquire))?;
+            while !stop.load(Ordering::Acquire) {
+                domain.serve_until(None, || stop.load(Ordering::Acquire))?;
             }
             Ok(())
         })
     }
 
-    /// Has whoever serves in the background stop, or lets it begin.
-    fn stop_serving(&self, py: Python<'_>, stop: bool) -> PyResult<()> {
-        self.stop.store(stop, Ordering::Release);
-        match stop {
-            true => self.run(py, |domain| {
-                domain.wake();
-                Ok(())
-            }),
-            false => Ok(()),
-        }
+    /// Has the one stop that serves in the background with this `stop`, or will.
+    fn stop_serving(&self, py: Python<'_>, stop: &Bound<'_, Stop>) -> PyResult<()> {
+        stop.get().0.store(true, Ordering::Release);
+        self.run(py, |domain| {
+            domain.wake();
+            Ok(())
+        })
     }
 
     /// Messages of high and low priority that have come and were not handled, those for `recv` that were not taken, and
@@ -438,6 +433,19 @@ impl Drop for Domain {
         if dropped.is_none() {
             self.close_now();
         }
+    }
+}
+
+/// Has one thread stop that serves in the background; each has its own, since several may serve.
+#[pyclass(frozen, module = "polyduct._native")]
+#[derive(Default)]
+pub struct Stop(AtomicBool);
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
     }
 }
 

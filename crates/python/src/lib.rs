@@ -30,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<writer::Memory>()?;
     module.add_class::<reader::ReadPort>()?;
     module.add_class::<domain::Domain>()?;
+    module.add_class::<domain::Stop>()?;
     module.add_class::<domain::Call>()?;
     module.add_class::<domain::Region>()?;
     module.add_class::<lent::Lent>()?;
