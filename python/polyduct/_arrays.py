@@ -118,5 +118,6 @@ def dims(what: str, numbers: int | Sequence[int]) -> list[int]:
     except (AttributeError, TypeError):
         raise Misuse(f"{what} is {numbers!r}; expected integers") from None
     if any(n < 0 or n >= 2**63 for n in found):
-        raise Misuse(f"{what} is {tuple(found)}; expected integers from 0 to 2**63-1")
+        given = found[0] if hasattr(numbers, "__index__") else tuple(found)
+        raise Misuse(f"{what} is {given}; expected integers from 0 to 2**63-1")
     return found

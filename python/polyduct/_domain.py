@@ -17,8 +17,8 @@ from polyduct._arrays import Array, dims, natural
 from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
-from polyduct._regions import Region, array_in, check_out, fill, region_id, rounded
-from polyduct.errors import BadOption, Error, Misuse, RegionError, WrongSize, WrongType
+from polyduct._regions import Named, Region, array_in, check_out, fill, region_id, rounded
+from polyduct.errors import BadOption, Error, Misuse, NoMemory, RegionError, WrongSize, WrongType
 
 Data: TypeAlias = "Array | bytes | bytearray | memoryview | np.generic[Any]"
 """What can be sent: arrays of any shape and any dtype but ``object``, NumPy's numbers, bytes."""
@@ -311,10 +311,13 @@ class Domain:
             shape, of = first.shape, first.dtype
         text = describe(str(name), of, shape)
         size = int(np.prod(shape, dtype=object)) * of.itemsize
+        if size >= 1 << 47:
+            raise NoMemory(f"region {name!r}: shape {shape} takes {size} bytes; a process can have 2**47")
         id_ = region_id(name)
         if self._regions.setdefault(id_, name) != name:
             raise RegionError(f"regions {self._regions[id_]!r} and {name!r} have one number; rename one of them")
-        flat = self._port.region(id_, rounded(size) + len(text) + 4).array()
+        with Named(f"region {name!r}"):
+            flat = self._port.region(id_, rounded(size) + len(text) + 4).array()
         flat[len(flat) - 4 :] = np.frombuffer(len(text).to_bytes(4, "little"), np.uint8)
         flat[len(flat) - 4 - len(text) : -4] = np.frombuffer(text, np.uint8)
         mine = array_in(flat, name, self.unit)

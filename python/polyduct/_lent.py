@@ -18,6 +18,7 @@ from polyduct._arrays import Array, natural
 from polyduct._encode import describe, read_description
 from polyduct._regions import (
     Index,
+    Named,
     Notice,
     check_out,
     fill,
@@ -66,7 +67,8 @@ class Lent:
         part = part_of(whole, index)
         given = values_for(whole.dtype, part, values)
         tell = telling(self._domain, to, notify)
-        put_runs(self._domain, to, id_, whole, part, given)
+        with Named(f"lent {self.name!r}"):
+            put_runs(self._domain, to, id_, whole, part, given)
         tell()
 
     def get(
@@ -80,7 +82,8 @@ class Lent:
         id_, whole = self._find(from_)
         part = part_of(whole, index)
         tell = telling(self._domain, from_, notify)
-        found = get_runs(self._domain, from_, id_, whole, part)
+        with Named(f"lent {self.name!r}"):
+            found = get_runs(self._domain, from_, id_, whole, part)
         tell()
         return found if out is None else fill(out, found)
 
@@ -99,7 +102,8 @@ class Lent:
         unit = natural("unit", unit)
         port = self._domain._port
         first = np.empty(_FIRST, np.uint8)
-        port.get(unit, self._id, 0, first)
+        with Named(f"lent {self.name!r}"):
+            port.get(unit, self._id, 0, first)
         raw = first.tobytes()
         known = self._known.get(unit)
         if known is not None and known[0] == raw:
@@ -108,7 +112,8 @@ class Lent:
         text = first
         if _FIRST < length + 8 <= _LONGEST + 8:
             text = np.empty(length + 8, np.uint8)
-            port.get(unit, self._id, 0, text)
+            with Named(f"lent {self.name!r}"):
+                port.get(unit, self._id, 0, text)
         try:
             if not 0 < length <= _LONGEST:
                 raise ValueError("no description")
@@ -152,7 +157,8 @@ def lend(domain: Domain, name: str | int, given: object) -> Lent:
     told = np.zeros(max(len(header), _FIRST), np.uint8)
     told[: len(header)] = np.frombuffer(header, np.uint8)
     try:
-        description = domain._port.lend(id_, told)
+        with Named(f"lent {name!r}"):
+            description = domain._port.lend(id_, told)
     except BaseException:
         elements.withdraw()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import EllipsisType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -58,7 +58,8 @@ class Region:
         if unit == self._domain.unit:
             self._domain._port.config()  # raises Closed
             return self.array
-        found = self._domain._port.region_of(unit, self._id)
+        with Named(f"region {self.name!r}"):
+            found = self._domain._port.region_of(unit, self._id)
         if unit not in self._views:
             self._views[unit] = array_in(found.array(), self.name, unit)
         return self._views[unit]
@@ -81,7 +82,8 @@ class Region:
         if near:
             part[...] = given
         else:
-            put_runs(self._domain, to, self._id, array, part, given)
+            with Named(f"region {self.name!r}"):
+                put_runs(self._domain, to, self._id, array, part, given)
         tell()
 
     def get(
@@ -100,7 +102,8 @@ class Region:
         part = part_of(array, index)
         tell = telling(self._domain, from_, notify)
         if not near:
-            part = get_runs(self._domain, from_, self._id, array, part)
+            with Named(f"region {self.name!r}"):
+                part = get_runs(self._domain, from_, self._id, array, part)
         found = fill(out, part) if out is not None else part.copy() if near else part
         tell()
         return found
@@ -112,14 +115,34 @@ class Region:
         """An array like a unit's own on another host, to find places in, as `described` gives it."""
         if unit not in self._far:
             port = self._domain._port
-            length = port.region_len(unit, self._id)
-            end = np.empty(min(length, MOST_DESCRIPTION), np.uint8)
-            port.get(unit, self._id, length - len(end), end)
+            with Named(f"region {self.name!r}"):
+                length = port.region_len(unit, self._id)
+                end = np.empty(min(length, MOST_DESCRIPTION), np.uint8)
+                port.get(unit, self._id, length - len(end), end)
             self._far[unit] = described(end, length, self.name, unit)
         return self._far[unit]
 
     def __repr__(self) -> str:
         return f"<polyduct.Region {self.name!r}: {self.array.shape} {self.array.dtype}>"
+
+
+class Named:
+    """Has errors name a region as the program does: the native module knows its number alone."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, RegionError) and error.reason is not None:
+            named = RegionError(f"{self._what}: {error.reason}")
+            named.reason = error.reason
+            raise named from None
 
 
 def values_for(dtype: DType, part: Array, values: ArrayLike) -> Array:

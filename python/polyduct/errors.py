@@ -79,6 +79,9 @@ class InHandler(Misuse):
 class RegionError(Misuse, IndexError):
     """A region that is not there, or an index beyond its end."""
 
+    reason: str | None = None
+    """What is wrong with it, without its name; None where an index is what is wrong."""
+
 
 class HandlerError(Misuse):
     """A handler's name is wrong."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import sys
 import threading
 import weakref
@@ -138,7 +139,7 @@ def test_bytes_numbers_and_nothing_else() -> None:
         d.send(1, b"")
     assert (e.value.unit, e.value.units) == (1, 1)
     for wrong_tag in (-1, 2**32, "x"):
-        with pytest.raises(polyduct.Misuse):
+        with pytest.raises(polyduct.Misuse, match=f"tag is {wrong_tag!r};"):
             d.send(0, b"", wrong_tag)  # type: ignore[arg-type]
     d.leave()
 
@@ -307,6 +308,7 @@ def test_a_handler_sends_but_does_not_wait() -> None:
                 try:
                     wait()
                 except polyduct.InHandler as e:
+                    assert "it may send, post and call" in str(e)
                     refused.append(type(e))
             d.send(from_, np.arange(args[0]))
 
@@ -554,8 +556,11 @@ def test_regions() -> None:
         empty = d.region("empty", (0, 3))
         point = d.region("point", np.float64(d.unit))
         assert (mine.array == 0).all() and ints.array.tolist() == list(range(6)) and empty.array.dtype == "f8"
-        with pytest.raises(polyduct.RegionError, match="already"):
+        with pytest.raises(polyduct.RegionError, match="region 'field': .*already"):
             d.region("field", (1,))
+        for beyond in ((2**62,), (2**62, 2**62), (2**45,)):
+            with pytest.raises(polyduct.NoMemory, match=f"'r': shape {re.escape(str(beyond))}"):
+                d.region("r", beyond)
         d.barrier()
         right, left = (d.unit + 1) % 3, (d.unit + 2) % 3
         assert mine.at(right).shape == (3 + right, 4) and mine.at(d.unit) is mine.array
@@ -591,7 +596,7 @@ def test_regions() -> None:
             mine.at(3)
         if d.unit == 0:
             more = d.region("only here", (1,))
-            with pytest.raises(polyduct.RegionError, match="unit 1"):
+            with pytest.raises(polyduct.RegionError, match="region 'only here': .*unit 1"):
                 more.at(1)
         with pytest.raises(polyduct.WrongType):
             d.region("objects", np.array([None]))

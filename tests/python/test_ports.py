@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from typing import Any
@@ -296,6 +297,9 @@ def test_a_wrong_option_is_shown_as_it_was_given(pipe: str) -> None:
         polyduct.open(pipe, layout="*", unit=-1, units=2)
     with pytest.raises(polyduct.BadOption, match="timeout is 'a'; expected seconds"):
         polyduct.open(pipe, layout="*", timeout="a")  # type: ignore[call-overload]
+    for shape, shown in [(-1, "-1"), ((3, -1), "(3, -1)")]:
+        with pytest.raises(polyduct.Misuse, match=f"shape is {re.escape(shown)};"):
+            polyduct.open(pipe, "w", shape=shape, dtype="u1", layout="*")
 
 
 def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,11 @@ fn message(error: &MessageError) -> Class {
         MessageError::BadName { .. } => ("BadOption", vec![("option", Value::Text("name".into()))]),
         MessageError::ToSelf { .. } | MessageError::NoMessage { .. } => ("Misuse", vec![]),
         MessageError::InHandler => ("InHandler", vec![]),
-        MessageError::Region { .. } => ("RegionError", vec![]),
+        MessageError::Region { id, reason } => {
+            // Python says the name instead of the number.
+            let reason = reason.replace(&format!("no region {id}"), "no such region");
+            ("RegionError", vec![("reason", Value::Text(reason))])
+        }
         MessageError::Call(e) => call(e),
         MessageError::Config(e) => config(e),
         MessageError::Handler(e) => handler(e),
@@ -315,7 +319,19 @@ fn number(errno: Errno) -> (&'static str, Value) {
 
 /// The exception for an error.
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    new(py, &classify(error), error.to_string()).unwrap_or_else(|e| e)
+    new(py, &classify(error), words(error)).unwrap_or_else(|e| e)
+}
+
+/// What an error says; where the Rust side advises what Python does not have, what helps there.
+fn words(error: &Error) -> String {
+    match error {
+        Error::Message(e) if matches!(**e, MessageError::InHandler) => {
+            "a handler cannot wait: it may send, post and call; have the program wait for the answer, or install a handler \
+             for it"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// An exception of a class of `polyduct.errors` that no error of the Rust side stands behind.
