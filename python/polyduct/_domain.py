@@ -376,6 +376,9 @@ class Domain:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self._port.ours:
+            # A fork comes through its parent's blocks when it exits, and the place is not its to leave.
+            return
         if kind is None:
             self.leave()
         else:
@@ -406,6 +409,9 @@ class Serving:
 
     def stop(self) -> None:
         """Ends the thread, and waits until it has."""
+        if not self._domain._port.ours:
+            # A fork has no copy of the thread.
+            return
         if self in self._domain._serving:
             self._domain._serving.remove(self)
             if not self._domain.closed:

@@ -174,6 +174,9 @@ class _Port:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self._port.ours:
+            # A fork comes through its parent's blocks when it exits, and the port is not its to close.
+            return
         if kind is None:
             self.close()
         else:
@@ -287,7 +290,7 @@ class Step:
         if self._flat is not None:
             self._flat.flags.writeable = False
         if kind is not None:
-            if self._flat is not None and not port.closed:
+            if self._flat is not None and not port.closed and port._port.ours:
                 port._port.discard()
         elif self._flat is not None:
             self.published = port._port.publish()

@@ -189,7 +189,7 @@ def test_a_fork_does_not_speak_for_its_parent(start: Start) -> None:
         call = d.call(1, "f")
         child = os.fork()
         if child == 0:
-            for use in (d.barrier, d.recv, lambda: d.send(1, b""), call.result, d.poll):
+            for use in (d.barrier, d.recv, lambda: d.send(1, b""), call.result, d.poll, d.abort):
                 try:
                     use()
                 except polyduct.Misuse as e:
@@ -211,6 +211,39 @@ def test_a_fork_does_not_speak_for_its_parent(start: Start) -> None:
         assert d.recv(0) == b"go"
         d.send(0, b"still there")
         assert parent.hear() == "b'here' b'still there'"
+
+
+@pytest.mark.parametrize("child", ["sys.exit(0)", "sys.exit(3)", "with d, out: sys.exit(3)", "with serving: sys.exit(3)"])
+def test_a_fork_that_exits_ends_nothing_of_its_parent(start: Start, child: str) -> None:
+    """Also where its end leaves a block of its parent's domain or port, which is the parent's to leave."""
+    name = fresh()
+    code = f"""
+        import os
+        d = polyduct.domain(sys.argv[1], unit=0, units=2)
+        out = polyduct.open(sys.argv[2], "w", shape=1, dtype="u1", layout="*")
+        d.function("f", lambda x: x)
+        d.synchronise()
+        serving = d.serving()
+        child = os.fork()
+        if child == 0:
+            {child}
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        out.write([7])
+        out.close()
+        say(d.recv(1))
+        serving.stop()
+    """
+    pipe = f"pipe:{fresh()}"
+    parent = start(code, name, pipe)
+    with polyduct.domain(name, unit=1, units=2, timeout=30) as d, polyduct.open(pipe, layout="*", timeout=30) as port:
+        d.function("f", lambda x: x)
+        d.synchronise()
+        assert parent.hear() == ("0" if child == "sys.exit(0)" else "3")
+        assert port.read().tolist() == [7]
+        assert d.call(0, "f", b"answers").result() == b"answers"
+        d.send(0, b"still there")
+        status, out, complaints = parent.end()
+        assert (status, out, "Traceback" in complaints) == (0, "b'still there'\n", False), complaints
 
 
 def test_a_large_array_between_processes(start: Start) -> None:

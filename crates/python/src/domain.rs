@@ -387,6 +387,7 @@ impl Domain {
 
     /// Leaves in order.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard.check_ours(py)?;
         py.detach(|| self.close_now());
         self.handlers.clear();
         settle(py);
@@ -395,14 +396,23 @@ impl Domain {
 
     /// Gives up: the others get an error.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard.check_ours(py)?;
         py.detach(|| self.end(message::Domain::give_up));
         self.handlers.clear();
         Ok(())
     }
 
     /// Leaves the place to the end of the process: its status says whether it leaves in order.
-    fn leave(&self) {
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard.check_ours(py)?;
         self.leave_to_exit();
+        Ok(())
+    }
+
+    /// Whether this process joined it.
+    #[getter]
+    fn ours(&self) -> bool {
+        self.is_ours()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

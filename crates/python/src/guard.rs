@@ -126,6 +126,15 @@ impl Guard {
         self.pid == std::process::id()
     }
 
+    /// An exception where this is not the process that opened it.
+    pub fn check_ours(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        let message = format!("a {} cannot be used in a fork of the process that opened it", self.what);
+        Err(error::own(py, "Misuse", &message))
+    }
+
     /// Has blocking calls in other threads end, so that it can be closed.
     pub fn stop_others(&self) {
         self.closing.store(true, Ordering::Release);
@@ -144,10 +153,7 @@ impl Guard {
         raise: impl FnOnce(Python<'_>, &E) -> PyErr,
     ) -> PyResult<T> {
         let what = self.what;
-        if !self.is_ours() {
-            let message = format!("a {what} cannot be used in a fork of the process that opened it");
-            return Err(error::own(py, "Misuse", &message));
-        }
+        self.check_ours(py)?;
         let Some(call) = Call::enter(self) else {
             let message = format!(
                 "a signal handler cannot use the {what} whose call it interrupts: raise an exception there, and close or \

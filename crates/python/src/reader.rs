@@ -121,6 +121,12 @@ impl ReadPort {
         })
     }
 
+    /// Whether this process opened it.
+    #[getter]
+    fn ours(&self) -> bool {
+        self.port.is_ours()
+    }
+
     fn stats(&self) -> Counters {
         counters(&lock(&self.stats))
     }

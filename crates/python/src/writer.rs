@@ -293,6 +293,12 @@ impl WritePort {
         })
     }
 
+    /// Whether this process opened it.
+    #[getter]
+    fn ours(&self) -> bool {
+        self.port.is_ours()
+    }
+
     fn stats(&self) -> Counters {
         counters(&lock(&self.stats))
     }
