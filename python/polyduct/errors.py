@@ -239,8 +239,8 @@ class CallCancelled(CallError):
     """This unit gave the call up."""
 
 
-class CallPeerGone(CallError, ConnectionError):
-    """The unit was lost, or left, before it answered."""
+class CallPeerGone(CallError, PeerLost):
+    """The unit was lost, or left, before it answered. A `PeerLost`, as every wait for a lost unit gives."""
 
 
 # -- time and the system --

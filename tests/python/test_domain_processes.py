@@ -74,8 +74,6 @@ WAITS = """
         {what}
     except polyduct.PeerLost as e:
         say("lost", e.unit, e.pid)
-    except polyduct.CallPeerGone as e:
-        say("lost", e.unit, "?")
 """
 
 
@@ -96,7 +94,7 @@ def test_a_call_of_a_killed_unit(start: Start) -> None:
     caller = start(
         JOIN
         + "d.synchronise()\nsay('there')\nwait()\ncall = d.call(1, 'f')\nsay('called')\n"
-        + "try: call.result()\nexcept polyduct.CallPeerGone as e: say('gone', e.unit, e.name)",
+        + "try: call.result()\nexcept polyduct.PeerLost as e: say('gone', type(e).__name__, e.unit, e.name, e.pid)",
         name,
         0,
         2,
@@ -106,7 +104,7 @@ def test_a_call_of_a_killed_unit(start: Start) -> None:
     caller.tell()
     assert caller.hear() == "called"
     callee.signal(signal.SIGKILL)
-    assert caller.hear() == "gone 1 f"
+    assert caller.hear() == f"gone CallPeerGone 1 f {callee.pid}"
 
 
 @pytest.mark.parametrize(

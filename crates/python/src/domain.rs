@@ -196,7 +196,8 @@ impl Domain {
 /// The exception for an error of a domain's call.
 fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyErr {
     let raised = error::raise(py, &Error::from(error.clone()));
-    if let MessageError::PeerLost { unit, .. } = error {
+    if let MessageError::PeerLost { unit, .. } | MessageError::Call(CallError::PeerGone { unit, .. }) = error
+    {
         // A class of our own takes any attribute.
         let pid = domain.pid(*unit).ok().flatten();
         let _ = pid.map(|pid| raised.value(py).setattr("pid", pid));
