@@ -21,6 +21,7 @@
 use super::config::{NetConfig, NetEvent, Waker};
 use super::events::{Events, Interest};
 use super::hub::Hub;
+use super::Fault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Status};
 use crate::error::MessageError;
 use crate::types::{Address, ChannelId, Priority, Token};
@@ -150,6 +151,11 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             self.shared.wake.signal()?;
         }
         Ok(())
+    }
+
+    /// What somebody answered, without a proof, to an attempt to reach a unit by datagrams that is still under way.
+    pub fn refused(&self, unit: Address) -> Option<Fault> {
+        self.shared.lock().hub.refused(unit)
     }
 
     /// Sends a message to a unit. Each channel has one writer. The payload is kept, not copied, until the receiver's program
