@@ -183,9 +183,9 @@ fn who_has_another_key_trust_or_name_learns_it_at_once() {
 #[test]
 fn nobody_there_is_told_with_the_address() {
     for transport in WAYS {
-        let meeting = Meeting::new(transport);
-        // So that nobody answers.
-        let silent = UdpSocket::bind(meeting.root).unwrap();
+        // Nobody answers there, and no other test comes there.
+        let silent = UdpSocket::bind("127.0.0.9:0").unwrap();
+        let meeting = Meeting { root: silent.local_addr().unwrap(), ..Meeting::new(transport) };
         let open_timeout = Duration::from_millis(300);
         let error = Domain::join(Options { open_timeout, ..meeting.options(1) }).map(drop).unwrap_err();
         assert!(error.to_string().contains(&format!("unit 0 to listen at {}", meeting.root)), "{error}");
