@@ -412,7 +412,12 @@ impl Domain {
 
     /// What waits and what may be sent, exactly.
     pub fn status(&self) -> Status {
-        let [high, low] = lock(&self.inner.progress).waiting();
+        // Held, so that nothing is between the network and its handler.
+        let progress = lock(&self.inner.progress);
+        let near = progress.waiting();
+        let far = self.inner.net.as_ref().map_or([0; 2], net::Net::waiting);
+        drop(progress);
+        let [high, low] = [near[0] + far[0], near[1] + far[1]];
         Status {
             waiting_high: high,
             waiting_low: low,

@@ -124,6 +124,14 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.status(priority))
     }
 
+    /// Messages of all units that have come and were not polled, high and low.
+    pub fn waiting(&self) -> [u64; 2] {
+        let state = self.shared.lock();
+        let count =
+            |priority| state.hub.peers.values().map(|p| p.session.status(priority).waiting as u64).sum();
+        [count(Priority::High), count(Priority::Low)]
+    }
+
     /// Counts since the beginning towards one unit; `None` where it is not connected.
     pub fn counters(&self, unit: Address) -> Option<Counters> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.counters())
