@@ -3,6 +3,7 @@
 use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal};
 use crate::types::{Address, Token};
 use polyduct_os::OsError;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ pub enum MessageError {
     },
 
     /// Another process is this unit of the domain already.
-    #[error("domain {domain}: another process of this user is already its unit {unit}")]
+    #[error("domain {domain}: another process is already its unit {unit}")]
     NameTaken {
         /// The domain.
         domain: String,
@@ -137,6 +138,17 @@ pub enum MessageError {
         expected: u32,
         /// The other's user.
         found: u32,
+    },
+
+    /// The unit that listens at an address has another key, trust, domain or version, and this one cannot come to it.
+    #[error("unit {unit} at {at} turned this unit away: {error}")]
+    TurnedAway {
+        /// The unit that was to be reached.
+        unit: Address,
+        /// Where it listens.
+        at: SocketAddr,
+        /// What the two do not agree on.
+        error: LinkError,
     },
 
     // -- time and the system --
@@ -259,6 +271,12 @@ pub enum LinkError {
     /// A life of the unit that was lost tries to come back; only a replacement may.
     #[error("this life of unit {unit} was lost before; only a replacement may come")]
     Dead {
+        /// The unit.
+        unit: Address,
+    },
+    /// Another process is that unit, and is connected.
+    #[error("another process is unit {unit} already")]
+    Taken {
         /// The unit.
         unit: Address,
     },

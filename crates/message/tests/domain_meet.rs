@@ -6,7 +6,7 @@ mod units;
 use bytes::Bytes;
 use polyduct_message::config::Config;
 use polyduct_message::domain::hosts::HostId;
-use polyduct_message::domain::{system, Domain, Network};
+use polyduct_message::domain::{system, Domain, Network, Options};
 use polyduct_message::engine::Send;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
@@ -47,6 +47,8 @@ impl Meeting {
         let case = format!("unit {gone} of {:?} goes: unit {unit} hears {told:?}", self.hosts);
         assert!(matches!(told, Err(MessageError::PeerLost { unit, .. }) if unit == gone), "{case}");
         assert!(begun.elapsed() < Duration::from_secs(10), "{case} after {:?}", begun.elapsed());
+        let words = told.unwrap_err().to_string();
+        assert_eq!(words.matches(&format!("unit {gone} is lost")).count(), 1, "{words}");
     }
 }
 
@@ -116,5 +118,26 @@ fn unit_0_tells_of_it_while_it_waits_itself() {
             meeting.loses(3, 2);
             told.send(()).unwrap();
         });
+    });
+}
+
+#[test]
+fn a_loss_that_was_told_reads_like_one_that_was_seen() {
+    let meeting = Meeting::new(&[1, 2, 3]);
+    std::thread::scope(|s| {
+        let meeting = &meeting;
+        s.spawn(move || meet_and_go(meeting, 2, || ()));
+        // Unit 0 sees it; unit 1, which has no connection to it, is told.
+        for unit in [0, 1] {
+            s.spawn(move || {
+                let network =
+                    Network { apart: unit.into(), ..Network::new(meeting.root, meeting.key.clone()) };
+                let network = Some(network);
+                let d = Domain::join(Options { network, ..options(&meeting.name, unit, 3) }).unwrap();
+                let reason = "its connection ended".to_owned();
+                let lost = Err(MessageError::PeerLost { unit: 2, reason });
+                assert_eq!(d.recv(None, None).map(drop), lost, "unit {unit}");
+            });
+        }
     });
 }

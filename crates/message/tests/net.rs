@@ -375,6 +375,37 @@ fn a_replacement_may_come_where_a_unit_was_lost() {
 }
 
 #[test]
+fn a_unit_that_is_connected_keeps_its_place_where_none_is_replaced() {
+    for (transport, trusted) in MODES {
+        let keep = |me| NetConfig { replaces: false, ..config(me, transport, trusted) };
+        let a = start(keep(0));
+        let b = start(keep(1));
+        b.introduce(0, a.local_addr());
+        send(&b, 0, 1, "first");
+        assert_eq!(receive(&a).2, b"first");
+        let timeout = Duration::from_millis(300);
+        let second = start(NetConfig { connect_timeout: timeout, ..keep(1) });
+        second.introduce(0, a.local_addr());
+        second.connect(0).unwrap();
+        let fault = wait(&second, |e| match e {
+            NetEvent::Unreachable { unit: 0, fault } => Some(fault),
+            NetEvent::Connected { .. } => panic!("connected"),
+            _ => None,
+        });
+        assert_eq!(fault, LinkError::Taken { unit: 1 }.into());
+        send(&b, 0, 2, "still there");
+        assert_eq!(receive(&a).2, b"still there");
+        send(&a, 1, 3, "and heard");
+        assert_eq!(receive(&b).2, b"and heard");
+        // Who has left makes room.
+        b.close(WATCHDOG).unwrap();
+        wait(&a, |e| matches!(e, NetEvent::Left { unit: 1 }).then_some(()));
+        send(&second, 0, 4, "now I am it");
+        assert_eq!(receive(&a).2, b"now I am it");
+    }
+}
+
+#[test]
 fn a_process_that_is_killed_is_named_to_all_survivors_at_once() {
     const CHILD: &str = "POLYDUCT_TEST_VICTIM";
     let name = "a_process_that_is_killed_is_named_to_all_survivors_at_once";

@@ -12,8 +12,9 @@ use crate::engine::Send;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
+use crate::link::net::Fault;
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
-use crate::MessageError;
+use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use polyduct_os::clock;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
@@ -74,6 +75,8 @@ impl Network {
         config.bound = self.bound.clone();
         config.session.channels = MAX_CHANNELS;
         config.session.max_payload = options.config.bytes("message");
+        // A second process that says it is a unit of this domain must not disturb those at work.
+        config.replaces = false;
         Ok(config)
     }
 
@@ -138,8 +141,9 @@ pub(super) struct Met {
 /// Waits until all units have met; the endpoint knows then where each listens.
 ///
 /// # Errors
-/// [`MessageError::Refused`] when units disagree or do not come within the open timeout; [`MessageError::Timeout`] without
-/// unit 0; [`MessageError::Interrupted`]; what the endpoint fails with.
+/// [`MessageError::Refused`] when units disagree or do not come within the open timeout; [`MessageError::NameTaken`];
+/// [`MessageError::TurnedAway`]; [`MessageError::Timeout`] without unit 0; [`MessageError::Interrupted`]; what the endpoint
+/// fails with.
 pub(super) fn meet(
     options: &Options,
     network: &Network,
@@ -147,10 +151,11 @@ pub(super) fn meet(
 ) -> Result<Met, MessageError> {
     let wanted = options.config.bytes("near") != 0;
     let host = if wanted { HostId::of_this_process(network.apart) } else { None };
-    let mut meeting = Meeting { options, endpoint, start: clock::now(), last: None, early: Vec::new() };
+    let mut meeting =
+        Meeting { options, network, endpoint, start: clock::now(), last: None, early: Vec::new() };
     let book = match options.unit {
         0 => meeting.gather(host)?,
-        _ => meeting.introduce(network.root, host)?,
+        _ => meeting.introduce(host)?,
     };
     let Book { listens_at, beside, place } = book;
     let hosts = Hosts::read(options.unit, beside).ok_or_else(unreadable)?;
@@ -164,15 +169,16 @@ pub(super) fn meet(
 }
 
 fn unreadable() -> MessageError {
-    let error = crate::LinkError::OutOfTurn { what: "an unreadable answer" };
+    let error = LinkError::OutOfTurn { what: "an unreadable answer" };
     MessageError::BadPeer { unit: 0, error }
 }
 
 struct Meeting<'a> {
     options: &'a Options,
+    network: &'a Network,
     endpoint: &'a NetEndpoint<Vec<u8>>,
     start: Duration,
-    /// Why the last one was turned away.
+    /// Why the last one was turned away, or the last attempt failed.
     last: Option<String>,
     /// What came from units that knew earlier that all are there.
     early: Vec<NetEvent<Vec<u8>>>,
@@ -221,7 +227,7 @@ impl Meeting<'_> {
                 }
                 NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(book.remove(&unit)),
                 NetEvent::TurnedAway { from, fault } => self.last = Some(format!("{from}: {fault}")),
-                other => self.keep(other),
+                other => self.keep(other)?,
             }
         }
         let (listens_at, hosts): (Vec<_>, Vec<_>) = book.into_values().unzip();
@@ -235,8 +241,8 @@ impl Meeting<'_> {
     }
 
     /// Any other unit introduces itself and waits for the answer.
-    fn introduce(&mut self, root: SocketAddr, host: Option<HostId>) -> Result<Book, MessageError> {
-        self.endpoint.introduce(0, root);
+    fn introduce(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
+        self.endpoint.introduce(0, self.network.root);
         let units = self.options.units;
         let introduction = Introduction { units, listens_at: self.endpoint.local_addr(), host };
         self.say(0, &introduction)?;
@@ -257,7 +263,7 @@ impl Meeting<'_> {
                     };
                 }
                 NetEvent::Lost { unit: 0, error } => return Err(error),
-                other => self.keep(other),
+                other => self.keep(other)?,
             }
         }
     }
@@ -298,31 +304,73 @@ impl Meeting<'_> {
                 return Err(MessageError::Interrupted);
             }
             if self.left(Duration::ZERO).is_zero() {
-                return Err(self.over(&format!("unit {to} to listen")));
+                return Err(self.nobody(to));
             }
             // Nothing but its connection, or the end of the attempt, is of use now.
             match self.endpoint.next_event(Some(SLICE))? {
                 Some(NetEvent::Lost { unit, error }) if unit == to => return Err(error),
-                Some(other) => self.keep(other),
+                Some(other) => self.keep(other)?,
                 None => {}
             }
         }
     }
 
-    /// Keeps what is for the domain. Attempts to reach a unit that does not listen yet are not.
-    fn keep(&mut self, event: NetEvent<Vec<u8>>) {
-        if matches!(event, NetEvent::Message { .. } | NetEvent::Left { .. } | NetEvent::Lost { .. }) {
-            self.early.push(event);
+    /// Keeps what is for the domain.
+    ///
+    /// # Errors
+    /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none.
+    fn keep(&mut self, event: NetEvent<Vec<u8>>) -> Result<(), MessageError> {
+        match event {
+            NetEvent::Message { .. } | NetEvent::Left { .. } | NetEvent::Lost { .. } => {
+                self.early.push(event)
+            }
+            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(LinkError::Taken { unit }) } => {
+                return Err(MessageError::NameTaken { domain: self.domain(), unit });
+            }
+            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(error) } if is_for_good(&error) => {
+                return Err(MessageError::TurnedAway { unit: 0, at: self.network.root, error });
+            }
+            NetEvent::Unreachable { unit: 0, fault } => self.last = Some(fault.to_string()),
+            NetEvent::Unreachable { unit, fault } => self.last = Some(format!("unit {unit}: {fault}")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The domain as the user knows it: one that is named by its port alone was given an address, not a name.
+    fn domain(&self) -> String {
+        let root = self.network.root;
+        match self.options.name == format!("port-{}", root.port()) {
+            true => format!("at {root}"),
+            false => self.options.name.clone(),
         }
     }
 
     fn refused(&self, reason: Refusal) -> MessageError {
-        MessageError::Refused { domain: self.options.name.clone(), reason }
+        MessageError::Refused { domain: self.domain(), reason }
+    }
+
+    /// A unit was not reached in time.
+    fn nobody(&self, to: Address) -> MessageError {
+        if to != 0 {
+            return self.over(&format!("unit {to} to listen"));
+        }
+        let root = self.network.root;
+        // By datagrams a refusal proves nothing until the attempt is over, but it is the best reason there is.
+        let why = self.endpoint.refused(to).map(|fault| fault.to_string()).or_else(|| self.last.clone());
+        let why = why.map_or(String::new(), |why| format!("; the last attempt failed: {why}"));
+        self.over(&format!("unit 0 to listen at {root}{why}"))
     }
 
     fn over(&self, what: &str) -> MessageError {
         MessageError::Timeout { what: what.to_owned(), waited: clock::now() - self.start }
     }
+}
+
+/// Whether waiting is of no use: the two do not belong together, whenever they come.
+fn is_for_good(error: &LinkError) -> bool {
+    use LinkError::{Trust, Unauthentic, Version, WrongDomain};
+    matches!(error, Unauthentic | Trust { .. } | WrongDomain | Version { .. })
 }
 
 /// The version that the other unit speaks, where it is another.

@@ -142,7 +142,8 @@ impl Domain {
     /// # Errors
     /// [`MessageError::BadName`], [`MessageError::NoUnit`], [`MessageError::Limit`] for options that cannot be;
     /// [`MessageError::NameTaken`]; [`MessageError::Refused`] when units disagree or do not come within
-    /// [`Options::open_timeout`]; [`MessageError::Timeout`] without unit 0; the system's refusals.
+    /// [`Options::open_timeout`]; [`MessageError::TurnedAway`] with another key, trust, name or version than unit 0;
+    /// [`MessageError::Timeout`] without unit 0; the system's refusals.
     ///
     /// # Examples
     /// ```

@@ -22,7 +22,7 @@ use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use polyduct_os::clock;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) struct Net {
     endpoint: NetEndpoint<Vec<u8>>,
     /// What came while the units met.
     early: Mutex<VecDeque<NetEvent<Vec<u8>>>>,
-    /// What the library sends and finds no room for, in order.
+    /// What the library sends and finds no room for.
     queue: Mutex<Queue>,
     /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
     undelivered: Mutex<HashMap<(Address, Token), Arc<AtomicU64>>>,
@@ -52,7 +52,9 @@ pub(super) struct Net {
 
 #[derive(Default)]
 struct Queue {
-    messages: VecDeque<(Address, Head, Bytes)>,
+    /// For each unit that something waits for, in order.
+    units: HashMap<Address, VecDeque<(Head, Bytes)>>,
+    /// Bytes of all of them.
     bytes: usize,
 }
 
@@ -103,7 +105,7 @@ impl Net {
             let Some((unit, error)) = lost else { continue };
             let dooms_this_one = unit != me && !hosts.is_far(unit);
             if me == 0 {
-                let payload = Bytes::from(error.to_string().into_bytes());
+                let payload = Bytes::from(reason(&error).into_bytes());
                 // All, where this unit goes, too. Else those of its own host hear of it from this unit later, and not so.
                 let hear = |&to: &Address| dooms_this_one || hosts.are_together(to, unit);
                 for to in self.endpoint.connected().into_iter().filter(hear) {
@@ -117,10 +119,7 @@ impl Net {
                 }
             }
             if dooms_this_one {
-                return Err(match error {
-                    lost @ MessageError::PeerLost { .. } => lost,
-                    other => MessageError::PeerLost { unit, reason: other.to_string() },
-                });
+                return Err(MessageError::PeerLost { unit, reason: reason(&error) });
             }
         }
         Ok(())
@@ -198,7 +197,7 @@ impl Net {
         }
         inner.lost_by(unit, error.clone());
         if inner.options.unit == 0 && inner.peers[unit as usize].tell_loss() {
-            let (head, words) = (lost_head(unit), error.to_string().into_bytes());
+            let (head, words) = (lost_head(unit), reason(&error).into_bytes());
             for to in (1..inner.options.units).filter(|&to| to != unit) {
                 // Who has gone, too, need not be told.
                 let _ = inner.push(to, head, words.clone());
@@ -212,7 +211,7 @@ impl Net {
         if !inner.peers[unit as usize].tell_loss() {
             return;
         }
-        let words = inner.lost_error(unit).to_string().into_bytes();
+        let words = reason(&inner.lost_error(unit)).into_bytes();
         for to in self.far_connected(inner) {
             let _ = self.push(inner, to, lost_head(unit), words.clone());
         }
@@ -269,14 +268,18 @@ impl Net {
     pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let mut queue = lock(&self.queue);
         let found = queue.bytes + payload.len();
-        if !queue.messages.is_empty() && found > BACKLOG {
+        if queue.bytes > 0 && found > BACKLOG {
             let (limit, found) = (BACKLOG as u64, found as u64);
             return Err(MessageError::Limit { what: "bytes that wait to be sent", limit, found });
         }
         queue.bytes = found;
-        queue.messages.push_back((to, head, Bytes::from(payload)));
+        let messages = queue.units.entry(to).or_default();
+        messages.push_back((head, Bytes::from(payload)));
+        let sent = self.send_waiting(inner, to, messages);
+        let waits = !messages.is_empty();
+        queue.bytes -= sent;
         drop(queue);
-        if self.flush(inner) {
+        if waits {
             inner.backlog.store(true, Ordering::Release);
         }
         Ok(())
@@ -285,32 +288,49 @@ impl Net {
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
     pub fn flush(&self, inner: &Inner) -> bool {
         let mut queue = lock(&self.queue);
-        let mut full: HashSet<Address> = HashSet::new();
-        let messages = std::mem::take(&mut queue.messages);
-        queue.bytes = 0;
-        for (to, head, payload) in messages {
-            let gone = inner.peers.get(to as usize).is_none_or(|p| p.gone().is_some());
-            if gone {
-                continue;
-            }
-            if !full.contains(&to) {
-                let message =
-                    Send { priority: Priority::High, order: Order::Ordered, head, payload: payload.clone() };
-                match self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message) {
-                    Err(MessageError::Full { .. }) => drop(full.insert(to)),
-                    // Nobody is there to take it: that is told by an event.
-                    Ok(_) | Err(_) => continue,
+        let Queue { units, bytes } = &mut *queue;
+        for (&to, messages) in units.iter_mut() {
+            *bytes -= self.send_waiting(inner, to, messages);
+        }
+        units.retain(|_, messages| !messages.is_empty());
+        !units.is_empty()
+    }
+
+    /// Sends what waits for a unit, up to the first that finds no room. Returns the bytes that wait no more.
+    fn send_waiting(&self, inner: &Inner, to: Address, messages: &mut VecDeque<(Head, Bytes)>) -> usize {
+        let gone = inner.peers.get(to as usize).is_none_or(|p| p.gone().is_some());
+        let mut bytes = 0;
+        while let Some((head, payload)) = messages.front() {
+            if !gone {
+                let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
+                let message = Send { priority, order, head: *head, payload };
+                // Any other error: nobody is there to take it, which an event tells.
+                if let Err(MessageError::Full { .. }) =
+                    self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message)
+                {
+                    break;
                 }
             }
-            queue.bytes += payload.len();
-            queue.messages.push_back((to, head, payload));
+            bytes += payload.len();
+            messages.pop_front();
         }
-        !queue.messages.is_empty()
+        bytes
     }
 
     /// Whether a message of this kind waits to be sent.
     pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
-        lock(&self.queue).messages.iter().any(|(_, head, _)| is_kind(head))
+        lock(&self.queue).units.values().flatten().any(|(head, _)| is_kind(head))
+    }
+
+    /// Messages that have come and were not handled, high and low. Exact while nobody else polls.
+    pub fn waiting(&self) -> [u64; 2] {
+        let mut sum = self.endpoint.waiting();
+        for event in lock(&self.early).iter() {
+            if let NetEvent::Message { message, .. } = event {
+                sum[usize::from(message.priority == Priority::Low)] += 1;
+            }
+        }
+        sum
     }
 
     /// Tells all on other hosts who are connected that this unit gives up.
@@ -360,6 +380,14 @@ pub(super) fn read_loss(
 ) -> Option<(Address, MessageError)> {
     let knows = hosts.reach(unit).is_some() && (from == 0 || hosts.are_together(from, unit));
     knows.then(|| (unit, MessageError::PeerLost { unit, reason: read_reason(words) }))
+}
+
+/// How a unit was lost: who hears it names the unit itself.
+fn reason(error: &MessageError) -> String {
+    match error {
+        MessageError::PeerLost { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// A reason in another unit's words: not more of it than an error should have.

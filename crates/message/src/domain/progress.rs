@@ -110,12 +110,13 @@ impl Progress {
 }
 
 impl Inner {
-    /// Messages that have come and were not taken, high and low. Without a lock: also for handlers, and beside who receives.
+    /// Messages that have come and were not taken, high and low. Without the receiving side: also for handlers, and beside who
+    /// receives.
     pub(super) fn waiting(&self) -> [u64; 2] {
-        let links = self.peers.iter().filter_map(|peer| peer.link.get());
-        links
-            .map(|link| link.waiting())
-            .fold([0; 2], |[high, low], [h, l]| [high + u64::from(h), low + u64::from(l)])
+        let near =
+            self.peers.iter().filter_map(|peer| peer.link.get()).map(|link| link.waiting().map(u64::from));
+        let far = self.net.iter().map(|net| net.waiting());
+        near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l])
     }
 }
 

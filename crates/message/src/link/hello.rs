@@ -172,6 +172,8 @@ pub enum Refusal {
     Domain,
     /// The same life of this unit was lost before, and lost units do not come back.
     Dead,
+    /// Another life of this unit is connected, and keeps its place.
+    Taken,
 }
 
 impl Refusal {
@@ -185,6 +187,7 @@ impl Refusal {
             LinkError::Busy => Refusal::Busy,
             LinkError::WrongDomain => Refusal::Domain,
             LinkError::Dead { .. } => Refusal::Dead,
+            LinkError::Taken { .. } => Refusal::Taken,
             _ => return None,
         })
     }
@@ -201,6 +204,7 @@ impl Refusal {
             Refusal::Busy => LinkError::Busy,
             Refusal::Domain => LinkError::WrongDomain,
             Refusal::Dead => LinkError::Dead { unit: me.from },
+            Refusal::Taken => LinkError::Taken { unit: me.from },
         }
     }
 
@@ -214,6 +218,7 @@ impl Refusal {
             Refusal::Busy => (5, 0, 0),
             Refusal::Domain => (6, 0, 0),
             Refusal::Dead => (7, 0, 0),
+            Refusal::Taken => (8, 0, 0),
         };
         let header = Header { kind: Kind::Refusal, trusted, carrier, from: 0, to: 0, len: 12 };
         let mut out = [0; REFUSAL];
@@ -242,7 +247,8 @@ impl Refusal {
             5 => Refusal::Busy,
             6 => Refusal::Domain,
             7 => Refusal::Dead,
-            found => return Err(bad("code of a refusal", found, "1 to 7")),
+            8 => Refusal::Taken,
+            found => return Err(bad("code of a refusal", found, "1 to 8")),
         })
     }
 }

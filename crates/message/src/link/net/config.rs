@@ -50,6 +50,9 @@ pub struct NetConfig {
     pub limits: Limits,
     /// How long an attempt to reach a unit may take.
     pub connect_timeout: Duration,
+    /// Another life of a unit takes the place of one that is connected: for who is restarted where its end was not noticed
+    /// yet. Without it, only of one that is lost or has left.
+    pub replaces: bool,
     /// Settings of the sessions; all units of a domain have the same.
     pub session: engine::Config,
     /// Bytes of a datagram; `None`: 16,000 to this machine, else 1,200, which every path carries.
@@ -87,6 +90,7 @@ impl NetConfig {
             patience: Patience::default(),
             limits: Limits::default(),
             connect_timeout: Duration::from_secs(5),
+            replaces: true,
             session,
             datagram_bytes: None,
             offload: true,

@@ -125,6 +125,11 @@ impl Call {
         Ok(Call { addr, index, initiator, begun: now, again: now, timeout, refused: None })
     }
 
+    /// What was answered without a proof so far.
+    pub fn refused(&self) -> Option<&LinkError> {
+        self.refused.as_ref()
+    }
+
     /// When [`due`](Call::due) has something to say.
     pub fn deadline(&self) -> Duration {
         self.again.min(self.begun + self.timeout)

@@ -21,6 +21,7 @@
 use super::config::{NetConfig, NetEvent, Waker};
 use super::events::{Events, Interest};
 use super::hub::Hub;
+use super::Fault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Status};
 use crate::error::MessageError;
 use crate::types::{Address, ChannelId, Priority, Token};
@@ -123,6 +124,14 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.status(priority))
     }
 
+    /// Messages of all units that have come and were not polled, high and low.
+    pub fn waiting(&self) -> [u64; 2] {
+        let state = self.shared.lock();
+        let count =
+            |priority| state.hub.peers.values().map(|p| p.session.status(priority).waiting as u64).sum();
+        [count(Priority::High), count(Priority::Low)]
+    }
+
     /// Counts since the beginning towards one unit; `None` where it is not connected.
     pub fn counters(&self, unit: Address) -> Option<Counters> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.counters())
@@ -150,6 +159,11 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             self.shared.wake.signal()?;
         }
         Ok(())
+    }
+
+    /// What somebody answered, without a proof, to an attempt to reach a unit by datagrams that is still under way.
+    pub fn refused(&self, unit: Address) -> Option<Fault> {
+        self.shared.lock().hub.refused(unit)
     }
 
     /// Sends a message to a unit. Each channel has one writer. The payload is kept, not copied, until the receiver's program

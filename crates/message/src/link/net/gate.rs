@@ -8,16 +8,16 @@
 
 use super::events::{Events, Interest};
 use super::inbox::Inbox;
+use super::lives::Lives;
 use super::socket::{accept, write, Patience};
 use super::Fault;
 use crate::error::LinkError;
-use crate::link::hello::{Carrier, Identity, Refusal};
+use crate::link::hello::{Carrier, Refusal};
 use crate::link::noise::{Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::poll::EventFd;
 use polyduct_os::OsError;
-use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -80,8 +80,7 @@ pub struct Gate {
     full: bool,
     /// The listener, unless full, and the strangers.
     events: Events,
-    /// Lives that were lost: they do not come back.
-    buried: HashMap<Address, u64>,
+    lives: Lives,
 }
 
 impl Gate {
@@ -96,9 +95,9 @@ impl Gate {
         limits: Limits,
     ) -> Result<Gate, OsError> {
         let (strangers, spare) = (Vec::with_capacity(STRANGERS), Some(EventFd::new()?));
-        let (events, buried) = (Events::new()?, HashMap::new());
+        let (events, lives) = (Events::new()?, Lives::default());
         events.add(&listener, 0, Interest::Readable)?;
-        Ok(Gate { listener, terms, patience, limits, strangers, spare, full: false, events, buried })
+        Ok(Gate { listener, terms, patience, limits, strangers, spare, full: false, events, lives })
     }
 
     /// Whether all places are taken: newcomers wait.
@@ -113,7 +112,17 @@ impl Gate {
 
     /// That life of a unit was lost, or is replaced: it is turned away from now on.
     pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.buried.insert(unit, incarnation);
+        self.lives.bury(unit, incarnation);
+    }
+
+    /// That life of a unit is connected: others are turned away until it is [freed](Gate::free) or [buried](Gate::bury).
+    pub fn hold(&mut self, unit: Address, incarnation: u64) {
+        self.lives.hold(unit, incarnation);
+    }
+
+    /// A unit left in order: another life of it may come.
+    pub fn free(&mut self, unit: Address) {
+        self.lives.free(unit);
     }
 
     /// When [`serve`](Gate::serve) must be called at the latest.
@@ -171,7 +180,7 @@ impl Gate {
     /// Returns whether it left its place; another may be there then.
     fn serve_one(&mut self, at: usize, now: Duration, told: &mut impl FnMut(Visit)) -> bool {
         let stranger = &mut self.strangers[at];
-        let outcome = match stranger.hear(&self.terms, &self.buried) {
+        let outcome = match stranger.hear(&self.terms, &self.lives) {
             Ok(None) if now < stranger.since + self.limits.deadline => return false,
             Ok(None) => {
                 let limit_ms = self.limits.deadline.as_millis() as u64;
@@ -235,17 +244,14 @@ impl AsFd for Gate {
 }
 
 impl Stranger {
-    fn hear(&mut self, terms: &Terms, buried: &HashMap<Address, u64>) -> Result<Option<Established>, Fault> {
+    fn hear(&mut self, terms: &Terms, lives: &Lives) -> Result<Option<Established>, Fault> {
         loop {
             let Some(message) = self.inbox.read(&self.stream)? else { return Ok(None) };
             if let Some(pending) = &mut self.pending {
                 return Ok(Some(pending.confirm(message)?));
             }
             let pending = Pending::new(terms, message)?;
-            let Identity { unit, incarnation, .. } = *pending.claims();
-            if buried.get(&unit) == Some(&incarnation) {
-                return Err(LinkError::Dead { unit }.into());
-            }
+            lives.check(pending.claims())?;
             self.inbox.clear();
             let answer = pending.message().bytes();
             // The first bytes on a connection always fit into its buffer.

@@ -143,6 +143,14 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.terms.me.incarnation
     }
 
+    /// What a unit answered to an attempt that may still come to something.
+    pub fn refused(&self, unit: Address) -> Option<Fault> {
+        match self.attempts.get(&unit)? {
+            Attempt::Call(call) => call.refused().cloned().map(Fault::from),
+            Attempt::Dial(_) => None,
+        }
+    }
+
     /// Something came from the sockets that have these numbers.
     pub fn handle(&mut self, number: u64, now: Duration) -> Result<(), OsError> {
         let unit = number as u32;
@@ -231,6 +239,19 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.gate.iter_mut().for_each(|gate| gate.bury(unit, incarnation));
         self.knock.iter_mut().for_each(|knock| knock.bury(unit, incarnation));
         self.mark(unit);
+    }
+
+    /// While this life of a unit is connected, no other takes its place, unless the user wants that.
+    fn hold(&mut self, unit: Address, incarnation: u64) {
+        if !self.config.replaces {
+            self.gate.iter_mut().for_each(|gate| gate.hold(unit, incarnation));
+            self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
+        }
+    }
+
+    fn free(&mut self, unit: Address) {
+        self.gate.iter_mut().for_each(|gate| gate.free(unit));
+        self.knock.iter_mut().for_each(|knock| knock.free(unit));
     }
 
     /// Forgets a peer that is over and tells so, unless it had left in order.
@@ -370,6 +391,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             Event::PeerClosed => {
                 peer.left = true;
                 peer.session.close(now);
+                self.free(unit);
                 NetEvent::Left { unit }
             }
             Event::Closed => NetEvent::Closed { unit },

@@ -3,12 +3,13 @@
 //! Whoever connects repeats its message until it is answered, so nothing here has a timer. A first message that was recorded
 //! and is sent again fills one of [`PLACES`] places until newer ones push it out; it cannot be confirmed.
 
+use super::lives::Lives;
 use crate::error::LinkError;
-use crate::link::hello::{Header, Identity, Kind, Refusal, MESSAGE_LIMIT};
+use crate::link::hello::{Header, Kind, Refusal, MESSAGE_LIMIT};
 use crate::link::noise::{Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 /// Handshakes under way, at most.
@@ -28,8 +29,7 @@ pub struct Knock {
     terms: Terms,
     deadline: Duration,
     places: VecDeque<Place>,
-    /// Lives that were lost: they do not come back.
-    buried: HashMap<Address, u64>,
+    lives: Lives,
 }
 
 /// What to do about a datagram of the handshake.
@@ -52,7 +52,7 @@ pub enum Reply {
 impl Knock {
     /// Nobody has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
     pub fn new(terms: Terms, deadline: Duration) -> Knock {
-        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), buried: HashMap::new() }
+        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), lives: Lives::default() }
     }
 
     /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.
@@ -92,9 +92,8 @@ impl Knock {
             Ok(pending) => Box::new(pending),
             Err(error) => return self.refuse(error, bytes),
         };
-        let Identity { unit, incarnation, .. } = *pending.claims();
-        if self.buried.get(&unit) == Some(&incarnation) {
-            return self.refuse(LinkError::Dead { unit }, bytes);
+        if let Err(error) = self.lives.check(pending.claims()) {
+            return self.refuse(error, bytes);
         }
         let answer = pending.message().bytes().to_vec();
         let mut first = [0; MESSAGE_LIMIT];
@@ -117,7 +116,17 @@ impl Knock {
 
     /// That life of a unit was lost, or is replaced: it is turned away from now on.
     pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.buried.insert(unit, incarnation);
+        self.lives.bury(unit, incarnation);
+    }
+
+    /// That life of a unit is connected: others are turned away until it is [freed](Knock::free) or [buried](Knock::bury).
+    pub fn hold(&mut self, unit: Address, incarnation: u64) {
+        self.lives.hold(unit, incarnation);
+    }
+
+    /// A unit left in order: another life of it may come.
+    pub fn free(&mut self, unit: Address) {
+        self.lives.free(unit);
     }
 
     /// Handshakes under way.

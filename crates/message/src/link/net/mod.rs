@@ -14,6 +14,7 @@ pub mod gate;
 mod hub;
 mod inbox;
 pub mod knock;
+mod lives;
 mod peer;
 pub mod pool;
 pub mod socket;

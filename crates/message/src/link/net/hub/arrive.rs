@@ -177,7 +177,12 @@ impl<B: AsMut<[u8]>> Hub<B> {
             self.notes.push_back(NetEvent::Unreachable { unit, fault: error.into() });
             return None;
         }
-        if self.peers.get(&unit).is_some_and(|p| p.incarnation != incarnation) {
+        if let Some(there) = self.peers.get(&unit).filter(|p| p.incarnation != incarnation) {
+            // The door refuses it by name, unless both knocked before either was in.
+            if !self.config.replaces && there.gone.is_none() && !there.left {
+                tracing::warn!(unit, "turned another process away that says it is a unit that is connected");
+                return None;
+            }
             let reason = "another life of it came".to_owned();
             self.lose(unit, MessageError::PeerLost { unit, reason }, now);
             self.finish(unit);
@@ -191,6 +196,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     fn open(&mut self, peer: &Identity, at: usize, way: Way, frame: usize, now: Duration) {
         let unit = peer.unit;
         let id = SessionId::between(self.terms.me.incarnation, peer.incarnation);
+        self.hold(unit, peer.incarnation);
         let known = self.peers.entry(unit).or_insert_with(|| {
             let incarnation = peer.incarnation;
             self.notes.push_back(NetEvent::Connected { unit, incarnation });
