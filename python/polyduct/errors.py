@@ -200,7 +200,7 @@ class Refused(Error, ConnectionRefusedError):
 
 
 class Stranger(Error, PermissionError):
-    """The process at the other end belongs to another user or, on another host, does not prove the same key."""
+    """The process at the other end belongs to another user or, on another host, has another key, trust, domain or version."""
 
 
 class BadPeer(Error, ConnectionError):

@@ -444,6 +444,13 @@ def test_the_halo_example_runs_across_hosts(network: str) -> None:
     assert units(3, {"POLYDUCT_DOMAIN": network}) == alone
 
 
+def test_a_unit_with_another_key_is_told_at_once(start: Start, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(JOIN, network, 0, 2)
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", os.urandom(32).hex())
+    with pytest.raises(polyduct.Stranger, match="turned this unit away"):
+        polyduct.domain(network, unit=1, units=2, open_timeout=60)
+
+
 def test_joining_across_hosts_is_refused_by_name(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(polyduct.TimeoutError, match="unit 0"):
         polyduct.domain(network, unit=1, units=2, open_timeout=0.05)

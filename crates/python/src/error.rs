@@ -152,7 +152,7 @@ fn message(error: &MessageError) -> Class {
         MessageError::PeerLeft { unit } => ("PeerLeft", vec![of_unit(*unit)]),
         MessageError::BadPeer { unit, .. } => ("BadPeer", vec![of_unit(*unit)]),
         MessageError::Refused { reason, .. } => gathering(reason),
-        MessageError::Stranger { .. } => ("Stranger", vec![]),
+        MessageError::Stranger { .. } | MessageError::TurnedAway { .. } => ("Stranger", vec![]),
         MessageError::Timeout { waited, .. } => {
             ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
         }
