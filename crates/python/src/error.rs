@@ -134,11 +134,8 @@ fn message(error: &MessageError) -> Class {
         MessageError::BadName { .. } => ("BadOption", vec![("option", Value::Text("name".into()))]),
         MessageError::ToSelf { .. } | MessageError::NoMessage { .. } => ("Misuse", vec![]),
         MessageError::InHandler => ("InHandler", vec![]),
-        MessageError::Region { id, reason } => {
-            // Python says the name instead of the number.
-            let reason = reason.replace(&format!("no region {id}"), "no such region");
-            ("RegionError", vec![("reason", Value::Text(reason))])
-        }
+        // Python says the name instead of the number, and so the reason alone.
+        MessageError::Region { reason, .. } => ("RegionError", vec![("reason", Value::Text(reason.clone()))]),
         MessageError::Call(e) => call(e),
         MessageError::Config(e) => config(e),
         MessageError::Handler(e) => handler(e),

@@ -124,15 +124,7 @@ impl Inner {
         argument: &[u8],
         handlers: &Table,
     ) -> Result<Parcel, String> {
-        let late;
-        let found = match handlers.get(HandlerId(method)) {
-            None => {
-                late = self.late_handler(HandlerId(method));
-                late.as_ref()
-            }
-            found => found,
-        };
-        match found {
+        match self.find(HandlerId(method), handlers, &mut None) {
             Some(Handler::Call(function)) => {
                 let _inside = Inside::enter();
                 function(&Context { inner: self, from }, words, argument)
@@ -142,10 +134,19 @@ impl Inner {
         }
     }
 
-    /// A handler that became known since this thread began to look: the sender may know that.
-    #[cold]
-    fn late_handler(&self, id: HandlerId) -> Option<Handler> {
-        lock(&self.table).get(id).cloned()
+    /// A handler by its number. It may have become known since this thread began to look, and the sender may know that: it is
+    /// kept in `late` then.
+    #[inline]
+    fn find<'a>(
+        &self,
+        id: HandlerId,
+        handlers: &'a Table,
+        late: &'a mut Option<Handler>,
+    ) -> Option<&'a Handler> {
+        handlers.get(id).or_else(|| {
+            *late = lock(&self.table).get(id).cloned();
+            late.as_ref()
+        })
     }
 
     /// A buffer for a message that comes in pieces; `None` refuses it for now.
@@ -189,15 +190,7 @@ impl Inner {
         if m.head.handler.0 >= HandlerId::RESERVED {
             return self.library(from, m, payload, handlers);
         }
-        let late;
-        let found = match handlers.get(m.head.handler) {
-            None => {
-                late = self.late_handler(m.head.handler);
-                late.as_ref()
-            }
-            found => found,
-        };
-        match found {
+        match self.find(m.head.handler, handlers, &mut None) {
             Some(Handler::Message(handler)) => {
                 let (bytes, buffer) = match &payload {
                     Payload::Bytes(bytes) => (*bytes, false),

@@ -154,7 +154,7 @@ impl Inner {
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
         let region = lock(&self.regions.mine).get(&args[0]).cloned();
-        let region: Mine = region.ok_or_else(|| format!("it has no region {}", args[0]))?;
+        let region: Mine = region.ok_or("it has no such region")?;
         let offset = u64::from(args[1]) | u64::from(args[2]) << 32;
         let offset = usize::try_from(offset).map_err(|_| "an offset beyond memory".to_owned())?;
         if handler == system::PUT {

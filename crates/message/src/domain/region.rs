@@ -172,7 +172,7 @@ impl Regions {
 
     /// Where a region lies, for a partner.
     pub fn whereabouts(&self, id: u32) -> Result<Whereabouts, String> {
-        match lock(&self.mine).get(&id).ok_or_else(|| format!("it has no region {id}"))? {
+        match lock(&self.mine).get(&id).ok_or("it has no such region")? {
             Mine::Shared(region) => {
                 let fd = region.memory.fd().try_clone_to_owned();
                 fd.map(Whereabouts::Segment).map_err(|e| e.to_string())

@@ -113,6 +113,14 @@ pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
     }
 }
 
+fn reads_two_steps_and_the_disagreement(mut r: impl Read) {
+    let mut part = [0; 4];
+    assert_eq!(r.read(&mut part).unwrap(), Some(0));
+    assert_eq!(r.read(&mut part).unwrap(), Some(1));
+    let error = r.read(&mut part).unwrap_err();
+    assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
+}
+
 /// Unit 0 writes two steps, unit 1 would write five; `end` is the end of unit 0.
 pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) + Sync) {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
@@ -126,13 +134,7 @@ pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) +
                 (unit, other) => panic!("unit {unit}: {other:?}"),
             }
         },
-        |mut r, _, _| {
-            let mut part = [0; 4];
-            assert_eq!(r.read(&mut part).unwrap(), Some(0));
-            assert_eq!(r.read(&mut part).unwrap(), Some(1));
-            let error = r.read(&mut part).unwrap_err();
-            assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
-        },
+        |r, _, _| reads_two_steps_and_the_disagreement(r),
     );
 }
 
@@ -157,13 +159,7 @@ pub fn having_written_unevenly_is_an_error<A: At>() {
                     Err(other) => panic!("unit {unit}: {other}"),
                 };
             },
-            |mut r, _, _| {
-                let mut part = [0; 4];
-                assert_eq!(r.read(&mut part).unwrap(), Some(0));
-                assert_eq!(r.read(&mut part).unwrap(), Some(1));
-                let error = r.read(&mut part).unwrap_err();
-                assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
-            },
+            |r, _, _| reads_two_steps_and_the_disagreement(r),
         );
         assert_ne!(told.into_inner(), 0, "a writer");
     }
