@@ -6,7 +6,7 @@ mod common;
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::Incoming;
-use polyduct_os::process::user_id;
+use polyduct_os::process::{user_id, ProcessId};
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use polyduct_os::sync::{Line, Ordering};
@@ -647,6 +647,58 @@ proptest! {
     }
 }
 
+/// Joins as the second reader program, by hand. Gives the connection and the control segment.
+fn second_program(pipe: &str) -> (Conn, Segment) {
+    let conn = connect(pipe);
+    let hello = Hello { program: "scribbler".into(), ..reader(0, 1) };
+    send_raw(&conn, &bytes_of(&ToHost::Hello(hello)), &[]);
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    let control = loop {
+        if let Incoming::Message(FromHost::Welcome(_), mut fds) = PROTOCOL.receive(&conn, &mut buffer) {
+            break Segment::from_fd(fds.remove(0), 1, 1 << 20, Access::ReadWrite).unwrap();
+        }
+        std::thread::yield_now();
+    };
+    send_raw(&conn, &bytes_of(&ToHost::Ready), &[]);
+    assert_eq!(answer(&conn), Some(FromHost::Go));
+    (conn, control)
+}
+
+/// The process that has the writer's number is not the one that offered the step: its memory is not read.
+#[test]
+fn a_number_that_another_process_has_by_now_is_not_read_from() {
+    const BYTES: usize = 8 << 20;
+    let pipe = unique("reused");
+    let ready = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        let (pipe, ready) = (&pipe, &ready);
+        let writer = s.spawn(move || {
+            let data = Dataset::new(&[BYTES as u64], ElemType::U8).unwrap();
+            let options =
+                Options { readers: 2, timeout: Some(Duration::from_secs(2)), ..writer_options(0, 1) };
+            let mut w = Writer::open(pipe, &Given::Dataset(data), "block", &options).unwrap();
+            ready.wait();
+            // Nobody takes it.
+            let _ = w.write(&vec![7; BYTES]);
+        });
+        let reading = s.spawn(move || {
+            let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).unwrap();
+            r.read(&mut vec![0; BYTES]).unwrap_err()
+        });
+        let (_conn, control) = second_program(pipe);
+        // Number and start of the process, as each unit has written them.
+        let me = ProcessId::current().unwrap();
+        let lines = control.lines(0..control.len()).unwrap();
+        let of_units = lines.iter().filter(|l| l.w[2].load(Ordering::Relaxed) == u64::from(me.pid));
+        let changed = of_units.map(|line| line.w[3].store(me.start_time + 1, Ordering::Relaxed)).count();
+        assert!(changed >= 2, "{changed} units");
+        ready.wait();
+        let error = reading.join().unwrap();
+        assert!(matches!(error, PipeError::PeerLost { unit, .. } if unit.side == Side::Writer), "{error}");
+        writer.join().unwrap();
+    });
+}
+
 /// A member of the pipe that scribbles over the control segment which it was given, while others use the pipe.
 #[test]
 fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
@@ -674,19 +726,7 @@ fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
                     errors += u32::from(!matches!(r.read(&mut [0; LEN as usize]), Ok(Some(_))));
                 }
             });
-            let conn = connect(pipe);
-            let hello = Hello { program: "scribbler".into(), ..reader(0, 1) };
-            send_raw(&conn, &bytes_of(&ToHost::Hello(hello)), &[]);
-            let mut buffer = vec![0; MESSAGE_LIMIT];
-            let control = loop {
-                if let Incoming::Message(FromHost::Welcome(_), mut fds) = PROTOCOL.receive(&conn, &mut buffer)
-                {
-                    break Segment::from_fd(fds.remove(0), 1, 1 << 20, Access::ReadWrite).unwrap();
-                }
-                std::thread::yield_now();
-            };
-            send_raw(&conn, &bytes_of(&ToHost::Ready), &[]);
-            assert_eq!(answer(&conn), Some(FromHost::Go));
+            let (_conn, control) = second_program(pipe);
             let lines = control.lines(0..control.len()).unwrap();
             let mut series = Random::new(round as u64 + 1);
             for _ in 0..200_000 {
