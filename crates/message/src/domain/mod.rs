@@ -288,8 +288,8 @@ impl Domain {
         mut done: impl FnMut() -> bool,
     ) -> Result<(), MessageError> {
         match self.inner.wait("something to do", deadline, |_| done().then_some(Ok(()))) {
-            Err(MessageError::Timeout { .. }) => Ok(()),
-            other => other,
+            Ok(()) | Err(MessageError::Timeout { .. }) => Ok(()),
+            Err(e) => Err(e),
         }
     }
 

@@ -17,8 +17,21 @@ const LOOKS: u32 = 64;
 /// How often a sleeper looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// Looks of a short wait from one question whether it is over to the next, where nothing came.
+const QUIET_LOOKS: u32 = 8;
+
+/// What came of asking whether a wait is over. What it is over with stays where it was found: errors are large, and this is
+/// asked at every message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    No,
+    Yes,
+    /// A unit is gone. That counts only when nothing is left of what it sent before.
+    Loss,
+}
+
 /// What a wait asks again and again.
-type Ready<'a, T> = dyn FnMut(&Inner) -> Option<Result<T, MessageError>> + 'a;
+type Ready<'a> = dyn FnMut(&Inner) -> Over + 'a;
 
 impl Inner {
     pub(super) fn poll(&self) -> Option<usize> {
@@ -46,70 +59,100 @@ impl Inner {
 
     /// Waits until `ready` gives something, handling what comes meanwhile. `deadline` is a time of [`clock::now`]; without
     /// one, the timeout of the options holds.
+    #[inline]
     pub(super) fn wait<T>(
         &self,
         what: &str,
         deadline: Option<Duration>,
         mut ready: impl FnMut(&Inner) -> Option<Result<T, MessageError>>,
     ) -> Result<T, MessageError> {
-        let ready: &mut Ready<'_, T> = &mut ready;
+        let (mut value, mut error) = (None, None);
+        let waited = self.wait_over(what, deadline, &mut |inner| {
+            match ready(inner).or_else(|| inner.lost().map(Err)) {
+                None => return Over::No,
+                Some(Ok(done)) => value = Some(done),
+                Some(Err(e)) => {
+                    let over = if is_loss(&e) { Over::Loss } else { Over::Yes };
+                    error = Some(e);
+                    return over;
+                }
+            }
+            Over::Yes
+        });
+        // A loss that was found first does not count beside what was found behind it.
+        match (waited, value) {
+            (Ok(()), Some(done)) => Ok(done),
+            (Ok(()), None) => Err(error.unwrap_or(MessageError::InHandler)),
+            (Err(e), _) => Err(*e),
+        }
+    }
+
+    fn wait_over(
+        &self,
+        what: &str,
+        deadline: Option<Duration>,
+        ready: &mut Ready<'_>,
+    ) -> Result<(), Box<MessageError>> {
         if dispatch::in_handler() {
             // The thread that would have to receive is this one.
-            return ready(self).unwrap_or(Err(MessageError::InHandler));
+            return if ready(self) == Over::No { Err(MessageError::InHandler.into()) } else { Ok(()) };
         }
         // Answered without a look at the clock where what is waited for is there, or comes at once.
-        if let Some(done) = self.receive_at_once(ready) {
-            return done;
+        if self.receive_at_once(ready) {
+            return Ok(());
         }
         let start = clock::now();
         let deadline = deadline.or(self.options.timeout.map(|t| start + t)).unwrap_or(Duration::MAX);
         for round in 0u32.. {
             let polled = self.poll();
-            if let Some(done) = self.settled(ready, None) {
-                return done;
+            if self.is_over(ready, None) {
+                return Ok(());
             }
             if round > 0 && self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
+                return Err(MessageError::Interrupted.into());
             }
             let now = clock::now();
             if self.late_calls(now) {
                 continue;
             }
             if now >= deadline {
-                return Err(MessageError::Timeout { what: what.to_owned(), waited: now - start });
+                return Err(MessageError::Timeout { what: what.to_owned(), waited: now - start }.into());
             }
             let until =
                 deadline.min(now + SLICE).min(lock(&self.calls).next_deadline().unwrap_or(Duration::MAX));
-            let done = match polled {
+            let over = match polled {
                 Some(0) => self.receive_until(until, ready),
-                Some(_) => None,
+                Some(_) => false,
                 None => self.wait_turn(until.saturating_sub(now), ready),
             };
-            if let Some(done) = done {
-                return done;
+            if over {
+                return Ok(());
             }
         }
         unreachable!("2^32 rounds of waiting")
     }
 
-    /// Receives for the time of an answer by memory, if no other thread does.
-    fn receive_at_once<T>(&self, ready: &mut Ready<'_, T>) -> Option<Result<T, MessageError>> {
-        let mut progress = self.try_progress()?;
-        let mut done = None;
-        for _ in 0..LOOKS {
-            match progress.poll(self) {
-                0 => polyduct_os::sync::spin_hint(),
-                _ => self.wake_waiters(),
+    /// Receives for the time of an answer by memory, if no other thread does. Returns whether the wait is over.
+    fn receive_at_once(&self, ready: &mut Ready<'_>) -> bool {
+        let Some(mut progress) = self.try_progress() else { return false };
+        let mut over = false;
+        for look in 0..LOOKS {
+            let records = progress.poll(self);
+            if records > 0 {
+                self.wake_waiters();
+            } else if look % QUIET_LOOKS != 0 {
+                polyduct_os::sync::spin_hint();
+                continue;
             }
-            done = self.settled(ready, Some(&mut progress));
-            if done.is_some() || self.is_wanted() {
+            over = self.is_over(ready, Some(&mut progress));
+            if over || self.is_wanted() {
                 break;
             }
         }
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();
-        done
+        over
     }
 
     /// The receiving side, if no other thread has it or asks for it.
@@ -137,13 +180,9 @@ impl Inner {
         self.wake_waiters();
     }
 
-    /// Receives until `ready` gives something, asleep in between, or another thread asks for it.
-    pub(super) fn receive_until<T>(
-        &self,
-        until: Duration,
-        ready: &mut Ready<'_, T>,
-    ) -> Option<Result<T, MessageError>> {
-        let mut progress = self.try_progress()?;
+    /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the wait is over.
+    fn receive_until(&self, until: Duration, ready: &mut Ready<'_>) -> bool {
+        let Some(mut progress) = self.try_progress() else { return false };
         // One look takes a part of what is there, and no peer calls for the rest: who finds something looks again, since
         // it may be about to sleep.
         let look = |progress: &mut Progress| loop {
@@ -151,60 +190,50 @@ impl Inner {
             if records > 0 {
                 self.wake_waiters();
             }
-            if let Some(done) = self.settled(ready, Some(progress)) {
-                return Some(Some(done));
+            if self.is_over(ready, Some(progress)) {
+                return Some(true);
             }
             if self.is_wanted() {
-                return Some(None);
+                return Some(false);
             }
             if records == 0 || clock::now() >= until {
                 return None;
             }
         };
-        let found = self.bell.wait(&mut *progress, SPIN, until, look, Progress::arm);
+        let over = self.bell.wait(&mut *progress, SPIN, until, look, Progress::arm);
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();
-        found.flatten()
+        over.unwrap_or(false)
     }
 
-    /// Waits while another thread receives for all.
-    pub(super) fn wait_turn<T>(
-        &self,
-        time: Duration,
-        ready: &mut Ready<'_, T>,
-    ) -> Option<Result<T, MessageError>> {
+    /// Waits while another thread receives for all. Returns whether the wait is over.
+    fn wait_turn(&self, time: Duration, ready: &mut Ready<'_>) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let guard = lock(&self.turn.0);
-        // That a unit is gone is settled without this lock, by who waits.
-        let done = self.ready(ready);
-        if done.is_none() && self.try_progress().is_none() {
+        let over = ready(self);
+        if over == Over::No && self.try_progress().is_none() {
             drop(self.turn.1.wait_timeout(guard, time));
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        done.filter(|done| !is_loss(done))
+        // That a unit is gone is settled without this lock, by who waits.
+        over == Over::Yes
     }
 
-    /// What `ready` gives. That a unit is gone counts only when nothing is left of what it sent before.
-    pub(super) fn settled<T>(
-        &self,
-        ready: &mut Ready<'_, T>,
-        progress: Option<&mut Progress>,
-    ) -> Option<Result<T, MessageError>> {
-        let first = self.ready(ready)?;
-        if !is_loss(&first) {
-            return Some(first);
+    /// Whether the wait is over. That a unit is gone counts only when nothing is left of what it sent before.
+    fn is_over(&self, ready: &mut Ready<'_>, progress: Option<&mut Progress>) -> bool {
+        match ready(self) {
+            Over::No => return false,
+            Over::Yes => return true,
+            Over::Loss => {}
         }
         match progress {
             Some(progress) => while progress.poll(self) > 0 {},
             None => self.drain(),
         }
         // If it is still gone, and nothing came, then that is it.
-        Some(self.ready(ready).unwrap_or(first))
-    }
-
-    fn ready<T>(&self, ready: &mut Ready<'_, T>) -> Option<Result<T, MessageError>> {
-        ready(self).or_else(|| self.lost().map(Err))
+        ready(self);
+        true
     }
 
     /// Ends calls that came to their deadline, and tells their callees.
@@ -220,6 +249,6 @@ impl Inner {
     }
 }
 
-fn is_loss<T>(done: &Result<T, MessageError>) -> bool {
-    matches!(done, Err(MessageError::PeerLost { .. } | MessageError::PeerLeft { .. }))
+fn is_loss(error: &MessageError) -> bool {
+    matches!(error, MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })
 }
