@@ -164,7 +164,7 @@ impl Carrier for DomainCarrier {
     }
 
     #[inline]
-    fn wait(&mut self, what: &'static str, done: &mut dyn FnMut(&Seen) -> bool) -> Result<(), BenchError> {
+    fn wait(&mut self, what: &'static str, mut done: impl FnMut(&Seen) -> bool) -> Result<(), BenchError> {
         let (tally, mut came) = (&self.tally, false);
         self.domain.serve_until(None, || {
             came = done(&tally.seen());

@@ -29,7 +29,8 @@ pub trait Carrier {
     /// Handles what has come; where spinning would keep the carrier from working, sleeps until something does.
     fn step(&mut self) -> Result<(), BenchError>;
     /// Handles what comes until `done` says so, as programs wait with this carrier.
-    fn wait(&mut self, what: &'static str, done: &mut dyn FnMut(&Seen) -> bool) -> Result<(), BenchError>
+    #[inline]
+    fn wait(&mut self, what: &'static str, mut done: impl FnMut(&Seen) -> bool) -> Result<(), BenchError>
     where
         Self: Sized,
     {
@@ -144,9 +145,9 @@ impl<C: Carrier> End<C> {
     pub fn until(
         &mut self,
         what: &'static str,
-        mut done: impl FnMut(&Seen) -> bool,
+        done: impl FnMut(&Seen) -> bool,
     ) -> Result<(), BenchError> {
-        self.carrier.wait(what, &mut done)
+        self.carrier.wait(what, done)
     }
 
     /// Both are here. Returns the counts of what came before.

@@ -84,10 +84,12 @@ pub struct Seen {
 }
 
 /// Adds one, without a locked instruction.
+#[inline]
 fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
+#[inline]
 fn mix(number: u32) -> u32 {
     (number ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9).rotate_left(7)
 }
@@ -154,11 +156,16 @@ impl Tally {
         false
     }
 
+    #[inline]
     fn is_right(&self, word: u32, number: u32, place: u32, payload: &[u8]) -> bool {
-        let n = payload.len();
-        if n == 0 {
-            return place == mix(number);
+        match payload.is_empty() {
+            true => place == mix(number),
+            false => self.is_part(word, place, payload),
         }
+    }
+
+    fn is_part(&self, word: u32, place: u32, payload: &[u8]) -> bool {
+        let n = payload.len();
         let at = place as usize;
         if at + n > self.source.len() {
             return false;
