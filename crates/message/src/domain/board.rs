@@ -6,6 +6,7 @@
 
 use super::gather::MAX_UNITS;
 use super::hosts::Hosts;
+use super::peer::Gone;
 use crate::types::Address;
 use polyduct_os::{
     segment::{Access, Segment},
@@ -126,9 +127,19 @@ impl Board {
         self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
     }
 
+    /// Where a unit has gone, as it said itself.
+    #[inline]
+    pub fn gone(&self, unit: Address) -> Option<Gone> {
+        match self.line(unit).w[STATE].load(Ordering::Acquire) {
+            LEFT => Some(Gone::Left),
+            GAVE_UP => Some(Gone::Lost),
+            _ => None,
+        }
+    }
+
     /// Whether a unit has given up.
     pub fn has_given_up(&self, unit: Address) -> bool {
-        self.line(unit).w[STATE].load(Ordering::Acquire) == GAVE_UP
+        self.gone(unit) == Some(Gone::Lost)
     }
 
     /// The first unit of this host that gave up, if one has: or that whose loss was the reason.
@@ -169,7 +180,7 @@ impl Board {
 
     /// Whether a unit has left in order.
     pub fn has_left(&self, unit: Address) -> bool {
-        self.line(unit).w[STATE].load(Ordering::Acquire) == LEFT
+        self.gone(unit) == Some(Gone::Left)
     }
 }
 

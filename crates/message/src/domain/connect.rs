@@ -95,7 +95,7 @@ impl Inner {
 
     /// Whether a message may be as long as that. All units of a domain should have the same limit.
     pub(super) fn check_len(&self, len: usize) -> Result<(), MessageError> {
-        match self.options.config.bytes("message") {
+        match self.longest {
             limit if len as u64 > limit => {
                 Err(MessageError::Limit { what: "bytes of a message", limit, found: len as u64 })
             }

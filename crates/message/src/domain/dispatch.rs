@@ -151,8 +151,7 @@ impl Inner {
 
     /// A buffer for a message that comes in pieces; `None` refuses it for now.
     pub(super) fn buffer_for(&self, from: Address, m: &Incoming) -> Option<Vec<u8>> {
-        let limit = self.options.config.bytes("message");
-        if m.len > limit {
+        if m.len > self.longest {
             // Its sender would have been told.
             self.broke(
                 from,

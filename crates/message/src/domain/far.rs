@@ -53,7 +53,7 @@ fn packets(len: usize, packet: usize) -> impl DoubleEndedIterator<Item = (usize,
 
 impl Inner {
     fn packet(&self) -> usize {
-        PACKET.min(usize::try_from(self.options.config.bytes("message")).unwrap_or(PACKET)).max(1)
+        PACKET.min(usize::try_from(self.longest).unwrap_or(PACKET)).max(1)
     }
 
     /// Asks the owner for one packet.
@@ -167,7 +167,7 @@ impl Inner {
         }
         let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
         // Checked before so much is allocated.
-        let limit = self.options.config.bytes("message");
+        let limit = self.longest;
         if len > limit {
             return Err(format!("{len} bytes asked for at once; {limit} allowed"));
         }

@@ -13,17 +13,19 @@ const LAST_GASP: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// What there is to say of a unit that takes no part any more.
+    #[inline]
     pub(super) fn gone_error(&self, unit: Address) -> Option<MessageError> {
         if unit == self.options.unit {
             return None;
         }
         let peer = self.peers.get(unit as usize)?;
         // A unit of this very process is not watched, but it says when it leaves.
-        let left = || match self.board.has_left(unit) {
-            true => Some(Gone::Left),
-            false => self.board.has_given_up(unit).then_some(Gone::Lost),
-        };
-        let gone = peer.gone().or_else(left)?;
+        let gone = peer.gone().or_else(|| self.board.gone(unit))?;
+        Some(self.why_gone(unit, gone))
+    }
+
+    #[cold]
+    fn why_gone(&self, unit: Address, gone: Gone) -> MessageError {
         // Who leaves because of a loss is not the one to be named.
         let lost = || {
             // It may have heard before this unit.
@@ -32,10 +34,10 @@ impl Inner {
         };
         let lost =
             Some(gone).filter(|&g| g == Gone::Left || self.board.has_given_up(unit)).and_then(|_| lost());
-        Some(lost.unwrap_or_else(|| match gone {
+        lost.unwrap_or_else(|| match gone {
             Gone::Left => MessageError::PeerLeft { unit },
             Gone::Lost => self.lost_error(unit),
-        }))
+        })
     }
 
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {

@@ -98,6 +98,8 @@ impl WeakDomain {
 /// What all handles of an endpoint share.
 pub(crate) struct Inner {
     options: Options,
+    /// Bytes of a message, at most: settings are found by name, and this one is needed for each message.
+    longest: u64,
     sizes: Sizes,
     board: Board,
     /// Who is near, and who is far: for good.
@@ -187,6 +189,7 @@ impl Domain {
         };
         let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
+            longest: options.config.bytes("message"),
             sizes: options::sizes(&options.config),
             board,
             hosts,

@@ -142,11 +142,7 @@ impl<C: Carrier> End<C> {
 
     /// Handles what comes until `done` says so.
     #[inline]
-    pub fn until(
-        &mut self,
-        what: &'static str,
-        done: impl FnMut(&Seen) -> bool,
-    ) -> Result<(), BenchError> {
+    pub fn until(&mut self, what: &'static str, done: impl FnMut(&Seen) -> bool) -> Result<(), BenchError> {
         self.carrier.wait(what, done)
     }
 

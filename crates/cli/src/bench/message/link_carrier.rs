@@ -156,12 +156,10 @@ impl Carrier for LinkCarrier {
     }
 
     fn bulk(&mut self, lane: usize, args: [u32; 4], at: usize, len: usize) -> Result<(), BenchError> {
-        let tally = self.tally.clone();
-        let payload = tally.source().part(at, len);
         let (mut begun, mut taken) = (false, 0);
-        let deadline = polyduct::os::clock::now() + PATIENCE;
+        let mut deadline = None;
         while !begun || taken < len {
-            let sender = &mut self.low[lane];
+            let (sender, payload) = (&mut self.low[lane], self.tally.source().part(at, len));
             let sent = match begun {
                 false => sender.send(head(args), payload),
                 true => sender.extend(&payload[taken..]),
@@ -170,7 +168,8 @@ impl Carrier for LinkCarrier {
                 Ok(n) => (begun, taken) = (true, taken + n),
                 Err(SendError::Full) => {
                     self.step()?;
-                    if polyduct::os::clock::now() > deadline {
+                    let now = polyduct::os::clock::now();
+                    if now > *deadline.get_or_insert(now + PATIENCE) {
                         return Err(BenchError::Silent { what: "room", seconds: PATIENCE.as_secs() });
                     }
                 }
