@@ -113,3 +113,42 @@ fn congestion_is_yielded_to() {
     assert!(rate > 0.5 * speed.bandwidth, "{rate}");
     assert!(share < 0.2, "{share} of all frames were dropped by full queues");
 }
+
+/// What a path was seen to carry while little was sent is what its user sent, and no reason to hold the next message back.
+#[test]
+fn the_first_long_message_behind_little_traffic_goes_at_the_links_speed() {
+    let speed = LinkSpeed { bandwidth: 1e9, latency: Duration::from_micros(1), queue: 1 << 20 };
+    let mut world = World::new(Net::new(Topology::Switch, 2, speed), vec![Pool::new(100); 2], Random::new(5));
+    world.connect(0, 1, &Config::datagram(), &[(0, 9000)]);
+    let mut send = |from: usize, len: usize| {
+        let head = Head { handler: HandlerId(1), args: [0; 4] };
+        let payload = Bytes::from(vec![1; len]);
+        let message = Send { priority: Priority::Low, order: Order::Ordered, head, payload };
+        let start = world.now;
+        let sent = world.with(from, 1 - from, |session, now| session.send(now, ChannelId(0), message));
+        assert!(matches!(sent, Some(Ok(_))), "{sent:?}");
+        loop {
+            match world.next(start + Duration::from_secs(1)) {
+                Some(Happening::Event { at, event: Event::Message(_), .. }) if at != from => {
+                    break (world.now - start).as_secs_f64()
+                }
+                Some(_) => {}
+                None => panic!("{len} bytes did not come in a second"),
+            }
+        }
+    };
+    // Two links, one after the other; headers and the first frame's second crossing are the rest.
+    let ideal =
+        |len: usize| 2.0 * speed.latency.as_secs_f64() + (len + 9000.min(len)) as f64 / speed.bandwidth;
+    for len in [8 << 10, 64 << 10] {
+        for _ in 0..10 {
+            send(0, len);
+        }
+        for number in 0..10 {
+            for from in [0, 1] {
+                let took = send(from, len);
+                assert!(took < 1.1 * ideal(len), "{len} bytes, {number} from {from}: {took} s");
+            }
+        }
+    }
+}

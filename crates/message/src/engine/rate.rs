@@ -134,7 +134,9 @@ impl Rate {
             self.delivered_at = now;
         }
         let rate = self.bandwidth() * self.gain() * self.made_up();
-        if rate > 0.0 {
+        // A path that was never full has shown how fast its user was, and not how fast it is: the window alone holds.
+        let known = self.mode != Mode::Startup || self.full_rate > 0.0;
+        if known && rate > 0.0 {
             // Bursts of a millisecond or a few frames go out at once: timers are not finer.
             let burst = Duration::from_secs_f64((self.min_window as f64 / rate).clamp(0.001, 0.1));
             let cost = Duration::from_secs_f64((bytes as f64 / rate).min(1.0));

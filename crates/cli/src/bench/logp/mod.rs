@@ -2,6 +2,7 @@
 
 mod estimate;
 pub mod scene;
+mod sim;
 
 use super::message::pair::{Play, Scene, Way};
 use super::plot::{Chart, Line, Scale};
@@ -41,14 +42,18 @@ enum Which {
     Tcp,
     /// UDP on loopback, trusted.
     Udp,
+    /// A simulated network of 100 Gbit/s and 1 µs, in virtual time.
+    Sim,
     /// All of them.
     All,
 }
 
-const LINKS: [(Which, &str, Way); 3] = [
-    (Which::Shm, "shm", Way::Domain),
-    (Which::Tcp, "tcp", Way::Tcp { trusted: true }),
-    (Which::Udp, "udp", Way::Udp { trusted: true, lost: None }),
+/// What is measured, if it is not simulated.
+const LINKS: [(Which, &str, Option<Way>); 4] = [
+    (Which::Shm, "shm", Some(Way::Domain)),
+    (Which::Tcp, "tcp", Some(Way::Tcp { trusted: true })),
+    (Which::Udp, "udp", Some(Way::Udp { trusted: true, lost: None })),
+    (Which::Sim, "sim", None),
 ];
 
 /// What is known of a link at one size.
@@ -122,8 +127,13 @@ fn payload(len: u32) -> usize {
     }
 }
 
-fn measure(way: Way, len: u32, rounds: u32) -> Result<Signature, super::message::error::BenchError> {
-    let network = way != Way::Domain;
+/// 1, 2, 4 and so on.
+fn doubling(most: u64) -> Vec<u64> {
+    std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|&m| m <= most).collect()
+}
+
+fn measure(way: Option<Way>, len: u32, rounds: u32) -> Result<Signature, super::message::error::BenchError> {
+    let network = way != Some(Way::Domain);
     // A burst of long messages is shorter: it fills what the link holds sooner, and a network is slower.
     let most = match (network, len) {
         (false, ..=4096) => 2048,
@@ -131,11 +141,12 @@ fn measure(way: Way, len: u32, rounds: u32) -> Result<Signature, super::message:
         (true, ..=4096) => 256,
         (true, _) => 64,
     };
-    let bursts = std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|&m| m <= most).collect();
+    let bursts = doubling(most);
+    let messages = ((16_u64 << 20) / u64::from(len)).clamp(64, if network { 5000 } else { 100_000 });
+    let Some(way) = way else { return sim::signature(len, messages) };
     let times = if network { 100 } else { 1000 };
     let play = Play::new(way, Scene::Signature(scene::Script { bursts }), payload(len), times, rounds);
     let outcome = play.run()?;
-    let messages = ((16_u64 << 20) / u64::from(len)).clamp(64, if network { 5000 } else { 100_000 });
     let stream = Play::new(way, Scene::Stream, payload(len), messages, rounds.min(7)).run()?;
     let bursts = outcome.curves.into_iter().map(|c| Burst { pause: c.parameter, points: c.points }).collect();
     Ok(Signature { bursts, half_round_trip: outcome.value, stream: stream.value })

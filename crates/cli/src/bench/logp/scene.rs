@@ -16,7 +16,7 @@ use std::hint::{black_box, spin_loop};
 /// Messages between two looks for answers where there is no pause.
 const LOOK: u64 = 32;
 /// Pauses as multiples of a round trip. The longest lets every answer come before it is over.
-const PAUSES: [f64; 4] = [0.0, 1.0, 2.0, 4.0];
+pub const PAUSES: [f64; 4] = [0.0, 1.0, 2.0, 4.0];
 /// Spins by which the length of one is measured.
 const SPINS: u64 = 2_000;
 
