@@ -67,6 +67,7 @@ pub struct Config {
 const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("ring", "ring of low priority between two units, each way", 2 << 20, 16 << 10, 64 << 20),
     ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
+    ("whole", "messages up to this size go in one piece, read where they lie", 8 << 10, 256, 1 << 20),
     ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
     // Measured: two copies by two processors at once go 2 to 5 times as fast as one through the kernel's page tables. Who
@@ -274,7 +275,7 @@ mod tests {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, first_fragment, max_fragment, pull_from, message, inbox, near"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, whole, first_fragment, max_fragment, pull_from, message, inbox, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),

@@ -107,8 +107,8 @@ pub(super) fn sizes(config: &Config) -> Sizes {
         low_lines: lines(low_bytes),
         high_bytes,
         low_bytes,
+        whole_bytes: bytes("whole"),
         first_fragment: bytes("first_fragment"),
         max_fragment: bytes("max_fragment"),
-        ..Sizes::default()
     }
 }
