@@ -40,7 +40,8 @@ impl Barrier {
         let Some(heard) = self.heard.get_mut(round as usize) else { return false };
         let behind = (u64::from(self.me) + u64::from(self.units) - (1 << round) % u64::from(self.units))
             % u64::from(self.units);
-        if u64::from(from) != behind || number != heard.wrapping_add(1) {
+        let ahead = number.wrapping_sub(self.begun);
+        if u64::from(from) != behind || number != heard.wrapping_add(1) || ahead > 1 {
             return false;
         }
         *heard = number;
@@ -135,6 +136,7 @@ mod tests {
         assert!(!b.handle(3, 2, 0, &mut none), "not the next barrier");
         assert!(b.handle(3, 1, 0, &mut none));
         assert!(!b.handle(3, 1, 0, &mut none), "twice");
+        assert!(!b.handle(3, 2, 0, &mut none), "two barriers ahead");
         assert_eq!(b.waits_for(), None);
         let mut told = Vec::new();
         b.begin(&mut |t| told.push(t));
