@@ -2,12 +2,18 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 5] = [
+const TARGETS: [&str; 11] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
     env!("CARGO_BIN_EXE_fuzz-npy-header"),
     env!("CARGO_BIN_EXE_fuzz-frame"),
+    env!("CARGO_BIN_EXE_fuzz-config"),
+    env!("CARGO_BIN_EXE_fuzz-url"),
+    env!("CARGO_BIN_EXE_fuzz-shm"),
+    env!("CARGO_BIN_EXE_fuzz-domain-words"),
+    env!("CARGO_BIN_EXE_fuzz-pipe-words"),
+    env!("CARGO_BIN_EXE_fuzz-pipe-stream"),
 ];
 
 #[test]

@@ -30,7 +30,8 @@ mod open;
 mod port;
 mod redistribute;
 mod stats;
-mod url;
+#[doc(hidden)]
+pub mod url;
 
 pub use domain::{domain, Join};
 pub use env::{domain_place, place, Place};

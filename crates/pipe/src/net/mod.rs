@@ -21,10 +21,12 @@
 //! | [`lane`] | a reader's end of a connection to a writer |
 //! | [`writer`], [`reader`] | the two ends |
 
-mod channel;
+#[doc(hidden)]
+pub mod channel;
 mod client;
 pub mod hub;
-mod lane;
+#[doc(hidden)]
+pub mod lane;
 mod place;
 mod porch;
 mod reader;

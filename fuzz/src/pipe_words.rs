@@ -1,0 +1,359 @@
+//! Whatever units of a pipe say to the writers' unit 0 is answered by the rules or refused. Who joins is checked, nobody
+//! hears what is for members before it is one, and strangers do not keep the pipe from opening; of the steps nobody gets
+//! one that is not its next, and what is said across hosts can be said again.
+
+#![forbid(unsafe_code)]
+
+mod driver;
+
+use polyduct_pipe::net::hub::Hub;
+use polyduct_pipe::net::wire::{Ask, First, Halt, LaneOpen, Tell, Want};
+use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
+use polyduct_pipe::slots::geometry::Sizes;
+use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
+use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What may come to pass.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Event {
+    /// A unit says something before the steps.
+    Meet {
+        conn: u8,
+        fds: u8,
+        message: ToHost,
+    },
+    /// A unit says something of the steps.
+    Step {
+        conn: u8,
+        ask: Ask,
+    },
+    Hangup {
+        conn: u8,
+        closed: bool,
+    },
+    Deadline,
+    Revived,
+    /// Unit 0 itself does what it can of its next step.
+    Mine,
+}
+
+fn say<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("words")
+}
+
+fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
+    let Ok(value) = postcard::from_bytes::<T>(bytes) else { return };
+    let again = say(&value);
+    assert!(postcard::from_bytes::<T>(&again).is_ok_and(|value| say(&value) == again));
+}
+
+/// Units of the writers, and of the one reader program.
+const WRITERS: u32 = 2;
+const READERS: u32 = 2;
+const DEPTH: u32 = 2;
+
+fn hello(program: u32, unit: u32, on_loss: OnLoss) -> Hello {
+    let dataset = Some(Dataset { shape: vec![8], elem: "u8".into() });
+    let role = match program {
+        0 => Role::Writer { dataset, depth: DEPTH, policy: Policy::Block, readers: 1 },
+        _ => Role::Reader { shape: None, elem: None, convert: false },
+    };
+    let (program, units) = if program == 0 { ("w".into(), WRITERS) } else { ("r".into(), READERS) };
+    Hello { program, unit, units, layout: "block".into(), start_time: 1, on_loss, role, rejoin: None }
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        id: [7; 16],
+        program: 0,
+        writers: WRITERS,
+        readers: vec![READERS],
+        depth: DEPTH,
+        policy: Policy::Block,
+        dataset: Dataset { shape: vec![8], elem: "u8".into() },
+        layout: "block".into(),
+        writers_wait: false,
+        reader_layouts: vec!["block".into()],
+        converts: false,
+    }
+}
+
+fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusal> {
+    (layout == "block").then_some(()).ok_or(Refusal::Malformed)
+}
+
+/// The rendezvous, and what its driver knows.
+struct Meeting {
+    on_loss: OnLoss,
+    rendezvous: Rendezvous<u32>,
+    /// Connections that were closed: nothing may be said to them.
+    closed: BTreeSet<ConnId>,
+    built: usize,
+    went: usize,
+    failed: usize,
+}
+
+impl Meeting {
+    fn new(on_loss: OnLoss) -> Meeting {
+        let (rendezvous, first) = Rendezvous::new([7; 16], hello(0, 0, on_loss), 1, Some(0), check_layout);
+        assert_eq!(first, []);
+        Meeting { on_loss, rendezvous, closed: BTreeSet::new(), built: 0, went: 0, failed: 0 }
+    }
+
+    fn handle(&mut self, event: &Event) {
+        let actions = match event {
+            Event::Meet { conn, fds, message } => {
+                let conn = ConnId::from(*conn) + 1;
+                self.closed.remove(&conn);
+                let asked = match message {
+                    ToHost::Segments(units) => units.len(),
+                    _ => 0,
+                };
+                let actions = self.rendezvous.handle(conn, 9, message.clone(), vec![5; usize::from(fds % 4)]);
+                let sent = actions.iter().filter(|a| matches!(a, Action::Segment(..))).count();
+                assert!(sent <= asked.min(SEGMENTS_AT_ONCE));
+                actions
+            }
+            Event::Hangup { conn, closed } => {
+                let conn = ConnId::from(*conn) + 1;
+                self.closed.insert(conn);
+                self.rendezvous.hangup(conn, *closed)
+            }
+            Event::Deadline => self.rendezvous.deadline(5),
+            Event::Revived => self.rendezvous.revived(),
+            Event::Step { .. } | Event::Mine => return,
+        };
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(to, message) => {
+                    assert!(!self.closed.contains(&to), "{message:?} to {to}, which is closed");
+                    if let FromHost::Refused(why) = message {
+                        assert!(!why.to_string().is_empty());
+                    }
+                }
+                Action::Welcome { to, welcome, segment } => {
+                    assert!(self.rendezvous.is_member(to) && !self.closed.contains(&to));
+                    assert_eq!((welcome.writers, welcome.depth), (WRITERS, DEPTH));
+                    assert!(segment.is_none_or(|unit| self.rendezvous.segment(unit).is_some()));
+                }
+                Action::Segment(to, unit) => {
+                    assert!(self.rendezvous.is_member(to) && self.rendezvous.segment(unit).is_some());
+                }
+                Action::Drop(id) => {
+                    self.closed.insert(id);
+                    let actions = self.rendezvous.hangup(id, false);
+                    self.carry_out(actions);
+                }
+                Action::Build(w) => {
+                    assert!((w.writers, w.readers.len()) == (WRITERS, 1) && w.id == [7; 16]);
+                    self.built += 1;
+                }
+                Action::Revive(_) => {
+                    assert!(self.rendezvous.control().is_some());
+                    self.built += 1;
+                }
+                Action::Join(_, unit, ..) => assert!(unit.unit < 1 << 12),
+                Action::Go => self.went += 1,
+                Action::Fail(why) => {
+                    assert!(!why.to_string().is_empty());
+                    self.failed += 1;
+                }
+                Action::Lost(..) => assert!(self.built == 1),
+            }
+        }
+        assert!(self.built <= 1 && self.went <= self.built && self.failed <= 1);
+        assert!(self.failed == 0 || !self.rendezvous.is_running());
+    }
+
+    /// When all strangers have gone, those come who belong.
+    fn end(mut self) {
+        (0..=255).for_each(|conn| self.handle(&Event::Hangup { conn, closed: false }));
+        if self.built > 0 || self.failed > 0 {
+            return;
+        }
+        let others = [(0, 1), (1, 1), (1, 0)];
+        let say =
+            |at: &mut Meeting, i: usize, message| at.handle(&Event::Meet { conn: i as u8, fds: 1, message });
+        for (i, (program, unit)) in others.into_iter().enumerate() {
+            let message = ToHost::Hello(hello(program, unit, self.on_loss));
+            say(&mut self, i, message);
+        }
+        assert_eq!((self.built, self.went, self.failed), (1, 0, 0), "all are there");
+        say(&mut self, 1, ToHost::Segments(vec![0, 1]));
+        (0..others.len()).for_each(|i| say(&mut self, i, ToHost::Ready));
+        assert_eq!((self.built, self.went, self.failed), (1, 1, 0), "all are ready");
+        assert!(self.rendezvous.is_running());
+    }
+}
+
+/// The steps at unit 0.
+struct Steps {
+    hub: Hub,
+    mine: u64,
+    /// For each connection: its unit, the step that it was given and has not ended, and its next.
+    units: BTreeMap<ConnId, (UnitName, Option<u64>, u64)>,
+}
+
+impl Steps {
+    fn new(policy: Policy) -> Steps {
+        let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
+        let mut hub = Hub::new(Slots::on_heap(sizes));
+        hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1));
+        let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
+        let mut units = BTreeMap::new();
+        for (conn, (side, unit)) in (1..).zip(others) {
+            hub.join(conn, UnitName { side, unit }, 9, 1);
+            units.insert(conn, (UnitName { side, unit }, None, 0));
+        }
+        Steps { hub, mine: 0, units }
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::Step { conn, ask } => {
+                let conn = ConnId::from(*conn);
+                let taken = self.hub.handle(conn, ask).is_ok();
+                let unit = self.units.get_mut(&conn);
+                assert!(!taken || unit.is_some(), "{ask:?} of nobody");
+                if let (true, Some((_, given, next)), Ask::Publish | Ask::Skip | Ask::Release) =
+                    (taken, unit, ask)
+                {
+                    // Where it is over, it may say so to no effect.
+                    if given.take().is_some() {
+                        *next += 1;
+                    }
+                }
+            }
+            Event::Hangup { conn, .. } => {
+                let conn = ConnId::from(*conn);
+                let _ = self.hub.hangup(conn);
+                self.units.remove(&conn);
+            }
+            Event::Mine => match self.hub.slots().poll_begin(0, self.mine) {
+                Ok(Some(Begin::Fill(turn))) => {
+                    assert_eq!(turn.step, self.mine);
+                    self.hub.slots().publish(0, turn);
+                    self.mine += 1;
+                }
+                Ok(Some(Begin::Drop)) => {
+                    self.hub.slots().skip(0, self.mine);
+                    self.mine += 1;
+                }
+                Ok(None) => {}
+                Err(stop) => assert!(!matches!(stop, Stop::Corrupt(_)), "{stop:?}"),
+            },
+            _ => return,
+        }
+        let told = self.hub.poll();
+        told.iter().for_each(|(conn, tell)| self.check(*conn, tell));
+    }
+
+    fn check(&mut self, conn: ConnId, tell: &Tell) {
+        read::<Tell>(&say(tell));
+        let lossless = self.hub.slots().sizes().policy == Policy::Block;
+        let (unit, given, next) = self.units.get_mut(&conn).expect("somebody who is there");
+        match tell {
+            Tell::Begin(Begin::Fill(turn)) => {
+                assert!(
+                    unit.side == Side::Writer && turn.step == *next && turn.slot < DEPTH && given.is_none()
+                );
+                *given = Some(turn.step);
+            }
+            Tell::Begin(Begin::Drop) => {
+                assert!(unit.side == Side::Writer && !lossless && given.is_none());
+                *given = Some(*next);
+            }
+            Tell::Next(Next::Step(turn)) => {
+                assert!(unit.side != Side::Writer && turn.slot < DEPTH && given.is_none());
+                assert!(if lossless { turn.step == *next } else { turn.step >= *next });
+                *given = Some(turn.step);
+            }
+            Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
+            Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),
+            Tell::Bye => {}
+            Tell::Meet(..) => panic!("{tell:?} is not of the steps"),
+        }
+    }
+
+    fn end(mut self) {
+        let told = self.hub.last_words();
+        told.iter().for_each(|(conn, tell)| self.check(*conn, tell));
+        let _ = self.units.keys().map(|&conn| self.hub.hangup(conn)).collect::<Vec<_>>();
+        assert!(self.hub.is_alone());
+    }
+}
+
+/// The first byte says what the units agreed on, then events follow; the rest of the input is read as each kind of word.
+fn target(input: &[u8]) {
+    let Some((&choice, mut rest)) = input.split_first() else { return };
+    read::<First>(rest);
+    read::<Ask>(rest);
+    read::<Tell>(rest);
+    read::<LaneOpen>(rest);
+    read::<Want>(rest);
+    let policy =
+        [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest][usize::from(choice % 4)];
+    let mut meeting = Meeting::new(if choice & 4 == 0 { OnLoss::Raise } else { OnLoss::Wait });
+    let mut steps = Steps::new(policy);
+    while let Ok((event, left)) = postcard::take_from_bytes::<Event>(rest) {
+        rest = left;
+        meeting.handle(&event);
+        steps.handle(&event);
+    }
+    meeting.end();
+    steps.end();
+}
+
+fn main() {
+    let meet = |conn, message| Event::Meet { conn, fds: 2, message };
+    let joins = |conn, program, unit| meet(conn, ToHost::Hello(hello(program, unit, OnLoss::Wait)));
+    let rejoins = |conn, program, unit| {
+        let rejoin = Some(welcome());
+        meet(conn, ToHost::Hello(Hello { rejoin, ..hello(program, unit, OnLoss::Wait) }))
+    };
+    let ready = |conn| meet(conn, ToHost::Ready);
+    let step = |conn, ask| Event::Step { conn, ask };
+    let hangup = |conn| Event::Hangup { conn, closed: false };
+    let all = [joins(1, 0, 1), joins(2, 1, 0), joins(3, 1, 1)];
+    let readers = |ask: Ask| [step(2, ask.clone()), step(3, ask)];
+    let writes = [step(1, Ask::Begin), step(1, Ask::Publish), Event::Mine];
+    let scenes = [
+        [
+            &all[..],
+            &[meet(2, ToHost::Segments(vec![0, 1])), ready(1), ready(2), ready(3), hangup(2), joins(4, 1, 0)],
+        ]
+        .concat(),
+        [&all[..2], &[hangup(1), joins(5, 0, 1), Event::Deadline]].concat(),
+        vec![rejoins(1, 0, 1), rejoins(2, 1, 0), joins(4, 1, 1), Event::Revived, rejoins(3, 1, 1)],
+        [&writes[..], &readers(Ask::Next), &readers(Ask::Release), &writes, &[step(1, Ask::Close)]].concat(),
+        [&writes[..], &writes, &[step(1, Ask::Begin)], &readers(Ask::Next), &readers(Ask::Close)].concat(),
+        [&readers(Ask::Next)[..], &writes, &[step(1, Ask::Begin), step(1, Ask::Skip), hangup(2)]].concat(),
+        vec![step(1, Ask::Abort), step(2, Ask::Next), step(2, Ask::Leave), step(3, Ask::Close)],
+    ];
+    let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 });
+    let at = "[::1]:7".parse().expect("an address");
+    let first = First::Join { pid: 9, port: Some(7), hello: ToHost::Hello(hello(1, 0, OnLoss::Raise)) };
+    let mut seeds: Vec<Vec<u8>> = (0..)
+        .zip(&scenes)
+        .map(|(i, events): (u8, _)| [vec![i], events.iter().flat_map(say).collect()].concat())
+        .collect();
+    for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at)))] {
+        seeds.push([vec![0], word].concat());
+    }
+    let words: Vec<Vec<u8>> = [&all[..], &writes, &readers(Ask::Next), &readers(Ask::Release)]
+        .concat()
+        .iter()
+        .chain(&[hangup(1), hangup(2), ready(2), step(1, lost), rejoins(2, 1, 0), step(1, Ask::Skip)])
+        .map(say)
+        .chain([say(&u32::MAX), say(&u64::MAX), vec![0], vec![1]])
+        .collect();
+    let [seeds, words] = [&seeds, &words].map(|all| all.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    driver::run(&seeds, &words, target);
+}

@@ -1,0 +1,122 @@
+//! Any text names the other end of a port, or where a domain meets, or is refused with the place of the mistake; what is
+//! understood is understood again as it is written down.
+
+#![forbid(unsafe_code)]
+
+mod driver;
+
+use polyduct::url::{meeting, parse, Meeting};
+use polyduct::{Error, Mode, Target};
+use polyduct_message::link::net::config::Transport;
+use std::net::Ipv6Addr;
+
+/// HOST:PORT, as it has to be written.
+fn socket(host: &str, port: u16) -> String {
+    assert!(!host.is_empty() && port > 0);
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "/[]@".contains(c);
+    assert!(!host.contains(odd), "{host:?}");
+    assert!(host.parse::<Ipv6Addr>().is_err() || host.contains(':'));
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+fn written(target: &Target) -> Option<String> {
+    match target {
+        Target::Pipe(name) => Some(format!("pipe:{name}")),
+        Target::Net(place) => {
+            assert!(!place.name.is_empty());
+            Some(format!("pipe://{}/{}", socket(&place.host, place.port), place.name))
+        }
+        Target::Npy(path) | Target::Raw(path) => Some(format!("file:{}", path.to_str()?)),
+    }
+}
+
+/// A refusal quotes no more than it should, and points into the text.
+fn check_refusal(error: &Error, text: &str) {
+    let Error::Url { url, why } = error else { panic!("{error:?}") };
+    assert!(url.chars().count() <= 200 && text.starts_with(&**url), "{url:?} of {text:?}");
+    assert!(!why.is_empty());
+    if let Some((_, at)) = why.rsplit_once(" at character ") {
+        let at: usize = at.parse().expect("a place");
+        assert!(at <= text.chars().count(), "{why} of {text:?}");
+    }
+}
+
+fn check_port(text: &str, given: Option<&str>) {
+    for mode in [Mode::Read, Mode::Write] {
+        let get = |name: &str| given.filter(|_| name == mode.variable()).map(str::to_owned);
+        match parse(text, mode, get) {
+            Ok(target) => {
+                let Some(again) = written(&target) else { return };
+                let found = parse(&again, mode, |_| panic!("{again:?} says what it is"));
+                assert_eq!(found.expect("as it was written"), target, "{again:?}");
+            }
+            Err(error) if text == "-" => check_refusal(&error, given.filter(|g| *g != "-").unwrap_or(text)),
+            Err(error) => check_refusal(&error, text),
+        }
+    }
+}
+
+fn check_meeting(text: &str) {
+    match meeting(text) {
+        Ok(Some(found)) => {
+            let Meeting { transport, host, port } = &found;
+            let scheme = if *transport == Transport::Tcp { "tcp" } else { "udp" };
+            let again = format!("{scheme}://{}", socket(host, *port));
+            assert_eq!(meeting(&again).expect("as it was written"), Some(found), "{again:?}");
+        }
+        Ok(None) => assert!(!text.contains("://")),
+        Err(error) => check_refusal(&error, text),
+    }
+}
+
+/// The text, and behind a zero byte what a pipeline gave.
+fn target(input: &[u8]) {
+    let Ok(input) = std::str::from_utf8(input) else { return };
+    let (text, given) = input.split_once('\0').map_or((input, None), |(text, given)| (text, Some(given)));
+    check_port(text, given);
+    check_port("-", Some(text));
+    check_meeting(text);
+}
+
+fn main() {
+    let seeds: [&[u8]; 10] = [
+        b"pipe:run-1/a",
+        b"pipe://node7:4100/field",
+        b"pipe://[fe80::1]:7/a/b",
+        b"file:/a:b/x.raw",
+        b"./x.npy",
+        b"-\0pipe:run-1",
+        b"-\0pipe://10.0.0.1:65535/x",
+        b"tcp://node7:4100",
+        b"udp://[::1%eth0]:65535",
+        "pipe://höst:1/ß".as_bytes(),
+    ];
+    let words: [&[u8]; 22] = [
+        b"pipe:",
+        b"//",
+        b"://",
+        b"tcp",
+        b"udp://",
+        b"file:",
+        b".npy",
+        b".raw",
+        b"[",
+        b"]",
+        b"]:",
+        b"@",
+        b":",
+        b"/",
+        b"0",
+        b"65536",
+        b"+1",
+        b"\0",
+        b"-",
+        b" ",
+        "ö".as_bytes(),
+        "\u{2028}".as_bytes(),
+    ];
+    driver::run(&seeds, &words, target);
+}
