@@ -1,7 +1,15 @@
 //! Runs a target on mutations of seeds, on stable Rust with nothing installed: `--seconds N` (default 10), `--seed N`, or
-//! files whose content is one input each, to run a finding again. A panic is a finding; its input is printed first.
+//! files whose content is one input each, to run a finding again. A panic is a finding, and so
+//! is an input without end; it is printed.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// No input takes as long as that, however busy the machine is.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The input that runs, and since when.
+static RUNNING: Mutex<Option<(Instant, Vec<u8>)>> = Mutex::new(None);
 
 /// xorshift64*.
 pub struct Random(u64);
@@ -45,6 +53,19 @@ fn mutate(input: &mut Vec<u8>, seeds: &[&[u8]], words: &[&[u8]], random: &mut Ra
     input.truncate(1 << 16);
 }
 
+/// Ends the process when an input does not end.
+fn watch() {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        if let Some((start, input)) = &*RUNNING.lock().unwrap_or_else(PoisonError::into_inner) {
+            if start.elapsed() > LIMIT {
+                eprintln!("finding, without end: {}", input.escape_ascii());
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
 /// Runs `target` as the arguments say.
 pub fn run(seeds: &[&[u8]], words: &[&[u8]], target: fn(&[u8])) {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -60,12 +81,14 @@ pub fn run(seeds: &[&[u8]], words: &[&[u8]], target: fn(&[u8])) {
     let mut random = Random(value("--seed").unwrap_or(1).max(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let end = Instant::now() + Duration::from_secs(value("--seconds").unwrap_or(10));
     seeds.iter().for_each(|seed| target(seed));
+    std::thread::spawn(watch);
     let mut runs = seeds.len() as u64;
     while Instant::now() < end {
         let mut input = seeds[random.below(seeds.len())].to_vec();
         mutate(&mut input, seeds, words, &mut random);
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), input.clone()));
         if let Err(panic) = std::panic::catch_unwind(|| target(&input)) {
-            eprintln!("finding: {}", String::from_utf8_lossy(&input).escape_debug());
+            eprintln!("finding: {}", input.escape_ascii());
             std::panic::resume_unwind(panic);
         }
         runs += 1;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 12] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
@@ -12,6 +12,7 @@ const TARGETS: [&str; 11] = [
     env!("CARGO_BIN_EXE_fuzz-url"),
     env!("CARGO_BIN_EXE_fuzz-shm"),
     env!("CARGO_BIN_EXE_fuzz-domain-words"),
+    env!("CARGO_BIN_EXE_fuzz-domain-unit"),
     env!("CARGO_BIN_EXE_fuzz-pipe-words"),
     env!("CARGO_BIN_EXE_fuzz-pipe-stream"),
 ];
