@@ -1,6 +1,6 @@
 //! Runs a target on mutations of seeds, on stable Rust with nothing installed: `--seconds N` (default 10), `--seed N`, or
-//! files whose content is one input each, to run a finding again. A panic is a finding, and so
-//! is an input without end; it is printed.
+//! files whose content is one input each, to run a finding again. A panic is a finding, and so is
+//! an input without end; it is printed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
