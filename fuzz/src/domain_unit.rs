@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acts;
 mod driver;
 
 use polyduct_message::config::Config;
@@ -228,7 +229,7 @@ thread_local! {
 
 /// The first byte says which unit is faulty, and whether they are on several hosts as it were; acts follow.
 fn target(input: &[u8]) {
-    let Some((&choice, mut rest)) = input.split_first() else { return };
+    let Some((&choice, rest)) = input.split_first() else { return };
     // Across hosts unit 0 is believed when it says that another is lost, so it is a good one there.
     let kind = [0, 2, 1, 2][usize::from(choice % 4)];
     STAGES.with_borrow_mut(|stages| {
@@ -236,11 +237,9 @@ fn target(input: &[u8]) {
         let scene = place.get_or_insert_with(|| next.recv().expect("a domain"));
         let (me, other) = (scene.good[0].clone(), scene.good[1].unit());
         let asked = me.call(other, "echo", &[choice; 40], None).expect("the other is there");
-        let mut acts = 0;
-        while let Ok((act, left)) = postcard::take_from_bytes::<Act>(rest) {
-            (rest, acts) = (left, acts + 1);
-            scene.act(&act);
-            if acts % 3 == 0 {
+        for (i, act) in acts::read::<Act>(rest).iter().enumerate() {
+            scene.act(act);
+            if i % 3 == 2 {
                 scene.settle();
             }
         }
@@ -265,9 +264,7 @@ fn main() {
     use polyduct_message::domain::system::{
         AGREED, ANSWER, BARRIER, CALL, CANCEL, FLUSH, GET, LEAVING, LOST, MAIL, MEET, OFFER, PUT,
     };
-    let words = |acts: &[Act]| -> Vec<u8> {
-        acts.iter().flat_map(|act| postcard::to_stdvec(act).expect("an act")).collect()
-    };
+    let words = acts::write::<Act>;
     let say = |handler: HandlerId, args, payload: &[u8]| {
         let (number, payload) = ((handler.0 - HandlerId::RESERVED) as u16, payload.to_vec());
         Act::Say { to: true, high: false, library: true, number, args, payload }

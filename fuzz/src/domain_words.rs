@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acts;
 mod driver;
 
 use polyduct_message::domain::barrier::Barrier;
@@ -219,9 +220,8 @@ fn target(input: &[u8]) {
     assert_eq!(first, None);
     let mut host = Host { gathering, over: false };
     let mut barrier = Watched { barrier: Barrier::new(2, 5), begun: 0, under_way: false, heard: [0; 3] };
-    let (mut directory, mut rest) = (Directory::default(), input);
-    while let Ok((event, left)) = postcard::take_from_bytes::<Event>(rest) {
-        rest = left;
+    let mut directory = Directory::default();
+    for event in acts::read::<Event>(input) {
         host.handle(&event);
         barrier.handle(&event);
         match &event {
@@ -235,7 +235,7 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let events = |events: &[Event]| events.iter().flat_map(say).collect::<Vec<u8>>();
+    let events = acts::write::<Event>;
     let join = |conn, unit| Event::Join { conn, pid: 9, join: Join { unit, units: UNITS, start_time: 4 } };
     let word = |from, number, round| Event::Word { from, number, round };
     let offered = |name: &str, version| Offered { name: name.into(), version };

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acts;
 mod driver;
 
 use polyduct_pipe::net::hub::Hub;
@@ -292,7 +293,7 @@ impl Steps {
 
 /// The first byte says what the units agreed on, then events follow; the rest of the input is read as each kind of word.
 fn target(input: &[u8]) {
-    let Some((&choice, mut rest)) = input.split_first() else { return };
+    let Some((&choice, rest)) = input.split_first() else { return };
     read::<First>(rest);
     read::<Ask>(rest);
     read::<Tell>(rest);
@@ -302,8 +303,7 @@ fn target(input: &[u8]) {
         [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest][usize::from(choice % 4)];
     let mut meeting = Meeting::new(if choice & 4 == 0 { OnLoss::Raise } else { OnLoss::Wait });
     let mut steps = Steps::new(policy);
-    while let Ok((event, left)) = postcard::take_from_bytes::<Event>(rest) {
-        rest = left;
+    for event in acts::read::<Event>(rest) {
         meeting.handle(&event);
         steps.handle(&event);
     }
@@ -340,10 +340,8 @@ fn main() {
     let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 });
     let at = "[::1]:7".parse().expect("an address");
     let first = First::Join { pid: 9, port: Some(7), hello: ToHost::Hello(hello(1, 0, OnLoss::Raise)) };
-    let mut seeds: Vec<Vec<u8>> = (0..)
-        .zip(&scenes)
-        .map(|(i, events): (u8, _)| [vec![i], events.iter().flat_map(say).collect()].concat())
-        .collect();
+    let mut seeds: Vec<Vec<u8>> =
+        (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
     for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at)))] {
         seeds.push([vec![0], word].concat());
     }
@@ -351,7 +349,7 @@ fn main() {
         .concat()
         .iter()
         .chain(&[hangup(1), hangup(2), ready(2), step(1, lost), rejoins(2, 1, 0), step(1, Ask::Skip)])
-        .map(say)
+        .map(|event| acts::write(std::slice::from_ref(event)))
         .chain([say(&u32::MAX), say(&u64::MAX), vec![0], vec![1]])
         .collect();
     let [seeds, words] = [&seeds, &words].map(|all| all.iter().map(Vec::as_slice).collect::<Vec<_>>());

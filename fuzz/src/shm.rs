@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acts;
 mod driver;
 
 use polyduct_message::link::shm::{
@@ -328,15 +329,14 @@ fn check(m: &Incoming, payload: &Payload<'_, Counted>) {
 
 /// Whether this side is a guest, then acts, one after the other.
 fn target(input: &[u8]) {
-    let Some((&choice, mut rest)) = input.split_first() else { return };
+    let Some((&choice, rest)) = input.split_first() else { return };
     let count = Arc::new(());
     let mut scene = Scene::new(choice & 1 == 1);
     let mut receiver = scene.link.receiver::<Counted>().expect("its receiver");
     let mut senders = [Priority::High, Priority::Low]
         .map(|priority| scene.link.sender(ChannelId(1), priority).expect("its sender"));
-    let (mut acts, mine) = (0, vec![6; 500]);
-    while let Ok((act, left)) = postcard::take_from_bytes::<Act>(rest) {
-        (rest, acts) = (left, acts + 1);
+    let mine = vec![6; 500];
+    for act in acts::read::<Act>(rest) {
         let broken = &mut scene.broken;
         match act {
             Act::Pull => {
@@ -379,11 +379,7 @@ fn target(input: &[u8]) {
     }
     drop((receiver, senders, scene));
     assert_eq!(Arc::strong_count(&count), 1, "all buffers went with their receiver");
-    HONEST.with_borrow_mut(|honest| honest.works(acts));
-}
-
-fn bytes(acts: &[Act]) -> Vec<u8> {
-    acts.iter().flat_map(|act| postcard::to_stdvec(act).expect("an act")).collect()
+    HONEST.with_borrow_mut(|honest| honest.works(choice));
 }
 
 fn main() {
@@ -452,7 +448,7 @@ fn main() {
         vec![outside(false, 0, 3), outside(false, 1, u64::MAX), Act::WaitForIt { high: true }, poll.clone()],
     ];
     let seeds: Vec<Vec<u8>> =
-        (0..).zip(&scenes).map(|(i, acts): (u8, _)| [vec![i % 2], bytes(acts)].concat()).collect();
+        (0..).zip(&scenes).map(|(i, acts): (u8, _)| [vec![i % 2], acts::write(acts)].concat()).collect();
     let acts = [
         inline,
         whole,
@@ -472,11 +468,15 @@ fn main() {
         Act::WaitForIt { high },
         Act::Forge { high: true, ahead: 0, tag: (4095, 1, 33), bytes: 0, rest },
         Act::Forge { high, ahead: 1, tag: (4096, 3, 0), bytes: 257, rest: [1 << 48; 4] },
+        Act::Forge { high, ahead: 0, tag: (4096, 2, 0), bytes: 70, rest },
+        Act::Forge { high, ahead: 0, tag: (5, 2, 0), bytes: 257, rest },
+        Act::Forge { high, ahead: 0, tag: (6, 3, 0), bytes: 9, rest: [(1 << 48) + 1, 0, 0, 0] },
+        Act::Forge { high, ahead: 0, tag: (4095, 3, 0), bytes: 200, rest: [200, 0, 0, 0] },
         Act::Store { line: 0, word: 1, value: 8 << 32 | 16 },
         Act::Store { line: 0, word: 2, value: 2 << 42 | 2 << 10 },
         Act::Enter { user: 2 },
     ];
-    let words: Vec<Vec<u8>> = acts.iter().map(|act| bytes(std::slice::from_ref(act))).collect();
+    let words: Vec<Vec<u8>> = acts.iter().map(|act| acts::write(std::slice::from_ref(act))).collect();
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     driver::run(&seeds, &words, target);
