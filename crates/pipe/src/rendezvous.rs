@@ -421,7 +421,7 @@ impl<F> Rendezvous<F> {
             Role::Writer { dataset, depth, policy, readers } => {
                 let same = dataset.as_ref().is_none_or(|d| *d == w.dataset) && *depth == w.depth;
                 same && *policy == w.policy
-                    && *readers as usize == w.readers.len()
+                    && [w.readers.len(), w.reader_layouts.len()] == [*readers as usize; 2]
                     && me.hello.units == w.writers
                     && me.hello.layout == w.layout
             }

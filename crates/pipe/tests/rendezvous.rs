@@ -498,3 +498,21 @@ fn programs_taken_for_one_are_told_to_name_themselves() {
         assert!(why.to_string().ends_with("open each with its own program name)"), "{why}");
     }
 }
+
+/// What a survivor says that it was told is input, too.
+#[test]
+fn a_survivor_whose_welcome_lacks_layouts_is_refused() {
+    let sizes = Sizes { writers: 2, programs: 1, units: 1, on_loss: OnLoss::Wait };
+    let (mut r, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_layout);
+    let mut says = |conn, welcome| {
+        let rejoin = Some(welcome);
+        r.handle(conn, 9, ToHost::Hello(Hello { rejoin, ..sizes.hello(0, 1) }), vec![1, 2])
+    };
+    let refused = says(1, Welcome { reader_layouts: vec![], ..sizes.welcome() });
+    assert_eq!(refused, [Action::Send(1, FromHost::Refused(Refusal::Over)), Action::Drop(1)]);
+    assert!(says(2, sizes.welcome()).contains(&Action::Send(2, FromHost::Go)));
+    // A replacement for a lost program is held against what the survivor was told.
+    r.revived();
+    let joined = r.handle(3, 9, ToHost::Hello(sizes.hello(1, 0)), vec![]);
+    assert!(joined.iter().any(|a| matches!(a, Action::Welcome { to: 3, .. })), "{joined:?}");
+}

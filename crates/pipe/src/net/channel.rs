@@ -189,6 +189,8 @@ impl Channel {
     }
 
     /// The next message, if all of it has come.
+    // No iterator: each message may be of another type.
+    #[allow(clippy::should_implement_trait)]
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
         loop {
             let want = match self.message.first_chunk::<4>() {
