@@ -318,6 +318,9 @@ fn main() {
         let rejoin = Some(welcome());
         meet(conn, ToHost::Hello(Hello { rejoin, ..hello(program, unit, OnLoss::Wait) }))
     };
+    let forgetful = Some(Welcome { reader_layouts: Vec::new(), ..welcome() });
+    let forgets = Hello { rejoin: forgetful, ..hello(0, 1, OnLoss::Wait) };
+    let forgets = meet(1, ToHost::Hello(forgets));
     let ready = |conn| meet(conn, ToHost::Ready);
     let step = |conn, ask| Event::Step { conn, ask };
     let hangup = |conn| Event::Hangup { conn, closed: false };
@@ -332,6 +335,7 @@ fn main() {
         .concat(),
         [&all[..2], &[hangup(1), joins(5, 0, 1), Event::Deadline]].concat(),
         vec![rejoins(1, 0, 1), rejoins(2, 1, 0), joins(4, 1, 1), Event::Revived, rejoins(3, 1, 1)],
+        vec![forgets, Event::Revived, joins(2, 1, 0), joins(3, 1, 1)],
         [&writes[..], &readers(Ask::Next), &readers(Ask::Release), &writes, &[step(1, Ask::Close)]].concat(),
         [&writes[..], &writes, &[step(1, Ask::Begin)], &readers(Ask::Next), &readers(Ask::Close)].concat(),
         [&readers(Ask::Next)[..], &writes, &[step(1, Ask::Begin), step(1, Ask::Skip), hangup(2)]].concat(),
