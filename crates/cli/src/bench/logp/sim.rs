@@ -7,6 +7,7 @@ use super::estimate::{Burst, Signature};
 use super::scene::PAUSES;
 use super::{doubling, payload};
 use crate::bench::message::error::BenchError;
+use bytes::Bytes;
 use polyduct::message::engine::{Config, Event, Send};
 use polyduct::message::link::sim::{Happening, LinkSpeed, Net, Pool, Random, Topology, World};
 use polyduct::message::{ChannelId, HandlerId, Head, MessageError, Order, Priority};
@@ -23,15 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Pair {
     world: World,
     len: usize,
+    /// Message n is the part of this from n modulo 256 on.
+    source: Bytes,
     answers: bool,
     /// Answers that found no room yet.
     owed: u32,
     sent: [u32; 2],
     came: [u32; 2],
-}
-
-fn expected(number: u32, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (number as usize + i) as u8).collect()
 }
 
 impl Pair {
@@ -41,14 +40,20 @@ impl Pair {
         let mut world = World::new(net, pools, Random::new(1));
         let config = Config { queue_per_lane: queue as usize, ..Config::datagram() };
         world.connect(0, 1, &config, &[(0, FRAME)]);
-        Pair { world, len, answers: false, owed: 0, sent: [0; 2], came: [0; 2] }
+        let source = (0..len + 256).map(|i| i as u8).collect::<Vec<_>>().into();
+        Pair { world, len, source, answers: false, owed: 0, sent: [0; 2], came: [0; 2] }
+    }
+
+    fn part(&self, number: u32) -> Bytes {
+        let from = number as usize % 256;
+        self.source.slice(from..from + self.len)
     }
 
     /// Sends the next message, if there is room for it.
     fn try_send(&mut self, from: usize) -> Result<bool, BenchError> {
         let number = self.sent[from];
         let head = Head { handler: HandlerId(1), args: [number, 0, 0, 0] };
-        let payload = expected(number, self.len).into();
+        let payload = self.part(number);
         let message = Send { priority: Priority::Low, order: Order::Ordered, head, payload };
         match self.world.with(from, 1 - from, |session, now| session.send(now, ChannelId(0), message)) {
             Some(Ok(_)) => self.sent[from] += 1,
@@ -83,7 +88,7 @@ impl Pair {
         if let Event::Message(message) = event {
             let number = self.came[at];
             let payload = message.payload.as_ref().map_or(&[][..], |buffer| buffer.bytes());
-            let right = payload.get(..message.len as usize) == Some(&expected(number, self.len)[..]);
+            let right = payload.get(..message.len as usize) == Some(&self.part(number)[..]);
             if message.head.args[0] != number || !right {
                 return Err(BenchError::Wrong { what: "a simulated link", count: 1 });
             }
