@@ -177,6 +177,9 @@ class Domain:
     def barrier(self) -> None:
         """Waits until all units have come to it.
 
+        Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a barrier of its own,
+        which all units have to come to.
+
         Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `TimeoutError`, after which the next call waits
         for the same barrier.
         """

@@ -80,7 +80,13 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
         1 << 48,
     ),
     ("message", "longest message", 16 << 30, 1 << 20, 1 << 48),
-    ("inbox", "messages received and not yet taken, in all", 256 << 20, 64 << 10, 1 << 40),
+    (
+        "inbox",
+        "messages received and not yet taken, in all, those still coming included",
+        256 << 20,
+        64 << 10,
+        1 << 40,
+    ),
     // To measure or test a network on one host.
     ("near", "in a domain across hosts: 1, units of one host share memory; 0, they use the network", 1, 0, 1),
 ];

@@ -86,3 +86,23 @@ fn threads_that_wait_for_units_that_leave_are_all_told() {
 fn so_are_they_across_hosts() {
     play(Place::Hosts(Transport::Tcp, true));
 }
+
+#[test]
+fn threads_of_a_unit_come_to_barriers_one_after_the_other() {
+    const TURNS: u32 = 200;
+    let come = AtomicU64::new(0);
+    at(Place::Here, 3, &|d: Domain| {
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..TURNS {
+                        come.fetch_add(1, Ordering::SeqCst);
+                        d.barrier().unwrap();
+                    }
+                });
+            }
+        });
+        // Each call was a barrier of its own, so all are here.
+        assert_eq!(come.load(Ordering::SeqCst), 3 * 2 * u64::from(TURNS));
+    });
+}

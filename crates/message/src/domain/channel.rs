@@ -178,8 +178,10 @@ impl Near {
             match self.sending(inner, |s| s.extend(&payload[taken..])) {
                 Ok(n) => taken += n,
                 Err(e) => {
-                    // What has come of it is forgotten at the other end.
-                    let _ = self.sender.abandon();
+                    // What has come of it is forgotten at the other end: now, or when there is room to say so.
+                    if self.sender.abandon().is_err() {
+                        inner.backlog.store(true, Ordering::Release);
+                    }
                     return Err(e);
                 }
             }

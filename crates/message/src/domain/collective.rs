@@ -1,7 +1,7 @@
 //! What all units do together: barriers, and agreeing on handlers.
 
 use super::directory::{self, Directory, HandlerError};
-use super::peer::lock;
+use super::peer::{lock, try_lock};
 use super::{barrier, dispatch, system, Inner};
 use crate::types::Head;
 use crate::MessageError;
@@ -25,8 +25,39 @@ fn not_in_handler() -> Result<(), MessageError> {
 }
 
 impl Inner {
-    pub(super) fn barrier(&self) -> Result<(), MessageError> {
+    /// A collective operation, when those of other threads of this unit are over.
+    fn in_turn<T>(
+        &self,
+        operation: impl FnOnce(&Inner) -> Result<T, MessageError>,
+    ) -> Result<T, MessageError> {
         not_in_handler()?;
+        let turn = match try_lock(&self.collective) {
+            Some(turn) => turn,
+            None => {
+                self.in_line.fetch_add(1, Ordering::SeqCst);
+                let what = "another thread to end its collective operation";
+                let turn = self.wait(what, None, |_| try_lock(&self.collective).map(Ok));
+                self.in_line.fetch_sub(1, Ordering::SeqCst);
+                turn?
+            }
+        };
+        let done = operation(self);
+        drop(turn);
+        if self.in_line.load(Ordering::SeqCst) > 0 {
+            self.stir();
+        }
+        done
+    }
+
+    pub(super) fn barrier(&self) -> Result<(), MessageError> {
+        self.in_turn(Inner::meet_all)
+    }
+
+    pub(super) fn synchronise(&self) -> Result<(), MessageError> {
+        self.in_turn(Inner::agree)
+    }
+
+    fn meet_all(&self) -> Result<(), MessageError> {
         if lock(&self.barrier).is_over() {
             self.board.come(self.options.unit);
             let mut tells = Vec::new();
@@ -68,8 +99,7 @@ impl Inner {
         })
     }
 
-    pub(super) fn synchronise(&self) -> Result<(), MessageError> {
-        not_in_handler()?;
+    fn agree(&self) -> Result<(), MessageError> {
         let offer = lock(&self.installed).offer();
         self.board.come(self.options.unit);
         if self.options.unit == 0 {
@@ -118,7 +148,7 @@ impl Inner {
             self.epoch.fetch_add(1, Ordering::Release);
         }
         // Nobody uses a new number before all know it.
-        self.barrier()?;
+        self.meet_all()?;
         Ok(agreed.map(drop)?)
     }
 }

@@ -2,11 +2,13 @@
 
 use super::call::Parcel;
 use super::mail::Mail;
+use super::room::{Buffer, Lease, Of, Rooms};
 use super::{net, peer::lock, system, Inner, Table};
 use crate::link::shm::{Incoming, Payload};
 use crate::types::{Address, HandlerId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -150,7 +152,7 @@ impl Inner {
     }
 
     /// A buffer for a message that comes in pieces; `None` refuses it for now.
-    pub(super) fn buffer_for(&self, from: Address, m: &Incoming) -> Option<Vec<u8>> {
+    pub(super) fn buffer_for(&self, from: Address, m: &Incoming) -> Option<Buffer> {
         if m.len > self.longest {
             // Its sender would have been told.
             self.broke(
@@ -163,17 +165,36 @@ impl Inner {
             );
             return None;
         }
-        if m.head.handler == system::MAIL && !lock(&self.mailbox).makes_room(m.len) {
-            return None;
-        }
+        let lease = match Of::message(m.head.handler, m.priority) {
+            Of::Mail => self.room_for_mail(&self.rooms, from, m)?,
+            of => Lease::ask(self.rooms.clone(), of, m.len, m.holds_up)?,
+        };
         if m.len == 0 {
-            return Some(Vec::new());
+            return Some(Buffer::new(Vec::new(), lease));
         }
-        let buffer = self.pool.take(usize::try_from(m.len).ok()?);
-        if buffer.is_none() {
+        let bytes = self.pool.take(usize::try_from(m.len).ok()?);
+        if bytes.is_none() {
             tracing::warn!(from, bytes = m.len, "no memory for a message: it waits");
         }
-        buffer
+        Some(Buffer::new(bytes?, lease))
+    }
+
+    /// Room for a message for `recv`.
+    fn room_for_mail<R: Deref<Target = Rooms> + Clone>(
+        &self,
+        rooms: &R,
+        from: Address,
+        m: &Incoming,
+    ) -> Option<Lease<R>> {
+        Lease::ask(rooms.clone(), Of::Mail, m.len, false).or_else(|| {
+            let [tag, ..] = m.head.args;
+            let awaited = lock(&self.mailbox).is_awaited(from, tag);
+            if awaited {
+                Lease::ask(rooms.clone(), Of::Awaited, m.len, false)
+            } else {
+                None
+            }
+        })
     }
 
     /// Handles a message. Returns whether it was taken: mail that comes in one piece over shared memory and finds no room
@@ -183,7 +204,7 @@ impl Inner {
         &self,
         from: Address,
         m: &Incoming,
-        payload: Payload<'_, Vec<u8>>,
+        payload: Payload<'_, Buffer>,
         handlers: &Table,
     ) -> bool {
         if m.head.handler.0 >= HandlerId::RESERVED {
@@ -227,25 +248,25 @@ impl Inner {
     }
 
     /// The payload in memory that outlives its delivery.
-    fn own(&self, payload: Payload<'_, Vec<u8>>) -> Vec<u8> {
+    fn own(&self, payload: Payload<'_, Buffer>) -> Vec<u8> {
         match payload {
             Payload::Bytes(bytes) => {
                 let Some(mut buffer) = self.pool.take(bytes.len()) else { return bytes.to_vec() };
                 buffer.copy_from_slice(bytes);
                 buffer
             }
-            Payload::Buffer(buffer) => buffer,
+            Payload::Buffer(buffer) => buffer.into_parts().0,
         }
     }
 
-    fn recycle(&self, payload: Payload<'_, Vec<u8>>) {
+    fn recycle(&self, payload: Payload<'_, Buffer>) {
         if let Payload::Buffer(buffer) = payload {
-            self.pool.give_back(buffer);
+            self.pool.give_back(buffer.into_parts().0);
         }
     }
 
     #[cold]
-    fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Vec<u8>>, handlers: &Table) -> bool {
+    fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Buffer>, handlers: &Table) -> bool {
         let args = m.head.args;
         let bytes = match &payload {
             Payload::Bytes(bytes) => bytes,
@@ -255,13 +276,24 @@ impl Inner {
         let steady = || bytes.to_vec();
         match m.head.handler {
             system::MAIL => {
-                // Whatever has a buffer was asked for room when that was given, and all that comes across hosts was.
-                let asked = self.hosts.is_far(from) || matches!(payload, Payload::Buffer(_));
-                if !asked && !lock(&self.mailbox).makes_room(m.len) {
-                    return false;
+                let mail = |payload| Mail { from, tag: args[0], words: [args[1], args[2]], payload };
+                match payload {
+                    Payload::Buffer(buffer) => {
+                        let (bytes, lease) = buffer.into_parts();
+                        lock(&self.mailbox).put(mail(bytes), lease);
+                    }
+                    Payload::Bytes(_) => {
+                        let rooms = &*self.rooms;
+                        // Across hosts it has no payload, and is here for good.
+                        let lease = match self.hosts.is_far(from) {
+                            true => Lease::ask(rooms, Of::Mail, m.len, true),
+                            false => self.room_for_mail(&rooms, from, m),
+                        };
+                        let Some(lease) = lease else { return false };
+                        let bytes = self.own(payload);
+                        lock(&self.mailbox).put(mail(bytes), lease);
+                    }
                 }
-                let payload = self.own(payload);
-                lock(&self.mailbox).put(Mail { from, tag: args[0], words: [args[1], args[2]], payload });
                 return true;
             }
             system::CALL => {
@@ -349,18 +381,27 @@ impl Inner {
 
     /// Takes the first mail that fits. Where that makes room again for what was refused, it is offered again.
     pub(super) fn take_mail(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
-        let mut mailbox = lock(&self.mailbox);
-        let mail = mailbox.take(from, tag)?;
-        let again = mailbox.take_refused();
-        drop(mailbox);
-        if again {
-            // Another thread may sleep that would find the refused ones where they are.
-            self.stir();
+        let mail = lock(&self.mailbox).take(from, tag)?;
+        self.offer_room();
+        Some(mail)
+    }
+
+    /// The same for one that is waited for: should it find no room when it comes, it comes all the same.
+    pub(super) fn take_or_await_mail(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
+        let mail = lock(&self.mailbox).take_or_await(from, tag);
+        self.offer_room();
+        mail
+    }
+
+    /// Where there is room again for what was refused, tells those who wait for it on other hosts. On this one it lies in its
+    /// ring, and whoever receives, and was woken, finds it there.
+    #[inline]
+    pub(super) fn offer_room(&self) {
+        if self.rooms.take_again() {
             if let Some(net) = &self.net {
                 net.retry_refused();
             }
         }
-        Some(mail)
     }
 
     pub(super) fn leave_flushed(&self) -> bool {

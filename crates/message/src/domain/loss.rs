@@ -40,6 +40,12 @@ impl Inner {
         })
     }
 
+    /// Whether a unit takes no part any more.
+    pub(super) fn is_gone(&self, unit: Address) -> bool {
+        self.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_some())
+            || self.board.gone(unit).is_some()
+    }
+
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {
         let pid = self.members.of(unit).map_or(String::new(), |(pid, _)| format!(" (pid {pid})"));
         if let Some(error) = self.peers[unit as usize].lost_by.get() {
@@ -130,6 +136,8 @@ impl Inner {
             }
             peer.set_gone(how);
             lock(&self.calls).handle_gone(unit);
+            // Whoever receives looks at its link once more.
+            self.epoch.fetch_add(1, Ordering::Release);
             self.stir();
         }
     }

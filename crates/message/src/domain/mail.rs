@@ -1,7 +1,10 @@
 //! Messages that wait to be taken by `recv`: matched by sender and tag, first come first taken.
 
+use super::room::{Lease, Of, Rooms};
 use crate::types::Address;
 use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A message for `recv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,55 +19,56 @@ pub struct Mail {
     pub payload: Vec<u8>,
 }
 
-/// The messages that wait, within a limit of bytes. A message that finds no room is refused, and its sender keeps it.
+/// The messages that wait. Each has [room](Rooms) until it is taken.
 #[derive(Debug)]
 pub struct Mailbox {
-    mails: VecDeque<Mail>,
-    bytes: u64,
-    limit: u64,
-    /// A message was refused since the last look.
-    refused: bool,
+    rooms: Arc<Rooms>,
+    /// Each with what it holds.
+    mails: VecDeque<(Mail, (Of, u64))>,
+    /// What somebody waits for: sender and tag, any if `None`.
+    awaited: Vec<(Option<Address>, Option<u32>)>,
 }
 
-/// What a waiting message costs beside its payload.
-const OVERHEAD: u64 = 64;
-
 impl Mailbox {
-    /// An empty one that takes up to `limit` bytes, and one message however large.
-    pub fn new(limit: u64) -> Self {
-        Mailbox { mails: VecDeque::new(), bytes: 0, limit, refused: false }
+    /// An empty one.
+    pub fn new(rooms: Arc<Rooms>) -> Self {
+        Mailbox { rooms, mails: VecDeque::new(), awaited: Vec::new() }
     }
 
-    /// Whether a message with so many bytes may come.
-    pub fn has_room(&self, len: u64) -> bool {
-        self.bytes == 0 || len.saturating_add(OVERHEAD) <= self.limit.saturating_sub(self.bytes)
-    }
-
-    /// The same for one that is about to come, and is refused where there is none.
-    pub fn makes_room(&mut self, len: u64) -> bool {
-        let room = self.has_room(len);
-        self.refused |= !room;
-        room
-    }
-
-    /// Whether half of the room is free again after a message was refused: their senders may be told to go ahead.
-    pub fn take_refused(&mut self) -> bool {
-        self.bytes <= self.limit / 2 && std::mem::take(&mut self.refused)
-    }
-
-    /// A message has come that there was [room](Self::has_room) for when it was announced.
-    pub fn put(&mut self, mail: Mail) {
-        self.bytes += mail.payload.len() as u64 + OVERHEAD;
-        self.mails.push_back(mail);
+    /// A message has come that was given room.
+    pub fn put<R: Deref<Target = Rooms>>(&mut self, mail: Mail, lease: Lease<R>) {
+        self.mails.push_back((mail, lease.into_parts()));
     }
 
     /// The first message from this sender (any if `None`) with this tag (any if `None`).
     pub fn take(&mut self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
-        let fits = |m: &Mail| from.is_none_or(|f| f == m.from) && tag.is_none_or(|t| t == m.tag);
-        let at = self.mails.iter().position(fits)?;
-        let mail = self.mails.remove(at)?;
-        self.bytes -= mail.payload.len() as u64 + OVERHEAD;
+        let at = self.mails.iter().position(|(m, _)| fits((from, tag), m.from, m.tag))?;
+        let (mail, (of, bytes)) = self.mails.remove(at)?;
+        self.rooms.give_back(of, bytes);
+        if !self.awaited.is_empty() {
+            self.forget_awaited(from, tag);
+        }
         Some(mail)
+    }
+
+    /// The same, and where there is none, somebody waits for it: until it is taken, or [forgotten](Self::forget_awaited).
+    pub fn take_or_await(&mut self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
+        let mail = self.take(from, tag);
+        if mail.is_none() && !self.awaited.contains(&(from, tag)) {
+            self.awaited.push((from, tag));
+            self.rooms.note_awaited();
+        }
+        mail
+    }
+
+    /// Nobody waits for such a message. Who does all the same says so again at the next look.
+    pub fn forget_awaited(&mut self, from: Option<Address>, tag: Option<u32>) {
+        self.awaited.retain(|&a| a != (from, tag));
+    }
+
+    /// Whether somebody waits for a message from this sender, with this tag.
+    pub fn is_awaited(&self, from: Address, tag: u32) -> bool {
+        self.awaited.iter().any(|&wanted| fits(wanted, from, tag))
     }
 
     /// Messages that wait.
@@ -78,47 +82,56 @@ impl Mailbox {
     }
 }
 
+fn fits((from, tag): (Option<Address>, Option<u32>), sender: Address, its: u32) -> bool {
+    from.is_none_or(|from| from == sender) && tag.is_none_or(|tag| tag == its)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::shm::Bell;
 
     fn mail(from: Address, tag: u32, len: usize) -> Mail {
         Mail { from, tag, words: [0; 2], payload: vec![0; len] }
     }
 
     #[test]
-    fn the_first_that_fits_is_taken() {
-        let mut box_ = Mailbox::new(1000);
+    fn the_first_that_fits_is_taken_and_its_room_is_free() {
+        let rooms = Arc::new(Rooms::new(1000, Arc::new(Bell::create(1).unwrap())));
+        let mut box_ = Mailbox::new(rooms.clone());
         for (from, tag) in [(1, 5), (2, 5), (1, 6), (1, 5)] {
-            box_.put(mail(from, tag, from as usize));
+            let lease = Lease::ask(&*rooms, Of::Mail, from.into(), false).unwrap();
+            box_.put(mail(from, tag, from as usize), lease);
         }
+        assert_eq!(rooms.held(Of::Mail), 4 * 64 + 5);
         assert_eq!(box_.take(Some(1), Some(6)), Some(mail(1, 6, 1)));
         assert_eq!(box_.take(Some(3), None), None);
         assert_eq!(box_.take(None, Some(5)), Some(mail(1, 5, 1)));
         assert_eq!(box_.take(Some(2), None), Some(mail(2, 5, 2)));
-        assert_eq!((box_.len(), box_.take(None, None)), (1, Some(mail(1, 5, 1))));
-        assert!(box_.is_empty());
+        assert_eq!((box_.len(), rooms.held(Of::Mail)), (1, 65));
+        assert_eq!(box_.take(None, None), Some(mail(1, 5, 1)));
+        assert_eq!((box_.is_empty(), rooms.held(Of::Mail)), (true, 0));
     }
 
     #[test]
-    fn there_is_a_limit_but_never_for_the_only_one() {
-        let mut box_ = Mailbox::new(1000);
-        assert!(box_.has_room(u64::MAX));
-        box_.put(mail(0, 0, 500));
-        assert!(box_.has_room(372) && !box_.has_room(373) && !box_.has_room(u64::MAX));
-        box_.take(None, None);
-        assert!(box_.has_room(5000));
-    }
-
-    #[test]
-    fn who_was_refused_is_told_once_when_half_is_free() {
-        let mut box_ = Mailbox::new(1000);
-        (0..4).for_each(|_| box_.put(mail(0, 0, 186)));
-        assert!(!box_.take_refused(), "nobody was refused");
-        assert!(!box_.makes_room(1));
-        for (left, told) in [(3, false), (2, true), (1, false)] {
-            box_.take(None, None);
-            assert_eq!(box_.take_refused(), told, "{left} left");
+    fn what_somebody_waits_for_is_known_until_it_is_taken() {
+        let rooms = Arc::new(Rooms::new(1000, Arc::new(Bell::create(1).unwrap())));
+        let mut box_ = Mailbox::new(rooms.clone());
+        let large = Lease::ask(&*rooms, Of::Mail, 5000, false).unwrap();
+        assert!(Lease::ask(&*rooms, Of::Mail, 1, false).is_none());
+        for _ in 0..2 {
+            assert_eq!(box_.take_or_await(Some(1), Some(7)), None);
         }
+        assert!(rooms.take_again(), "who was refused may have what is waited for");
+        assert!(box_.is_awaited(1, 7) && !box_.is_awaited(1, 8) && !box_.is_awaited(2, 7));
+        box_.put(mail(1, 7, 1), Lease::ask(&*rooms, Of::Awaited, 1, false).unwrap());
+        assert!(Lease::ask(&*rooms, Of::Awaited, 0, false).is_none());
+        assert_eq!(box_.take_or_await(Some(1), Some(7)), Some(mail(1, 7, 1)));
+        assert_eq!((box_.is_awaited(1, 7), rooms.held(Of::Awaited)), (false, 0));
+        assert_eq!(box_.take_or_await(None, Some(3)), None);
+        assert!(box_.is_awaited(9, 3));
+        box_.forget_awaited(None, Some(3));
+        assert!(!box_.is_awaited(9, 3));
+        drop(large);
     }
 }

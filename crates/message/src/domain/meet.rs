@@ -7,6 +7,7 @@
 use super::gather::Refusal;
 use super::hosts::{beside, HostId, Hosts, FNV};
 use super::options::Options;
+use super::room::Buffer;
 use super::system;
 use crate::engine::Send;
 use crate::link::key::{self, JobKey};
@@ -135,7 +136,7 @@ pub(super) struct Met {
     /// What stands for the domain in the names of the near sockets.
     pub place: String,
     /// What came meanwhile for others.
-    pub early: Vec<NetEvent<Vec<u8>>>,
+    pub early: Vec<NetEvent<Buffer>>,
 }
 
 /// Waits until all units have met; the endpoint knows then where each listens.
@@ -147,7 +148,7 @@ pub(super) struct Met {
 pub(super) fn meet(
     options: &Options,
     network: &Network,
-    endpoint: &NetEndpoint<Vec<u8>>,
+    endpoint: &NetEndpoint<Buffer>,
 ) -> Result<Met, MessageError> {
     let wanted = options.config.bytes("near") != 0;
     let host = if wanted { HostId::of_this_process(network.apart) } else { None };
@@ -176,12 +177,12 @@ fn unreadable() -> MessageError {
 struct Meeting<'a> {
     options: &'a Options,
     network: &'a Network,
-    endpoint: &'a NetEndpoint<Vec<u8>>,
+    endpoint: &'a NetEndpoint<Buffer>,
     start: Duration,
     /// Why the last one was turned away, or the last attempt failed.
     last: Option<String>,
     /// What came from units that knew earlier that all are there.
-    early: Vec<NetEvent<Vec<u8>>>,
+    early: Vec<NetEvent<Buffer>>,
 }
 
 impl Meeting<'_> {
@@ -269,7 +270,7 @@ impl Meeting<'_> {
     }
 
     /// The next event within the open timeout and `grace`; `None` when that is over.
-    fn next(&self, grace: Duration) -> Result<Option<NetEvent<Vec<u8>>>, MessageError> {
+    fn next(&self, grace: Duration) -> Result<Option<NetEvent<Buffer>>, MessageError> {
         loop {
             if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
                 return Err(MessageError::Interrupted);
@@ -319,7 +320,7 @@ impl Meeting<'_> {
     ///
     /// # Errors
     /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none.
-    fn keep(&mut self, event: NetEvent<Vec<u8>>) -> Result<(), MessageError> {
+    fn keep(&mut self, event: NetEvent<Buffer>) -> Result<(), MessageError> {
         match event {
             NetEvent::Message { .. } | NetEvent::Left { .. } | NetEvent::Lost { .. } => {
                 self.early.push(event)
@@ -379,6 +380,6 @@ fn other_version(head: &Head) -> Option<u32> {
     Some(head.args[0].max(1)).filter(|&found| found != VERSION)
 }
 
-fn read<T: DeserializeOwned>(payload: &Option<Vec<u8>>) -> Option<T> {
+fn read<T: DeserializeOwned>(payload: &Option<Buffer>) -> Option<T> {
     postcard::from_bytes(payload.as_ref()?).ok()
 }

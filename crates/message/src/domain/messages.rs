@@ -4,9 +4,11 @@ use super::channel::{ChannelOptions, RawChannel};
 use super::directory::HandlerError;
 use super::mail::Mail;
 use super::peer::{lock, try_lock};
+use super::room::{Lease, Of};
 use super::{dispatch, system, Domain};
 use crate::types::{Address, Head};
 use crate::MessageError;
+use std::sync::atomic::Ordering;
 
 impl Domain {
     /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
@@ -17,18 +19,13 @@ impl Domain {
     /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
     pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
         if to == self.unit() {
-            let mut mailbox = lock(&self.inner.mailbox);
-            let found = payload.len() as u64;
-            if !mailbox.has_room(found) {
-                let limit = self.inner.options.config.bytes("inbox");
-                return Err(MessageError::Limit {
-                    what: "bytes of messages to this unit itself",
-                    limit,
-                    found,
-                });
-            }
-            mailbox.put(Mail { from: to, tag, words, payload: payload.to_vec() });
-            drop(mailbox);
+            let (rooms, found) = (&self.inner.rooms, payload.len() as u64);
+            let Some(lease) = Lease::ask(&**rooms, Of::Mail, found, false) else {
+                let (what, limit) = ("bytes of messages to this unit itself", rooms.limit(Of::Mail));
+                return Err(MessageError::Limit { what, limit, found });
+            };
+            let mail = Mail { from: to, tag, words, payload: payload.to_vec() };
+            lock(&self.inner.mailbox).put(mail, lease);
             // Another thread may wait for it.
             self.inner.stir();
             return Ok(());
@@ -61,10 +58,14 @@ impl Domain {
         }
         // A channel for each call would not keep the order between calls; one for all keeps it. Another thread may hold it for
         // as long as its receiver makes no room.
-        let mail = &self.inner.peer(to)?.mail;
-        let mut mail = match try_lock(mail) {
+        let peer = self.inner.peer(to)?;
+        let turn = || try_lock(&peer.mail).filter(|_| !peer.sends_mail_of_handlers());
+        let mut mail = match turn() {
             Some(mail) => mail,
-            None => self.inner.wait("another thread to have sent", None, |_| try_lock(mail).map(Ok))?,
+            None => self.inner.wait("another thread to have sent", None, |inner| match turn() {
+                Some(mail) => Some(Ok(mail)),
+                None => inner.gone_error(to).map(Err),
+            })?,
         };
         let channel = match &mut *mail {
             Some(channel) => channel,
@@ -72,6 +73,10 @@ impl Domain {
         };
         let sent = channel.send(&self.inner, head, payload);
         drop(mail);
+        if self.inner.backlog.load(Ordering::Acquire) {
+            // Of what handlers sent meanwhile, messages for `recv` waited for this one.
+            self.inner.flush_backlog();
+        }
         self.inner.stir();
         sent
     }
@@ -85,8 +90,8 @@ impl Domain {
         if let Some(from) = from {
             self.inner.peer(from)?;
         }
-        self.inner.wait("a message", None, |inner| {
-            if let Some(mail) = inner.take_mail(from, tag) {
+        let taken = self.inner.wait("a message", None, |inner| {
+            if let Some(mail) = inner.take_or_await_mail(from, tag) {
                 return Some(Ok(mail));
             }
             match from {
@@ -94,7 +99,11 @@ impl Domain {
                 // Somebody may still send, if it be this unit itself in another thread.
                 None => inner.all_gone().map(Err),
             }
-        })
+        });
+        if taken.is_err() {
+            lock(&self.inner.mailbox).forget_awaited(from, tag);
+        }
+        taken
     }
 
     /// The first message that waits and fits, if there is one.

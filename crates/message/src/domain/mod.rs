@@ -37,6 +37,7 @@ mod peer;
 mod pool;
 mod progress;
 mod region;
+pub mod room;
 pub mod system;
 mod wait;
 
@@ -68,6 +69,7 @@ use mail::Mailbox;
 use peer::{lock, Peer};
 use pool::Pool;
 use progress::Progress;
+use room::{Buffer, Of, Rooms};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -114,7 +116,7 @@ pub(crate) struct Inner {
     peers: Vec<Peer>,
     progress: Mutex<Progress>,
     /// Links that progress does not know yet.
-    fresh: Mutex<Vec<(Address, Receiver<Vec<u8>>)>>,
+    fresh: Mutex<Vec<(Address, Receiver<Buffer>)>>,
     installed: Mutex<Installed<dispatch::Handler>>,
     table: Mutex<Table>,
     /// Rises with every new link and every new table.
@@ -123,6 +125,12 @@ pub(crate) struct Inner {
     agreement: Mutex<Agreement>,
     calls: Mutex<Calls<Parcel>>,
     barrier: Mutex<Barrier>,
+    /// Whose turn a collective operation is: they are counted, so there is one at a time.
+    collective: Mutex<()>,
+    /// Threads that wait for it.
+    in_line: AtomicUsize,
+    /// Of all messages that come.
+    rooms: Arc<Rooms>,
     mailbox: Mutex<Mailbox>,
     regions: region::Regions,
     pool: Pool,
@@ -164,10 +172,11 @@ impl Domain {
         let bell = Arc::new(Bell::create(options.units)?);
         let (unit, units) = (options.unit, options.units);
         let owner = net::Owner::default();
+        let rooms = Arc::new(Rooms::new(options.config.bytes("inbox"), bell.clone()));
         let (net, hosts, place) = match &options.network {
             None => (None, Hosts::one(unit, units), options.name.clone()),
             Some(network) => {
-                let (net, hosts, place) = net::Net::join(&options, network, &bell, owner.clone())?;
+                let (net, hosts, place) = net::Net::join(&options, network, &bell, &rooms, owner.clone())?;
                 (Some(net), hosts, place)
             }
         };
@@ -187,7 +196,6 @@ impl Domain {
             // What the others would write there they say in messages.
             (None, _) => (Board::create(units)?, Processes::default()),
         };
-        let inbox = options.config.bytes("inbox");
         let inner = Arc::new(Inner {
             longest: options.config.bytes("message"),
             sizes: options::sizes(&options.config),
@@ -207,7 +215,10 @@ impl Domain {
             agreement: Mutex::default(),
             calls: Mutex::default(),
             barrier: Mutex::new(Barrier::new(unit, units)),
-            mailbox: Mutex::new(Mailbox::new(inbox)),
+            collective: Mutex::default(),
+            in_line: AtomicUsize::new(0),
+            mailbox: Mutex::new(Mailbox::new(rooms.clone())),
+            rooms,
             regions: region::Regions::default(),
             pool: Pool::default(),
             backlog: AtomicBool::new(false),
@@ -361,7 +372,8 @@ impl Domain {
         Ok(directory.lookup(name, unit)?)
     }
 
-    /// Waits until all units have come to it.
+    /// Waits until all units have come to it. Threads of a unit that call this or [`synchronise`](Domain::synchronise) at once do
+    /// so one after the other, so each call is a barrier of its own, which all units have to come to.
     ///
     /// # Errors
     /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] naming a unit that will not come;
@@ -419,10 +431,13 @@ impl Domain {
     /// What waits and what may be sent, exactly.
     pub fn status(&self) -> Status {
         let [high, low] = self.inner.waiting();
+        let rooms = &self.inner.rooms;
         Status {
             waiting_high: high,
             waiting_low: low,
             mails: lock(&self.inner.mailbox).len() as u64,
+            mail_bytes: rooms.held(Of::Mail) + rooms.held(Of::Awaited),
+            other_bytes: rooms.held(Of::High) + rooms.held(Of::Low),
             calls: lock(&self.inner.calls).len() as u64,
         }
     }
@@ -465,6 +480,10 @@ pub struct Status {
     pub waiting_low: u64,
     /// Messages for `recv` that were not taken.
     pub mails: u64,
+    /// What messages for `recv` hold, those that are still coming included: their payloads, and 64 bytes for each.
+    pub mail_bytes: u64,
+    /// The same for all others that do not come in one piece: those for handlers, calls and answers.
+    pub other_bytes: u64,
     /// Calls under way, and answers that nobody has fetched.
     pub calls: u64,
 }

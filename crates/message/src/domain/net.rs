@@ -12,6 +12,7 @@ use super::hosts::Hosts;
 use super::meet::{self, Met, Network};
 use super::options::Options;
 use super::peer::{lock, Gone, LIBRARY_CHANNEL};
+use super::room::{Buffer, Lease, Of, Rooms};
 use super::{system, Inner, Table};
 use crate::engine::{self, Send};
 use crate::link::net::config::NetEvent;
@@ -41,9 +42,9 @@ pub(super) type Owner = Arc<OnceLock<Weak<Inner>>>;
 
 /// This unit's place on the network.
 pub(super) struct Net {
-    endpoint: NetEndpoint<Vec<u8>>,
+    endpoint: NetEndpoint<Buffer>,
     /// What came while the units met.
-    early: Mutex<VecDeque<NetEvent<Vec<u8>>>>,
+    early: Mutex<VecDeque<NetEvent<Buffer>>>,
     /// What the library sends and finds no room for.
     queue: Mutex<Queue>,
     /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
@@ -52,8 +53,8 @@ pub(super) struct Net {
 
 #[derive(Default)]
 struct Queue {
-    /// For each unit that something waits for, in order.
-    units: HashMap<Address, VecDeque<(Head, Bytes)>>,
+    /// For each unit that something waits for, in order; apart what is for `recv` there, which may wait until a program takes it.
+    units: HashMap<(Address, Priority), VecDeque<(Head, Bytes)>>,
     /// Bytes of all of them.
     bytes: usize,
 }
@@ -65,17 +66,19 @@ impl Net {
         options: &Options,
         network: &Network,
         bell: &Arc<Bell>,
+        rooms: &Arc<Rooms>,
         owner: Owner,
     ) -> Result<(Net, Hosts, String), MessageError> {
-        let rung = bell.clone();
+        let (rung, rooms) = (bell.clone(), rooms.clone());
         let config = network.endpoint(options, Arc::new(move || rung.calls().ring()))?;
         let give = move |from: Address, m: &engine::Incoming| {
             let len = m.len.unwrap_or(m.at_least);
-            let incoming = Incoming { channel: m.channel, priority: m.priority, head: m.head, len };
-            match owner.get().and_then(Weak::upgrade) {
-                Some(inner) => inner.buffer_for(from, &incoming),
-                None => (len <= EARLY).then(|| vec![0; len as usize]),
+            if let Some(inner) = owner.get().and_then(Weak::upgrade) {
+                let (channel, priority, head) = (m.channel, m.priority, m.head);
+                return inner.buffer_for(from, &Incoming { channel, priority, head, len, holds_up: false });
             }
+            let lease = Lease::ask(rooms.clone(), Of::message(m.head.handler, m.priority), len, false);
+            lease.filter(|_| len <= EARLY).map(|lease| Buffer::new(vec![0; len as usize], lease))
         };
         let endpoint = NetEndpoint::start(config, give)?;
         let Met { hosts, place, early } = meet::meet(options, network, &endpoint)?;
@@ -145,7 +148,7 @@ impl Net {
         AT_ONCE
     }
 
-    fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Vec<u8>>) {
+    fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Buffer>) {
         match event {
             NetEvent::Message { from, message } if !inner.hosts.is_far(from) => {
                 // Said once more when all had met, or by one who does not keep to what all were told then.
@@ -155,7 +158,7 @@ impl Net {
             }
             NetEvent::Message { from, message } => {
                 let engine::Message { channel, priority, head, len, payload, .. } = message;
-                let incoming = Incoming { channel, priority, head, len };
+                let incoming = Incoming { channel, priority, head, len, holds_up: false };
                 let payload = match payload {
                     Some(mut buffer) => {
                         buffer.truncate(len as usize);
@@ -273,7 +276,7 @@ impl Net {
             return Err(MessageError::Limit { what: "bytes that wait to be sent", limit, found });
         }
         queue.bytes = found;
-        let messages = queue.units.entry(to).or_default();
+        let messages = queue.units.entry((to, pushed_priority(&head))).or_default();
         messages.push_back((head, Bytes::from(payload)));
         let sent = self.send_waiting(inner, to, messages);
         let waits = !messages.is_empty();
@@ -289,7 +292,7 @@ impl Net {
     pub fn flush(&self, inner: &Inner) -> bool {
         let mut queue = lock(&self.queue);
         let Queue { units, bytes } = &mut *queue;
-        for (&to, messages) in units.iter_mut() {
+        for (&(to, _), messages) in units.iter_mut() {
             *bytes -= self.send_waiting(inner, to, messages);
         }
         units.retain(|_, messages| !messages.is_empty());
@@ -302,8 +305,8 @@ impl Net {
         let mut bytes = 0;
         while let Some((head, payload)) = messages.front() {
             if !gone {
-                let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
-                let message = Send { priority, order, head: *head, payload };
+                let (order, payload) = (Order::Ordered, payload.clone());
+                let message = Send { priority: pushed_priority(head), order, head: *head, payload };
                 // Any other error: nobody is there to take it, which an event tells.
                 if let Err(MessageError::Full { .. }) =
                     self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message)
@@ -398,4 +401,12 @@ pub(super) fn read_reason(words: &[u8]) -> String {
 /// What tells of a loss.
 fn lost_head(unit: Address) -> Head {
     Head { handler: system::LOST, args: [unit, 0, 0, 0] }
+}
+
+/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold up the rest.
+pub(super) fn pushed_priority(head: &Head) -> Priority {
+    match head.handler {
+        system::MAIL => Priority::Low,
+        _ => Priority::High,
+    }
 }

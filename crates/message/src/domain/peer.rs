@@ -1,6 +1,7 @@
 //! One other unit, as this one sees it: the link, made when first used, and what waits to be sent to it.
 
 use super::channel::RawChannel;
+use super::net::pushed_priority;
 use crate::link::shm::{Link, SendError, Sender};
 use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 /// Channels from this number on are the library's.
 pub const LIBRARY_CHANNEL: u16 = 4095;
 
-/// Bytes that may wait for room on the library's channel to one unit, at most (and one message however large).
+/// Bytes that may wait for room on the library's channel to one unit in one priority, at most (and one message however large).
 const BACKLOG: usize = 64 << 20;
 
 /// Locks; what a panic left behind is as good as ever, since every change is complete.
@@ -56,8 +57,11 @@ pub struct Peer {
     next_channel: AtomicU16,
     /// The channel that [`super::Domain::send`] uses.
     pub mail: Mutex<Option<RawChannel>>,
-    /// What the library sends: answers, barriers. Never waits, so that handlers may use it.
-    outbox: Mutex<Outbox>,
+    /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may use it. Apart is
+    /// what is for `recv`: it may wait until the receiver's program takes it, and must not hold up the rest.
+    outboxes: [Mutex<Outbox>; 2],
+    /// Of a message for `recv` that a handler sent, only a part is sent.
+    mail_begun: AtomicBool,
 }
 
 #[derive(Default)]
@@ -106,7 +110,8 @@ impl Peer {
     /// # Errors
     /// [`MessageError::Limit`] when too much waits already. What is for a unit that has gone is dropped.
     pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
-        let mut out = lock(&self.outbox);
+        let priority = pushed_priority(&head);
+        let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
         if !out.queue.is_empty() && out.bytes.saturating_add(payload.len()) > BACKLOG {
             return Err(MessageError::Limit {
                 what: "bytes that wait to be sent to a unit",
@@ -116,29 +121,49 @@ impl Peer {
         }
         out.bytes += payload.len();
         out.queue.push_back((head, payload));
-        self.flush_out(&mut out);
+        self.flush_out(&mut out, priority);
         Ok(())
     }
 
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
     pub fn flush(&self) -> bool {
-        // Whoever holds it flushes.
-        match self.outbox.try_lock() {
-            Ok(mut out) => self.flush_out(&mut out),
-            Err(_) => true,
+        let mut waits = self.link.get().is_some_and(|link| !link.say_abandoned());
+        for (outbox, priority) in self.outboxes.iter().zip([Priority::High, Priority::Low]) {
+            waits |= match try_lock(outbox) {
+                Some(mut out) => self.flush_out(&mut out, priority),
+                // Whoever holds it flushes.
+                None => true,
+            };
         }
+        waits
     }
 
     /// Whether a message of this kind waits to be sent.
     pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
-        lock(&self.outbox).queue.iter().any(|(head, _)| is_kind(head))
+        self.outboxes.iter().any(|outbox| lock(outbox).queue.iter().any(|(head, _)| is_kind(head)))
     }
 
-    fn flush_out(&self, out: &mut Outbox) -> bool {
+    /// Whether a message for `recv` that a handler sent is under way: another waits until all of it is sent. Two side by side in
+    /// one ring could each wait for the room that the other holds.
+    pub fn sends_mail_of_handlers(&self) -> bool {
+        self.mail_begun.load(Ordering::Acquire)
+    }
+
+    fn flush_out(&self, out: &mut Outbox, priority: Priority) -> bool {
         let Some(link) = self.link.get() else { return !out.queue.is_empty() };
         while let Some((head, payload)) = out.queue.front() {
+            let apart = priority == Priority::Low;
+            // Held while it is begun, behind all that `send` has begun.
+            let turn = if apart && out.begun.is_none() {
+                match try_lock(&self.mail) {
+                    Some(turn) if link.say_abandoned() => Some(turn),
+                    _ => return true,
+                }
+            } else {
+                None
+            };
             if out.sender.is_none() {
-                out.sender = link.sender(ChannelId(LIBRARY_CHANNEL), Priority::High);
+                out.sender = link.sender(ChannelId(LIBRARY_CHANNEL), priority);
             }
             let Some(sender) = &mut out.sender else { return true };
             let step = match out.begun {
@@ -150,6 +175,9 @@ impl Peer {
                     let sent = out.begun.unwrap_or(0) + n;
                     out.begun = Some(sent);
                     if sent < payload.len() {
+                        if apart {
+                            self.mail_begun.store(true, Ordering::Release);
+                        }
                         continue;
                     }
                 }
@@ -163,6 +191,10 @@ impl Peer {
             }
             out.bytes -= payload.len();
             out.begun = None;
+            if apart {
+                self.mail_begun.store(false, Ordering::Release);
+            }
+            drop(turn);
             out.queue.pop_front();
         }
         false

@@ -4,6 +4,7 @@
 //! have, so a domain of thousands of units looks at those few that are busy.
 
 use super::peer::lock;
+use super::room::Buffer;
 use super::Inner;
 use crate::link::shm::{Incoming, Payload, Receiver};
 use crate::types::Address;
@@ -13,10 +14,12 @@ use std::sync::atomic::Ordering;
 const PATIENCE: u32 = 2000;
 /// Links up to so many are always looked at: it costs less than to be called.
 const FEW: usize = 8;
+/// Looks at a link that bring nothing, from one question whether its unit is gone to the next.
+const GONE: u32 = 64;
 
 struct Inward {
     from: Address,
-    receiver: Receiver<Vec<u8>>,
+    receiver: Receiver<Buffer>,
     idle: u32,
     /// Its peer has been told to call.
     cold: bool,
@@ -59,6 +62,9 @@ impl Progress {
             let found = link.look(inner, handlers);
             records += found;
             link.idle = if found > 0 { 0 } else { link.idle.saturating_add(1) };
+            if link.idle % GONE == 1 && inner.is_gone(link.from) {
+                link.receiver.forget_unfinished();
+            }
             if few || link.idle < PATIENCE {
                 return true;
             }
@@ -67,7 +73,7 @@ impl Progress {
             let found = link.look(inner, handlers);
             records += found;
             // Who was refused may wait for room, and calls no more: its link is looked at until that is taken.
-            link.cold = found == 0 && link.receiver.waiting() == [0, 0];
+            link.cold = found == 0 && link.receiver.is_empty();
             if !link.cold {
                 link.idle = 0;
             }
@@ -79,6 +85,7 @@ impl Progress {
         if inner.backlog.load(Ordering::Acquire) {
             inner.flush_backlog();
         }
+        inner.offer_room();
         records
     }
 
@@ -89,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Links and handlers that are new.
+    /// Links and handlers that are new, and units that are gone: what they leave unfinished holds room.
     fn take_news(&mut self, inner: &Inner) {
         let epoch = inner.epoch.load(Ordering::Acquire);
         if epoch == self.epoch {
@@ -105,6 +112,12 @@ impl Progress {
             self.by_unit[at] = Some(self.links.len());
             self.hot.push(self.links.len());
             self.links.push(Inward { from, receiver, idle: 0, cold: false, broken: false });
+        }
+        for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.is_gone(link.from)) {
+            link.idle = 0;
+            if std::mem::take(&mut link.cold) {
+                self.hot.push(i);
+            }
         }
     }
 }
@@ -128,11 +141,12 @@ impl Inward {
         let from = self.from;
         let mut give = |m: &Incoming| inner.buffer_for(from, m);
         let mut deliver =
-            |m: &Incoming, payload: Payload<'_, Vec<u8>>| inner.deliver(from, m, payload, handlers);
+            |m: &Incoming, payload: Payload<'_, Buffer>| inner.deliver(from, m, payload, handlers);
         match self.receiver.poll(&mut give, &mut deliver) {
             Ok(records) => records,
             Err(error) => {
                 self.broken = true;
+                self.receiver.forget_all();
                 inner.broke(from, error);
                 1
             }

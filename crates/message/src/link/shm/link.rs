@@ -3,7 +3,8 @@
 use super::bell::Bell;
 use super::layout::{Area, AttachError, Lane, Sizes};
 use super::receiver::Receiver;
-use super::ring::{alarm, Outlet};
+use super::record::{Kind, Tag};
+use super::ring::{alarm, publish, NoRoom, Outlet};
 use super::sender::Sender;
 use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     closed: AtomicBool,
     broken: OnceLock<LinkError>,
     handles: Mutex<Handles>,
+    /// Channels with a message that was given up, which there was no room to say.
+    abandoned: Mutex<Vec<(ChannelId, Priority)>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +77,37 @@ impl Shared {
         self.broken.get_or_init(|| error).clone()
     }
 
+    /// Says that a channel's message is given up, unless that was `owed` and has been said since. Returns the record that says
+    /// so; where there is no room, it is owed.
+    pub fn abandon(&self, channel: ChannelId, priority: Priority, owed: bool) -> Result<Option<u32>, NoRoom> {
+        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = abandoned.iter().position(|&a| a == (channel, priority));
+        if owed && at.is_none() {
+            return Ok(None);
+        }
+        let said = self.write_abandon(channel, priority);
+        match (&said, at) {
+            (Ok(_), Some(at)) => drop(abandoned.swap_remove(at)),
+            (Err(_), None) => abandoned.push((channel, priority)),
+            _ => {}
+        }
+        said.map(Some)
+    }
+
+    fn write_abandon(&self, channel: ChannelId, priority: Priority) -> Result<u32, NoRoom> {
+        let lane = self.area.lane(true, priority);
+        let outlet = &self.outlets[usize::from(priority == Priority::Low)];
+        // SAFETY: `self` keeps the area mapped.
+        let (receiver, sent) = unsafe { (lane.receiver(), lane.sent()) };
+        let at = outlet.claim(lane.shape, 0, &receiver[0])?;
+        // SAFETY: as above.
+        publish(unsafe { lane.line(at.line) }, at.line, Tag::pack(channel.0, Kind::Abandon, 0), [0; 7]);
+        if alarm::count(sent, 0) {
+            self.call();
+        }
+        Ok(at.line)
+    }
+
     pub fn release_sender(&self, channel: ChannelId, priority: Priority) {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.senders.retain(|&s| s != (channel, priority));
@@ -109,6 +143,7 @@ impl Link {
                 closed: AtomicBool::new(false),
                 broken: OnceLock::new(),
                 handles: Mutex::default(),
+                abandoned: Mutex::default(),
             }),
         }
     }
@@ -178,6 +213,21 @@ impl Link {
     /// Messages that have come and were not taken yet, high and low: exact at the time of the call, for every thread.
     pub fn waiting(&self) -> [u32; 2] {
         self.shared.waiting()
+    }
+
+    /// Says which messages were given up, where there was no room for it before. Returns whether all is said; until then the
+    /// receiver keeps what it has of them. It is asked to call when there is room.
+    pub fn say_abandoned(&self) -> bool {
+        let mut abandoned = self.shared.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        abandoned.retain(|&(channel, priority)| match self.shared.write_abandon(channel, priority) {
+            Ok(_) => false,
+            Err(_) => {
+                // SAFETY: `self` keeps the area mapped.
+                alarm::arm(unsafe { &self.lane(true, priority).receiver()[1] });
+                self.shared.end().is_none()
+            }
+        });
+        abandoned.is_empty()
     }
 
     fn lane(&self, outgoing: bool, priority: Priority) -> Lane {

@@ -31,6 +31,9 @@ pub struct Incoming {
     pub head: Head,
     /// Bytes of its payload.
     pub len: u64,
+    /// For one that asks for a buffer: others of its priority are under way, and what they lack lies behind it. To refuse it
+    /// holds them up.
+    pub holds_up: bool,
 }
 
 /// A message's payload.
@@ -61,6 +64,8 @@ struct Inward<B> {
     priority: Priority,
     /// The unfinished message of each channel.
     parts: Vec<Option<Part<B>>>,
+    /// How many of them there are.
+    under_way: usize,
     /// The buffer of the posted message that is next in the lane.
     pulling: Option<(B, u64)>,
 }
@@ -87,6 +92,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             inlet: Inlet::default(),
             priority: priorities.next().unwrap_or_default(),
             parts: Vec::new(),
+            under_way: 0,
             pulling: None,
         });
         Receiver { lanes, shared, idle: 0, ahead: 1 }
@@ -150,6 +156,28 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         self.shared.waiting()
     }
 
+    /// Whether nothing lies there: neither a record that was not looked at, nor one that was refused.
+    pub fn is_empty(&self) -> bool {
+        !self.lanes.iter().any(Inward::has_next)
+    }
+
+    /// For a peer that sends no more: drops the buffers of messages that nobody completes. Not while something
+    /// [lies there](Receiver::is_empty), which may be the rest of them.
+    pub fn forget_unfinished(&mut self) {
+        if self.is_empty() {
+            self.forget_all();
+        }
+    }
+
+    /// For a link that is of no further use: drops all buffers.
+    pub fn forget_all(&mut self) {
+        for lane in &mut self.lanes {
+            lane.parts.clear();
+            lane.under_way = 0;
+            lane.pulling = None;
+        }
+    }
+
     /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after this, then sleep, or
     /// look at this link only when called.
     pub fn ask_for_call(&mut self) {
@@ -186,7 +214,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
         let (head, ring_bytes) = unpack_head([word(1), word(2), word(3)]);
         let tag = Tag::unpack(tag);
         let channel = ChannelId(tag.channel);
-        let mut incoming = Incoming { channel, priority: self.priority, head, len: tag.inline.into() };
+        let len = tag.inline.into();
+        let mut incoming = Incoming { channel, priority: self.priority, head, len, holds_up: false };
         if tag.kind == Kind::Inline as u8 && usize::from(tag.inline) <= INLINE && tag.channel < MAX_CHANNELS {
             let payload = unpack_inline([word(4), word(5), word(6), word(7)]);
             if !deliver(&incoming, Payload::Bytes(&payload[..usize::from(tag.inline)])) {
@@ -226,19 +255,22 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 if incoming.len > MAX_PAYLOAD {
                     return Err(bad(shared, "a message's length", incoming.len, "at most 2^48"));
                 }
+                incoming.holds_up = self.under_way > 0;
                 self.open_part(shared, &incoming)?;
                 let Some(buffer) = offer(give, &incoming) else { return Ok(Step::Nothing) };
                 self.parts[usize::from(tag.channel)] = Some(Part { incoming, buffer, filled: 0 });
+                self.under_way += 1;
                 self.fill(before, shared, channel, (from, bytes), give, deliver)?;
             }
             k if k == Kind::Next as u8 => self.fill(before, shared, channel, (from, bytes), give, deliver)?,
             k if k == Kind::Abandon as u8 => {
                 if let Some(part) = self.parts.get_mut(usize::from(tag.channel)) {
-                    *part = None;
+                    self.under_way -= usize::from(part.take().is_some());
                 }
             }
             k if k == Kind::Posted as u8 => {
                 incoming.len = word(4);
+                incoming.holds_up = self.under_way > 0;
                 if !self.pull(shared, &incoming, word(5), give, deliver)? {
                     // Refused, or only a piece of it.
                     return Ok(if self.pulling.is_some() { Step::Took } else { Step::Nothing });
@@ -321,6 +353,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         part.filled = end;
         if end == part.incoming.len {
             if let Some(part) = slot.and_then(Option::take) {
+                self.under_way -= 1;
                 self.count(shared);
                 deliver(&part.incoming, Payload::Buffer(part.buffer));
             }

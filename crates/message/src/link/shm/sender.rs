@@ -67,6 +67,8 @@ pub struct Sender {
     priority: Priority,
     /// The message that is not complete.
     open: Option<Open>,
+    /// There was no room to say that it is given up.
+    owes: bool,
     last: u32,
     can_post: bool,
     cut: Cut,
@@ -108,7 +110,7 @@ impl Sender {
         let sizes = shared.area.sizes();
         let (whole_bytes, first_fragment) = (sizes.whole_bytes, sizes.first_fragment);
         let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&lane);
-        Sender { shared, lane, channel, priority, open: None, last: 0, can_post: false, cut }
+        Sender { shared, lane, channel, priority, open: None, owes: false, last: 0, can_post: false, cut }
     }
 
     /// How messages are cut.
@@ -228,16 +230,18 @@ impl Sender {
     /// Gives up the message begun. The receiver forgets what it has of it.
     ///
     /// # Errors
-    /// [`SendError::Full`] and the others: try again.
+    /// [`SendError::Full`]: try again, or leave it to [`Link::say_abandoned`](super::Link::say_abandoned); and the others.
     pub fn abandon(&mut self) -> Result<(), SendError> {
-        match self.open {
-            Some(open) if open.sent > 0 => {
-                let at = self.claim(0)?;
-                self.publish(at, Tag::pack(self.channel.0, Kind::Abandon, 0), [0; 7], 0);
+        if self.open.is_some_and(|open| open.sent > 0) {
+            match self.shared.abandon(self.channel, self.priority, self.owes) {
+                Ok(last) => self.last = last.unwrap_or(self.last),
+                Err(reason) => {
+                    self.owes = true;
+                    return Err(self.no_room(reason));
+                }
             }
-            _ => {}
         }
-        self.open = None;
+        (self.open, self.owes) = (None, false);
         Ok(())
     }
 
@@ -442,8 +446,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // Where there is no room to say so, the receiver keeps a part that nobody completes: nobody may use the channel
-        // again.
+        // Where there is no room to say so, it is said later, and nobody may use the channel again.
         if self.abandon().is_ok() {
             self.shared.release_sender(self.channel, self.priority);
         }
