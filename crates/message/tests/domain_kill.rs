@@ -2,7 +2,8 @@
 //!
 //! `POLYDUCT_KILLS=5000` runs more seeds than the default.
 
-use polyduct_message::domain::{Domain, OnLoss, Options};
+use polyduct_message::domain::{Domain, Network, OnLoss, Options};
+use polyduct_message::link::key::JobKey;
 use polyduct_message::{MessageError, Priority};
 use polyduct_rig::kills::{kills, say_error, survivors, Delays};
 use polyduct_rig::{kill_all, say, tests, Random, Unit};
@@ -19,23 +20,31 @@ fn main() {
             survivors_that_go_on,
             nobody_waits_to_tell_the_dead,
             all_killed_at_once_leave_nothing,
+            what_the_dead_half_sent_makes_room_for_others,
         ],
     );
 }
 
-/// One process: `name unit units how`.
+/// One process: `name unit units how`, and across hosts where unit 0 is.
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
-    let (unit, units) = (f[1].parse().unwrap(), f[2].parse().unwrap());
-    let go_on = f[3] == "go_on";
+    let (unit, units): (u32, u32) = (f[1].parse().unwrap(), f[2].parse().unwrap());
+    let go_on = ["go_on", "half"].contains(&f[3]);
+    let network = f.get(4).map(|root| Network {
+        apart: unit.into(),
+        trusted: true,
+        ..Network::new(root.parse().unwrap(), JobKey::from_bytes([7; 32]).unwrap())
+    });
     let options = Options {
         timeout: Some(Duration::from_secs(20)),
         open_timeout: Duration::from_secs(20),
         on_loss: if go_on { OnLoss::Continue } else { OnLoss::Raise },
+        network,
         ..Options::new(f[0], unit, units)
     };
     let done = match f[3] {
         "go_on" => ring_of_survivors(options),
+        "half" => half_sent(options),
         "last_words" => last_words(options),
         how => talk(options, how),
     };
@@ -181,6 +190,39 @@ fn last_words(options: Options) -> Result<(), MessageError> {
     Ok(())
 }
 
+/// Bytes of a message that takes all the room there is, and a while to come.
+const HUGE: usize = 1 << 30;
+
+/// Unit 1 is killed when unit 0 has a part of its message. Unit 2 has another, for which there is no room before.
+fn half_sent(options: Options) -> Result<(), MessageError> {
+    let me = options.unit;
+    let d = Domain::join(options)?;
+    d.synchronise()?;
+    match me {
+        0 => {
+            d.serve_until(None, || d.status().mail_bytes > HUGE as u64)?;
+            // Looks no more until unit 1 is dead, where it would have to look to get the rest.
+            say("begun");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            d.send(2, 0, [0; 2], b"now")?;
+            d.serve_until(None, || d.status().mails > 0)?;
+            let mail = d.try_recv(Some(2), None).expect("only unit 2 has sent all of it");
+            assert!(mail.payload == vec![2; 1_000_000], "wrong bytes");
+            assert_eq!((d.status().mails, d.status().mail_bytes), (0, 0));
+            d.send(2, 0, [0; 2], b"that is all")
+        }
+        1 => {
+            d.send(0, 0, [0; 2], &vec![1; HUGE])?;
+            d.recv(Some(0), None).map(drop)
+        }
+        _ => {
+            d.recv(Some(0), None)?;
+            d.send(0, 0, [0; 2], &[2; 1_000_000])?;
+            d.recv(Some(0), None).map(drop)
+        }
+    }
+}
+
 /// All units of a domain.
 fn start_all(name: &str, units: u32, how: &str) -> Vec<Unit> {
     let start = |unit| Unit::start(format!("unit {unit}"), &format!("{name} {unit} {units} {how}"));
@@ -255,4 +297,18 @@ fn all_killed_at_once_leave_nothing() {
         .filter(|e| e.file_name().to_string_lossy().contains(&name))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+fn what_the_dead_half_sent_makes_room_for_others() {
+    for far in [false, true] {
+        let name = format!("half-{}", name(far.into()));
+        let root = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let how = if far { format!("half {root}") } else { "half".to_owned() };
+        let mut all = start_all(&name, 3, &how);
+        assert!(all[0].wait_line("begun"), "{how}: {}", all[0].last());
+        all[1].kill();
+        all[1].end();
+        assert_eq!(all[0].ask("it is dead").as_deref(), Some("end"), "{how}: {}", all[0].last());
+        assert_eq!(all[2].end(), "end", "{how}");
+    }
 }
