@@ -81,7 +81,8 @@ impl Domain {
         sent
     }
 
-    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it.
+    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it. Where those that were not
+    /// taken fill the inbox, it finds room all the same, unless others of its sender are refused before it.
     ///
     /// # Errors
     /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] when the unit is gone and nothing more of it waits;

@@ -12,8 +12,9 @@
 //! 3. A message that finds none is refused, and its sender keeps it. When half of a share that refused something is free
 //!    again, whoever receives is [told](Rooms::take_again).
 //! 4. What is refused in shared memory holds up all behind it in its ring, and that can be the rest of messages that hold room.
-//!    So one that is not for `recv` finds room there in any case: those go on to their handlers by themselves. Messages for
-//!    `recv` come one after the other from each unit, so none of them holds up another that has begun.
+//!    So one that is not for `recv` finds room there in any case: those go on to their handlers by themselves, and there are as
+//!    many as the threads of one unit send side by side. Messages for `recv` come one after the other from each unit, so none of
+//!    them holds up another that has begun.
 
 use crate::domain::system;
 use crate::link::shm::Bell;

@@ -202,6 +202,10 @@ impl Sender {
     /// [`SendError::Full`] and the others: nothing was taken.
     pub fn extend(&mut self, bytes: &[u8]) -> Result<usize, SendError> {
         let Some(mut open) = self.open else { return Ok(0) };
+        if self.owes {
+            // It may have been said since that it is given up.
+            return Err(SendError::Unfinished { left: open.len - open.sent });
+        }
         let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
         let mut taken = 0;
         // The receiver ends one fragment after the sender, so the last ones should not be a large part of it; and each costs
@@ -230,7 +234,8 @@ impl Sender {
     /// Gives up the message begun. The receiver forgets what it has of it.
     ///
     /// # Errors
-    /// [`SendError::Full`]: try again, or leave it to [`Link::say_abandoned`](super::Link::say_abandoned); and the others.
+    /// [`SendError::Full`]: try again before anything else is sent, or leave it to
+    /// [`Link::say_abandoned`](super::Link::say_abandoned); and the others.
     pub fn abandon(&mut self) -> Result<(), SendError> {
         if self.open.is_some_and(|open| open.sent > 0) {
             match self.shared.abandon(self.channel, self.priority, self.owes) {
