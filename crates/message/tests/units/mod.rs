@@ -42,10 +42,17 @@ pub const HOSTS: [Place; 4] = [
     Place::Mixed(Transport::Tcp, false),
 ];
 
-/// An address where nobody listens.
+/// An address where nobody listens. Below the ports that the system gives out by itself: another test's connection could take
+/// one of those before it is used.
 pub fn free_address() -> SocketAddr {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    taken.local_addr().unwrap()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(41).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from(([127, 0, 0, 1], 12_000 + (number % 20_000) as u16));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// Runs all units of a domain, each in a thread: at every kind of place.
