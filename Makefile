@@ -45,7 +45,7 @@ test-rust:
 test-loom:
 	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
 
-test-python: build
+test-python: $(VENV)/installed
 	$(VENV)/bin/python -m pytest -q
 
 $(PEERS)/ready: bench/peers/setup.sh

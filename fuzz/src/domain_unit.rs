@@ -19,9 +19,9 @@ use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::segment::Segment;
 use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
 use polyduct_os::OsError;
+use polyduct_rig::free_address;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::net::TcpListener;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver};
@@ -80,12 +80,7 @@ impl Scene {
     fn new(far: bool, faulty: usize) -> Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("fuzz-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let network = far.then(|| {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let root = listener.local_addr().expect("its address");
-            drop(listener);
-            Network::new(root, JobKey::from_bytes([7; 32]).expect("a key"))
-        });
+        let network = far.then(|| Network::new(free_address(), JobKey::from_bytes([7; 32]).expect("a key")));
         let mut units: Vec<Domain> = std::thread::scope(|s| {
             let threads = [0, 1, 2].map(|unit| {
                 let (name, network) = (&name, &network);

@@ -72,25 +72,28 @@ pub fn run(seeds: &[&[u8]], words: &[&[u8]], target: fn(&[u8])) {
     let value =
         |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1)?.parse::<u64>().ok());
     let files: Vec<_> = args.iter().filter(|a| std::path::Path::new(a).is_file()).collect();
+    std::thread::spawn(watch);
+    let one = |input: &[u8]| {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), input.to_vec()));
+        if let Err(panic) = std::panic::catch_unwind(|| target(input)) {
+            eprintln!("finding: {}", input.escape_ascii());
+            std::panic::resume_unwind(panic);
+        }
+    };
     for file in &files {
-        target(&std::fs::read(file).expect("a readable input"));
+        one(&std::fs::read(file).expect("a readable input"));
     }
     if !files.is_empty() {
         return;
     }
     let mut random = Random(value("--seed").unwrap_or(1).max(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let end = Instant::now() + Duration::from_secs(value("--seconds").unwrap_or(10));
-    seeds.iter().for_each(|seed| target(seed));
-    std::thread::spawn(watch);
+    seeds.iter().for_each(|seed| one(seed));
     let mut runs = seeds.len() as u64;
     while Instant::now() < end {
         let mut input = seeds[random.below(seeds.len())].to_vec();
         mutate(&mut input, seeds, words, &mut random);
-        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), input.clone()));
-        if let Err(panic) = std::panic::catch_unwind(|| target(&input)) {
-            eprintln!("finding: {}", input.escape_ascii());
-            std::panic::resume_unwind(panic);
-        }
+        one(&input);
         runs += 1;
     }
     println!("{runs} inputs, no finding");

@@ -6,8 +6,9 @@ use polyduct_message::domain::{ChannelOptions, Domain, Network, Options};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::Order;
+use polyduct_rig::free_address;
 use shim::{Shim, Weather};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,9 +19,7 @@ const BYTES: usize = 12_000;
 
 /// The numbers of the messages that unit 1 sends to unit 0 on a channel of this order, as they come.
 fn across_loss(order: Order) -> Vec<u32> {
-    let taken = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let root = taken.local_addr().unwrap();
-    drop(taken);
+    let root = free_address();
     let shim = Shim::new(root, Weather { lost: 10, doubled: 0, late: 0, changed: 0 }, 3);
     let (key, name) = (JobKey::fresh().unwrap(), format!("test-any-{}-{order:?}", std::process::id()));
     let join = |unit: u32| {

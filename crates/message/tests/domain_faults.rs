@@ -5,8 +5,9 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::{MessageError, Priority};
 use polyduct_rig::faults::{self, PATIENCE};
+use polyduct_rig::free_address;
 use polyduct_rig::inject::{self, Fault};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn main() {
 
 fn child(kind: &str) -> Vec<String> {
     let name = format!("test-faults-{}", std::process::id());
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let free = free_address();
     let key = JobKey::fresh().unwrap();
     let network = |unit: u32| {
         let transport = if kind == "udp" { Transport::Udp } else { Transport::Tcp };

@@ -2,15 +2,16 @@
 
 use polyduct_message::domain::gather::{Join, Refusal};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
-use polyduct_message::domain::{Domain, Options};
+use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
 use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};
-use polyduct_message::{LinkError, MessageError};
+use polyduct_message::{HandlerId, LinkError, MessageError, Priority};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::ProcessId;
 use polyduct_os::segment::Segment;
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn options(name: &str, unit: u32, units: u32) -> Options {
@@ -296,5 +297,40 @@ fn lies_about_lent_memory_are_the_liars_loss() {
         for (said, (lie, fds, want)) in honest.join().unwrap().iter().zip(&lies) {
             assert!(said.contains(want), "{lie:?} with {} fds: {said}", fds.len());
         }
+    });
+}
+
+#[test]
+fn who_talks_nonsense_again_and_again_keeps_nobody_waiting() {
+    let (name, over) = (unique("nonsense"), AtomicBool::new(false));
+    let join = |unit| {
+        let options = Options { on_loss: OnLoss::Continue, ..options(&name, unit, 3) };
+        Domain::join(options).unwrap()
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let d = join(2);
+            d.synchronise().unwrap();
+            let mut channel = d.channel(0, Priority::Low).unwrap();
+            for _ in 0..200 {
+                channel.short(HandlerId(4000), [0; 4]).unwrap();
+            }
+            d.send(1, 0, [0; 2], &[]).unwrap();
+        });
+        s.spawn(|| {
+            let d = join(0);
+            d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
+            d.synchronise().unwrap();
+            d.serve_until(None, || over.load(Ordering::Acquire)).unwrap();
+        });
+        let d = join(1);
+        d.synchronise().unwrap();
+        d.recv(Some(2), None).unwrap();
+        let start = Instant::now();
+        assert_eq!(d.call(0, "echo", b"x", None).unwrap().wait().unwrap(), b"x");
+        // To see whether the process of the one that talks nonsense dies takes 0.1 s, once.
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        over.store(true, Ordering::Release);
+        d.send(0, 0, [0; 2], &[]).unwrap();
     });
 }

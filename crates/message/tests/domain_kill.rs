@@ -6,7 +6,7 @@ use polyduct_message::domain::{Domain, Network, OnLoss, Options};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::{MessageError, Priority};
 use polyduct_rig::kills::{kills, say_error, survivors, Delays};
-use polyduct_rig::{kill_all, say, tests, Random, Unit};
+use polyduct_rig::{free_address, kill_all, say, tests, Random, Unit};
 use std::time::{Duration, Instant};
 
 /// The longest pause before a kill: less than a step takes.
@@ -302,7 +302,7 @@ fn all_killed_at_once_leave_nothing() {
 fn what_the_dead_half_sent_makes_room_for_others() {
     for far in [false, true] {
         let name = format!("half-{}", name(far.into()));
-        let root = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let root = free_address();
         let how = if far { format!("half {root}") } else { "half".to_owned() };
         let mut all = start_all(&name, 3, &how);
         assert!(all[0].wait_line("begun"), "{how}: {}", all[0].last());

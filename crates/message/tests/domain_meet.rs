@@ -12,10 +12,11 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::{ChannelId, Head, MessageError, Order, Priority};
+use polyduct_rig::free_address;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use units::{free_address, options, unique};
+use units::{options, unique};
 
 /// Where the units of a domain meet.
 struct Meeting {

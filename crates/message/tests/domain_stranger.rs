@@ -9,11 +9,12 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::MessageError;
+use polyduct_rig::free_address;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use units::{free_address, options, unique};
+use units::{options, unique};
 
 const WAYS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 

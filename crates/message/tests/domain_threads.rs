@@ -114,3 +114,28 @@ fn threads_of_a_unit_come_to_barriers_one_after_the_other() {
         }
     });
 }
+
+#[test]
+fn what_a_thread_waits_for_may_wake_the_others() {
+    at(Place::Here, 2, &|d: Domain| {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    let mut asked = 0;
+                    let done = || {
+                        asked += 1;
+                        if asked < 1000 {
+                            d.wake();
+                        }
+                        over.load(Ordering::Acquire)
+                    };
+                    d.serve_until(None, done).unwrap();
+                });
+            }
+            d.barrier().unwrap();
+            over.store(true, Ordering::Release);
+            d.wake();
+        });
+    });
+}

@@ -261,6 +261,28 @@ fn a_message_that_is_given_up_is_forgotten() {
 }
 
 #[test]
+fn what_is_given_up_in_a_full_ring_is_said_with_the_next_message() {
+    for said_by_link in [false, true] {
+        let Pair { a, mut receiver, .. } = pair(&Sizes::default());
+        let mut sender = a.sender(ChannelId(3), Priority::Low).unwrap();
+        let mut other = a.sender(ChannelId(4), Priority::Low).unwrap();
+        sender.begin(head(1), 100_000).unwrap();
+        sender.extend(&bytes(0, 100)).unwrap();
+        while other.short(head(2)).is_ok() {}
+        assert_eq!(sender.abandon(), Err(SendError::Full));
+        assert_eq!(sender.short(head(3)), Err(SendError::Full), "not before it is said");
+        let mut got = Vec::new();
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        assert!(!said_by_link || a.say_abandoned());
+        sender.short(head(3)).unwrap();
+        sender.send(head(4), &bytes(1, 20_000)).unwrap();
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        let words: Vec<_> = got.iter().filter(|g| g.0 == 3).map(|g| (g.2, g.3.len())).collect();
+        assert_eq!(words, [(3, 0), (4, 20_000)]);
+    }
+}
+
+#[test]
 fn a_channel_left_within_a_message_is_not_used_again_unless_the_peer_knows() {
     let Pair { a, mut receiver, .. } = pair(&Sizes::default());
     let mut got = Vec::new();

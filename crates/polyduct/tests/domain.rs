@@ -4,7 +4,7 @@ use polyduct::message::domain::Reach;
 use polyduct::message::link::key::{JobKey, Trust};
 use polyduct::message::{Domain, MessageError};
 use polyduct::{domain, Error, Join};
-use std::net::{TcpListener, UdpSocket};
+use polyduct_rig::free_address;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -16,15 +16,9 @@ fn trust() -> Trust {
     Trust { key: JobKey::from_bytes([3; 32]).unwrap(), trusted_network: false }
 }
 
-/// A URL at a port that was free just now, for either kind.
+/// A URL at a free port.
 fn fresh(kind: &str) -> String {
-    loop {
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = tcp.local_addr().unwrap();
-        if UdpSocket::bind(at).is_ok() {
-            return format!("{kind}://{at}");
-        }
-    }
+    format!("{kind}://{}", free_address())
 }
 
 fn unit(name: &str, unit: u32, units: u32) -> Join {

@@ -7,10 +7,12 @@ pub mod hosts;
 pub mod inject;
 pub mod kills;
 mod lines;
+mod port;
 mod random;
 mod unit;
 
 pub use lines::{Lines, WATCHDOG};
+pub use port::free_address;
 pub use random::Random;
 pub use unit::{kill_all, say, Unit};
 

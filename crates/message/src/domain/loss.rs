@@ -88,6 +88,10 @@ impl Inner {
 
     /// A partner broke the protocol: its link is of no further use.
     pub(super) fn broke(&self, unit: Address, error: LinkError) {
+        // Once is enough: to see whether its process dies takes a while.
+        if self.has_broken(unit) {
+            return;
+        }
         let dead = self.is_dying(unit);
         if !dead {
             tracing::warn!(unit, %error, "broke the protocol");
@@ -98,9 +102,14 @@ impl Inner {
         self.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
     }
 
+    /// Whether a unit broke the protocol.
+    pub(super) fn has_broken(&self, unit: Address) -> bool {
+        self.peers[unit as usize].broken.get().is_some()
+    }
+
     /// A unit is lost, as this error says.
     pub(super) fn lost_by(&self, unit: Address, error: MessageError) {
-        if let Some(peer) = self.peers.get(unit as usize) {
+        if let Some(peer) = self.peers.get(unit as usize).filter(|peer| peer.gone() != Some(Gone::Lost)) {
             let _ = peer.lost_by.set(error);
             self.set_gone(unit, Gone::Lost);
         }

@@ -37,6 +37,8 @@ impl Mailbox {
 
     /// A message has come that was given room.
     pub fn put<R: Deref<Target = Rooms>>(&mut self, mail: Mail, lease: Lease<R>) {
+        // One for each who waits: who still does says so again.
+        self.awaited.retain(|&wanted| !fits(wanted, mail.from, mail.tag));
         self.mails.push_back((mail, lease.into_parts()));
     }
 
@@ -124,10 +126,14 @@ mod tests {
         }
         assert!(rooms.take_again(), "who was refused may have what is waited for");
         assert!(box_.is_awaited(1, 7) && !box_.is_awaited(1, 8) && !box_.is_awaited(2, 7));
-        box_.put(mail(1, 7, 1), Lease::ask(&*rooms, Of::Awaited, 1, false).unwrap());
+        let awaited = Lease::ask(&*rooms, Of::Awaited, 1, false).unwrap();
         assert!(Lease::ask(&*rooms, Of::Awaited, 0, false).is_none());
+        box_.put(mail(1, 7, 1), awaited);
+        let held = [rooms.held(Of::Awaited), rooms.held(Of::Mail)];
+        assert_eq!(held, [0, 5064 + 65], "it is one of the others now, should its waiter be gone");
+        assert!(!box_.is_awaited(1, 7), "nor does a second one come for the same wait");
         assert_eq!(box_.take_or_await(Some(1), Some(7)), Some(mail(1, 7, 1)));
-        assert_eq!((box_.is_awaited(1, 7), rooms.held(Of::Awaited)), (false, 0));
+        assert_eq!((box_.is_awaited(1, 7), rooms.held(Of::Mail)), (false, 5064));
         assert_eq!(box_.take_or_await(None, Some(3)), None);
         assert!(box_.is_awaited(9, 3));
         box_.forget_awaited(None, Some(3));

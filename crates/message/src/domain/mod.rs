@@ -37,6 +37,7 @@ mod peer;
 mod pool;
 mod progress;
 mod region;
+#[doc(hidden)]
 pub mod room;
 pub mod system;
 mod wait;
@@ -136,8 +137,8 @@ pub(crate) struct Inner {
     pool: Pool,
     /// Something waits for room on a library channel.
     backlog: AtomicBool,
-    /// Those who wait while another thread looks: rung after it has handled something, and when it stops looking.
-    turn: (Mutex<()>, Condvar),
+    /// Those who wait while another thread looks: rung, and counted, after it has handled something and when it stops looking.
+    turn: (Mutex<u64>, Condvar),
     waiters: AtomicUsize,
     /// Threads that ask whoever receives to let them.
     wanted: AtomicUsize,

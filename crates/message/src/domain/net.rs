@@ -12,7 +12,7 @@ use super::hosts::Hosts;
 use super::meet::{self, Met, Network};
 use super::options::Options;
 use super::peer::{lock, Gone, LIBRARY_CHANNEL};
-use super::room::{Buffer, Lease, Of, Rooms};
+use super::room::{Buffer, Lease, Of, Rooms, OVERHEAD};
 use super::{system, Inner, Table};
 use crate::engine::{self, Send};
 use crate::link::net::config::NetEvent;
@@ -270,7 +270,7 @@ impl Net {
     /// [`MessageError::Limit`] when too much waits.
     pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let mut queue = lock(&self.queue);
-        let found = queue.bytes + payload.len();
+        let found = queue.bytes + payload.len() + OVERHEAD as usize;
         if queue.bytes > 0 && found > BACKLOG {
             let (limit, found) = (BACKLOG as u64, found as u64);
             return Err(MessageError::Limit { what: "bytes that wait to be sent", limit, found });
@@ -314,7 +314,7 @@ impl Net {
                     break;
                 }
             }
-            bytes += payload.len();
+            bytes += payload.len() + OVERHEAD as usize;
             messages.pop_front();
         }
         bytes

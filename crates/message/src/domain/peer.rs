@@ -2,6 +2,7 @@
 
 use super::channel::RawChannel;
 use super::net::pushed_priority;
+use super::room::OVERHEAD;
 use crate::link::shm::{Link, SendError, Sender};
 use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
@@ -112,14 +113,15 @@ impl Peer {
     pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
-        if !out.queue.is_empty() && out.bytes.saturating_add(payload.len()) > BACKLOG {
+        let bytes = payload.len() + OVERHEAD as usize;
+        if !out.queue.is_empty() && out.bytes.saturating_add(bytes) > BACKLOG {
             return Err(MessageError::Limit {
                 what: "bytes that wait to be sent to a unit",
                 limit: BACKLOG as u64,
-                found: (out.bytes + payload.len()) as u64,
+                found: (out.bytes + bytes) as u64,
             });
         }
-        out.bytes += payload.len();
+        out.bytes += bytes;
         out.queue.push_back((head, payload));
         self.flush_out(&mut out, priority);
         Ok(())
@@ -189,7 +191,7 @@ impl Peer {
                 // Nobody is there to take it.
                 Err(_) => {}
             }
-            out.bytes -= payload.len();
+            out.bytes -= payload.len() + OVERHEAD as usize;
             out.begun = None;
             if apart {
                 self.mail_begun.store(false, Ordering::Release);

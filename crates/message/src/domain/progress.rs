@@ -84,6 +84,8 @@ impl Progress {
         }
         if inner.backlog.load(Ordering::Acquire) {
             inner.flush_backlog();
+            // Somebody may wait for just that.
+            records += usize::from(!inner.backlog.load(Ordering::Acquire));
         }
         inner.offer_room();
         records
@@ -115,6 +117,10 @@ impl Progress {
         }
         for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.is_gone(link.from)) {
             link.idle = 0;
+            if inner.has_broken(link.from) {
+                link.broken = true;
+                link.receiver.forget_all();
+            }
             if std::mem::take(&mut link.cold) {
                 self.hot.push(i);
             }
@@ -147,7 +153,10 @@ impl Inward {
             Err(error) => {
                 self.broken = true;
                 self.receiver.forget_all();
-                inner.broke(from, error);
+                // A unit that has gone may have threads that still send, and what they began is forgotten.
+                if !inner.is_gone(from) {
+                    inner.broke(from, error);
+                }
                 1
             }
         }

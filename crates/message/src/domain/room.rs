@@ -157,8 +157,14 @@ impl<R: Deref<Target = Rooms>> Lease<R> {
         Some(Lease { rooms, of, bytes })
     }
 
-    /// Leaves it to the caller to give so many bytes back.
+    /// Leaves it to the caller to give so many bytes back. What found room because somebody waits for it counts among the
+    /// others from here on: who waits may be gone, and the next must find that room.
     pub(super) fn into_parts(mut self) -> (Of, u64) {
+        if self.of == Of::Awaited {
+            self.rooms.share(Of::Mail).held.fetch_add(self.bytes, Ordering::SeqCst);
+            self.rooms.give_back(Of::Awaited, self.bytes);
+            self.of = Of::Mail;
+        }
         (self.of, std::mem::take(&mut self.bytes))
     }
 }

@@ -20,6 +20,9 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Looks of a short wait from one question whether it is over to the next, where nothing came.
 const QUIET_LOOKS: u32 = 8;
 
+/// Looks that find something, at most, before a unit is said to be gone: each takes a record of its ring, which has fewer.
+const DRAIN: u32 = 1 << 16;
+
 /// What came of asking whether a wait is over. What it is over with stays where it was found: errors are large, and this is
 /// asked at every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,8 @@ impl Inner {
 
     pub(super) fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.turn.0));
+            let mut turns = lock(&self.turn.0);
+            *turns = turns.wrapping_add(1);
             self.turn.1.notify_all();
         }
     }
@@ -80,10 +84,11 @@ impl Inner {
             Over::Yes
         });
         // A loss that was found first does not count beside what was found behind it.
-        match (waited, value) {
-            (Ok(()), Some(done)) => Ok(done),
-            (Ok(()), None) => Err(error.unwrap_or(MessageError::InHandler)),
-            (Err(e), _) => Err(*e),
+        match (waited, value, error) {
+            (Err(e), _, _) => Err(*e),
+            (Ok(()), Some(done), _) => Ok(done),
+            (Ok(()), None, Some(e)) => Err(e),
+            (Ok(()), None, None) => unreachable!("a wait is over with something"),
         }
     }
 
@@ -175,9 +180,17 @@ impl Inner {
         self.bell.calls().ring();
         let mut progress = lock(&self.progress);
         self.wanted.fetch_sub(1, Ordering::SeqCst);
-        while progress.poll(self) > 0 {}
+        self.drain_with(&mut progress);
         drop(progress);
         self.wake_waiters();
+    }
+
+    /// Handles all that is there, and not all that comes meanwhile: more than any ring holds.
+    fn drain_with(&self, progress: &mut Progress) {
+        let mut left = DRAIN;
+        while left > 0 && progress.poll(self) > 0 {
+            left -= 1;
+        }
     }
 
     /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the wait is over.
@@ -210,13 +223,17 @@ impl Inner {
     /// Waits while another thread receives for all. Returns whether the wait is over.
     fn wait_turn(&self, time: Duration, ready: &mut Ready<'_>) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&self.turn.0);
+        let seen = *lock(&self.turn.0);
+        // Not while the lock is held: what is asked may itself wake those who wait.
         let over = ready(self);
         if over == Over::No && self.try_progress().is_none() {
-            drop(self.turn.1.wait_timeout(guard, time));
+            let turns = lock(&self.turn.0);
+            if *turns == seen {
+                drop(self.turn.1.wait_timeout(turns, time));
+            }
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        // That a unit is gone is settled without this lock, by who waits.
+        // That a unit is gone is settled by who waits.
         over == Over::Yes
     }
 
@@ -228,7 +245,7 @@ impl Inner {
             Over::Loss => {}
         }
         match progress {
-            Some(progress) => while progress.poll(self) > 0 {},
+            Some(progress) => self.drain_with(progress),
             None => self.drain(),
         }
         // If it is still gone, and nothing came, then that is it.

@@ -6,7 +6,7 @@ use polyduct_message::domain::{Domain, Network, Options};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::Address;
-use std::net::{SocketAddr, TcpListener};
+use polyduct_rig::free_address;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -41,19 +41,6 @@ pub const HOSTS: [Place; 4] = [
     Place::Hosts(Transport::Udp, true),
     Place::Mixed(Transport::Tcp, false),
 ];
-
-/// An address where nobody listens. Below the ports that the system gives out by itself: another test's connection could take
-/// one of those before it is used.
-pub fn free_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(41).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let address = SocketAddr::from(([127, 0, 0, 1], 12_000 + (number % 20_000) as u16));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
 
 /// Runs all units of a domain, each in a thread: at every kind of place.
 pub fn together<T: Send>(units: u32, run: impl Fn(Domain) -> T + Sync) -> Vec<T> {

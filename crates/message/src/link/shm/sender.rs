@@ -361,7 +361,10 @@ impl Sender {
         &self.shared.outlets[usize::from(self.priority == Priority::Low)]
     }
 
-    fn check_closed_message(&self) -> Result<(), SendError> {
+    fn check_closed_message(&mut self) -> Result<(), SendError> {
+        if self.owes {
+            self.abandon()?;
+        }
         match self.left() {
             0 => Ok(()),
             left => Err(SendError::Unfinished { left }),
