@@ -1,6 +1,6 @@
 //! Every system call of a program fails once, each in a run of its own: no panic, no hang, no wrong byte.
 //!
-//! `POLYDUCT_FAULTS=all` fails each of them; without it some 50 of each kind, beginning with another one each time.
+//! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, beginning with another one each time.
 
 use crate::inject::{self, Fault};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn every_call_fails_once(kind: &'static str, fault: Fault) -> (u64, u64) {
     assert_eq!((reference.status, reference.hung), (Some(0), false), "{reference:?}");
     assert!(reference.output.contains(WELL), "{reference:?}");
     let all = std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all");
-    let stride = if all { 1 } else { reference.calls.div_ceil(50).max(1) };
+    let stride = if all { 1 } else { reference.calls.div_ceil(20).max(1) };
     let first = 1 + u64::from(std::process::id()) % stride;
     // Two at a time; which call is the Nth differs from run to run, where threads race.
     let half = |parity: u64| {
