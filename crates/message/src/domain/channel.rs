@@ -165,10 +165,6 @@ impl Near {
     fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         self.check(inner)?;
         inner.check_len(payload.len())?;
-        if self.sender.left() > 0 {
-            // The last message was not completed, and there was no room to say so.
-            self.sending(inner, Sender::abandon)?;
-        }
         if payload.len() as u64 >= self.pull_from && self.sender.can_post() {
             let ticket = self.sending(inner, |s| s.post(head, payload))?;
             return self.taken(inner, ticket);

@@ -18,10 +18,14 @@ impl Inner {
         if unit == self.options.unit {
             return None;
         }
-        let peer = self.peers.get(unit as usize)?;
+        self.gone(unit).map(|gone| self.why_gone(unit, gone))
+    }
+
+    /// Where a unit has gone that takes no part any more.
+    #[inline]
+    fn gone(&self, unit: Address) -> Option<Gone> {
         // A unit of this very process is not watched, but it says when it leaves.
-        let gone = peer.gone().or_else(|| self.board.gone(unit))?;
-        Some(self.why_gone(unit, gone))
+        self.peers.get(unit as usize)?.gone().or_else(|| self.board.gone(unit))
     }
 
     #[cold]
@@ -42,8 +46,7 @@ impl Inner {
 
     /// Whether a unit takes no part any more.
     pub(super) fn is_gone(&self, unit: Address) -> bool {
-        self.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_some())
-            || self.board.gone(unit).is_some()
+        self.gone(unit).is_some()
     }
 
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {
