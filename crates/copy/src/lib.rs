@@ -49,7 +49,7 @@ pub use convert::Conversion;
 pub use error::CopyError;
 pub use level::{Kernels, Level};
 pub use memory::{as_shared, Dest, Source};
-pub use simd::prefetch_to_write;
+pub use simd::{prefetch, prefetch_to_write};
 
 use polyduct_layout::OpTable;
 

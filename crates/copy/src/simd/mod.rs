@@ -94,7 +94,7 @@ pub(crate) unsafe fn run<J: Job>(level: Level, job: J) {
 
 /// Asks for a cache line, where the machine has an instruction for it; any address will do.
 #[inline(always)]
-pub(crate) fn prefetch(p: *const u8) {
+pub fn prefetch(p: *const u8) {
     // SAFETY: a prefetch does nothing with the address but ask for its line, and every x86_64 has it.
     #[cfg(target_arch = "x86_64")]
     unsafe {

@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
 const AT_ONCE: usize = 64;
+/// Where much waits, the record that comes so many later is fetched now: it lies in the sender's cache. What is not written yet
+/// must not be, since that would take it from the sender.
+const SOON: u32 = 8;
 /// Looks that find nothing from one question whether senders wait to the next: the answer to a message may come meanwhile.
 const IDLE_LOOKS: u32 = 16;
 /// Bytes of a fragment that are copied before high priority is looked at again: what high priority may wait for on top.
@@ -66,6 +69,8 @@ struct Inward<B> {
     parts: Vec<Option<Part<B>>>,
     /// How many of them there are.
     under_way: usize,
+    /// More is written than one look can handle, and [`SOON`] more.
+    behind: bool,
     /// The buffer of the posted message that is next in the lane.
     pulling: Option<(B, u64)>,
 }
@@ -93,6 +98,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             priority: priorities.next().unwrap_or_default(),
             parts: Vec::new(),
             under_way: 0,
+            behind: false,
             pulling: None,
         });
         Receiver { lanes, shared, idle: 0, ahead: 1 }
@@ -119,6 +125,9 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         if !high.has_next() && !low.has_next() {
             self.be_idle();
             return Ok(0);
+        }
+        for lane in [&mut *high, &mut *low] {
+            lane.behind = self.ahead == AT_ONCE && lane.is_behind();
         }
         let mut records = 0;
         while records < self.ahead {
@@ -197,6 +206,15 @@ impl<B: AsMut<[u8]>> Inward<B> {
         self.inlet.peek(unsafe { self.lane.line(self.inlet.at().line) }).is_some()
     }
 
+    /// Whether the record is there that is the last to be fetched early in one look. Then so are all before it.
+    #[inline]
+    fn is_behind(&self) -> bool {
+        let last = self.inlet.at().line.wrapping_add(AT_ONCE as u32 + SOON);
+        // SAFETY: `shared` keeps the area mapped.
+        let word = unsafe { self.lane.line(last) }.w[0].load(Ordering::Relaxed);
+        word as u32 == last.wrapping_add(1)
+    }
+
     /// Handles the next record, if it is there. While it copies, it sees to what comes in lane `before`.
     #[inline]
     fn step(
@@ -210,6 +228,11 @@ impl<B: AsMut<[u8]>> Inward<B> {
         // SAFETY: `shared` keeps the area mapped.
         let line = unsafe { self.lane.line(at.line) };
         let Some(tag) = self.inlet.peek(line) else { return Ok(Step::Nothing) };
+        if self.behind {
+            // SAFETY: as above.
+            let later = unsafe { self.lane.line(at.line.wrapping_add(SOON)) };
+            polyduct_copy::prefetch(core::ptr::from_ref(later).cast());
+        }
         let word = |i: usize| line.w[i].load(Ordering::Relaxed);
         let (head, ring_bytes) = unpack_head([word(1), word(2), word(3)]);
         let tag = Tag::unpack(tag);
