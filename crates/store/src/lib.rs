@@ -1,9 +1,10 @@
-//! Standard files (npy, raw) read and written by all units at once.
+//! Standard files (npy, raw) read and written by all units at once, and what a store over many units is made of.
 //!
 //! | module | idea |
 //! |---|---|
 //! | [`npy`] | the header of `.npy` files |
 //! | [`mod@file`] | one standard file as a port: [`FileReader`], [`FileWriter`] |
+//! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O (no port opens one yet) |
 //!
 //! A file is a device like any other: it has a mapping, the whole array in row-major (or, for a Fortran-ordered `.npy`,
 //! column-major) order in one unit, and a plan says which of its bytes each unit of a program reads or writes. All units
@@ -38,6 +39,7 @@
 mod error;
 pub mod file;
 pub mod npy;
+pub mod volume;
 
 pub use error::{Blame, FileError, Scope};
 pub use file::{Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};

@@ -1,0 +1,63 @@
+//! What can go wrong with a store.
+
+use super::units::UnitError;
+
+/// Why something could not be done with a store.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum VolumeError {
+    /// A store cannot be cut like that.
+    #[error("{what}: {found}; expected {expected}")]
+    Geometry {
+        /// Of what.
+        what: &'static str,
+        /// What was given.
+        found: u64,
+        /// What can be.
+        expected: &'static str,
+    },
+    /// More units are gone than there is parity.
+    #[error("{missing} of {units} units are not to be used, and the parity makes up for {parity}: {why}")]
+    TooManyLost {
+        /// Units that are not to be used.
+        missing: u32,
+        /// Units in all.
+        units: u32,
+        /// Units that may be missing.
+        parity: u32,
+        /// What is the matter with them.
+        why: String,
+    },
+    /// A block is damaged, and so is too much of what would give it back.
+    #[error("block {block} of object {object} is damaged, and {damaged} blocks of its word where parity makes up for {parity}")]
+    Damaged {
+        /// The object.
+        object: u64,
+        /// Its block.
+        block: u64,
+        /// Blocks of its word that cannot be read.
+        damaged: u32,
+        /// Blocks that may be missing.
+        parity: u32,
+    },
+    /// There is no such dataset, object or block.
+    #[error("there is no {what} {found}")]
+    NotThere {
+        /// What was asked for.
+        what: &'static str,
+        /// Its name or number.
+        found: String,
+    },
+    /// More than the store can hold or count.
+    #[error("{what}: {found}; at most {limit}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// The most there is.
+        limit: u64,
+    },
+    /// A unit refused, and nothing was changed: its disk is full.
+    #[error("{0}")]
+    Full(UnitError),
+}

@@ -1,0 +1,342 @@
+//! Opening a store: who takes part, what is done again, and the epoch that begins then.
+
+use super::error::VolumeError;
+use super::geometry::Geometry;
+use super::planted::Bug;
+use super::sealed::{seal, unseal};
+use super::state::{Action, Catalog, Members, Patch, Record, Superblock, CATALOG, RECORD, SLOT, SUPERBLOCK};
+use super::units::{Done, File, Request, Units};
+use super::Volume;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The log of a unit that was left behind: an epoch has begun without it.
+pub(super) const LEFT: u64 = u64::MAX;
+/// The most that is read of a log: far more than is ever written.
+const LOG_READ: usize = 1 << 30;
+/// The most that is read of a catalog.
+const CATALOG_READ: usize = 1 << 28;
+
+impl<U: Units> Volume<U> {
+    /// Makes the units of a new store, with the number `id`. `now` is the time in µs.
+    ///
+    /// # Errors
+    /// [`VolumeError::Limit`] where a unit is one already, [`VolumeError::TooManyLost`] where any does not work, and
+    /// [`VolumeError::Full`].
+    pub fn create(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
+        let mut volume = Volume::new(units, id, geometry);
+        let there = volume.read_all(File::Superblock, 2 * SLOT)?;
+        if let Some(unit) = there.iter().position(|bytes| bytes.as_ref().is_some_and(|b| !b.is_empty())) {
+            let what = "superblocks in a unit that is to be new";
+            return Err(VolumeError::Limit { what, found: unit as u64, limit: 0 });
+        }
+        volume.begin_epoch(now)?;
+        if volume.lost().count() > 0 {
+            return Err(volume.too_many());
+        }
+        Ok(volume)
+    }
+
+    /// Opens a store, and brings it into order if its last owner did not close it. `now` is the time in µs: later than it ever
+    /// was for this store.
+    ///
+    /// # Errors
+    /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Full`].
+    pub fn open(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
+        Volume::open_planted(units, id, geometry, now, None)
+    }
+
+    /// The same with a bug in it.
+    #[cfg(feature = "planted")]
+    #[doc(hidden)]
+    pub fn open_with(
+        units: U,
+        id: [u8; 16],
+        geometry: Geometry,
+        now: u64,
+        bug: Option<Bug>,
+    ) -> Result<Volume<U>, VolumeError> {
+        Volume::open_planted(units, id, geometry, now, bug)
+    }
+
+    fn open_planted(
+        units: U,
+        id: [u8; 16],
+        geometry: Geometry,
+        now: u64,
+        bug: Option<Bug>,
+    ) -> Result<Volume<U>, VolumeError> {
+        geometry.check()?;
+        let mut volume = Volume { planted: bug, ..Volume::new(units, id, geometry) };
+        volume.meet()?;
+        if !volume.has(Bug::NoEpoch) {
+            volume.begin_epoch(now)?;
+        }
+        volume.forget_unnamed()?;
+        Ok(volume)
+    }
+
+    /// Puts everything in its place, so that the next opening has nothing to do. A store that is not closed loses nothing.
+    ///
+    /// # Errors
+    /// As [`commit`](Volume::commit).
+    pub fn close(mut self, now: u64) -> Result<U, VolumeError> {
+        self.begin_epoch(now)?;
+        Ok(self.units)
+    }
+
+    fn new(units: U, id: [u8; 16], geometry: Geometry) -> Volume<U> {
+        let n = geometry.units() as usize;
+        Volume {
+            units,
+            id,
+            geometry,
+            lost: vec![None; n],
+            seq: vec![0; n],
+            log: vec![0; n],
+            catalog: vec![0; n],
+            epoch: 0,
+            generation: 0,
+            tx: 0,
+            names: BTreeMap::new(),
+            next_object: 0,
+            dirty: BTreeSet::new(),
+            repairs: Vec::new(),
+            planted: None,
+        }
+    }
+
+    /// The beginning of a file of every unit.
+    fn read_all(&mut self, file: File, len: usize) -> Result<Vec<Option<Vec<u8>>>, VolumeError> {
+        let ask = |unit| Request::Read { unit, file, at: 0, len };
+        let done = self.run((0..self.geometry.units()).map(ask).collect())?;
+        Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
+    }
+
+    fn lose(&mut self, unit: usize, why: impl Into<String>) {
+        self.lost[unit].get_or_insert(why.into());
+    }
+
+    /// Reads the superblocks: who belongs to this store, is who it is said to be, and has missed nothing.
+    fn meet(&mut self) -> Result<(), VolumeError> {
+        let mut found: Vec<Option<Superblock>> = Vec::new();
+        for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
+            let bytes = bytes.unwrap_or_default();
+            let slots = bytes.chunks(SLOT).filter_map(|slot| unseal::<Superblock>(SUPERBLOCK, slot));
+            let newest = slots.map(|(block, _)| block).max_by_key(|block| block.seq);
+            match &newest {
+                None => self.lose(unit, "it has no readable superblock"),
+                Some(block) if block.volume != self.id => self.lose(unit, "it belongs to another store"),
+                Some(block) if block.unit as usize != unit => {
+                    self.lose(unit, format!("it is unit {} of this store", block.unit));
+                }
+                Some(block) if block.geometry != self.geometry => {
+                    self.lose(unit, "it was made for another number of units, or another stripe unit");
+                }
+                Some(block) => self.seq[unit] = block.seq,
+            }
+            found.push(newest.filter(|_| self.lost[unit].is_none()));
+        }
+        let blocks = || found.iter().flatten();
+        let Some(newest) = blocks().max_by_key(|block| (block.epoch, block.serving)) else {
+            return Err(self.too_many());
+        };
+        let served = blocks().any(|block| block.epoch == newest.epoch && block.serving);
+        for block in blocks() {
+            // Who was to take part in an epoch in which nobody came to serve has missed nothing.
+            let waits = !served && block.epoch == newest.before && newest.members.has(block.unit);
+            if block.epoch != newest.epoch && !waits && !self.has(Bug::StaleRead) {
+                let why =
+                    format!("it is stale: it was last used in epoch {}, not {}", block.epoch, newest.epoch);
+                self.lose(block.unit as usize, why);
+            }
+        }
+        (self.epoch, self.generation) = (newest.epoch, newest.generation);
+        self.tx = blocks().map(|block| block.trimmed).max().unwrap_or(0);
+        if self.lost().count() > self.geometry.parity() as usize {
+            return Err(self.too_many());
+        }
+        // Below, a log counts only in the epoch of its unit's superblock.
+        let epochs = found.iter().map(|block| block.as_ref().map_or((0, 0), |b| (b.epoch, b.trimmed)));
+        self.replay(&epochs.collect::<Vec<_>>())
+    }
+
+    /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
+    /// the same word some logs may be gone.
+    fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
+        let mut told: BTreeMap<u64, Action> = BTreeMap::new();
+        for (unit, bytes) in self.read_all(File::Log, LOG_READ)?.into_iter().enumerate() {
+            let (epoch, trimmed) = epochs[unit];
+            let (mut rest, mut last) = (&bytes.unwrap_or_default()[..], trimmed);
+            while let Some((record, len)) = unseal::<Record>(RECORD, rest) {
+                let of_this = record.volume == self.id && record.unit as usize == unit;
+                if !of_this || record.epoch != epoch || record.tx <= last {
+                    break;
+                }
+                last = record.tx;
+                if last > self.tx {
+                    told.insert(last, record.action);
+                }
+                rest = &rest[len..];
+            }
+        }
+        self.read_catalogs()?;
+        if self.has(Bug::NothingReplayed) {
+            return Ok(());
+        }
+        let named = self.tx;
+        for (tx, action) in told {
+            self.tx = self.tx.max(tx);
+            match action {
+                Action::Names(changes) if tx > named => self.name(changes),
+                Action::Names(_) => {}
+                Action::Blocks(patches) => {
+                    for (unit, patch) in patches {
+                        self.put(unit, vec![patch])?;
+                    }
+                }
+            }
+        }
+        // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
+        let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
+        self.next_object = self.next_object.max(highest);
+        Ok(())
+    }
+
+    /// Writes blocks and checksums to their places.
+    pub(super) fn put(&mut self, unit: u32, patches: Vec<Patch>) -> Result<(), VolumeError> {
+        let mut writes = Vec::new();
+        for patch in patches {
+            if let Some((block, bytes)) = patch.block {
+                let file = File::Data(patch.object);
+                let at = block.saturating_mul(super::BLOCK as u64);
+                writes.push(Request::Write { unit, file, at, bytes });
+                self.dirty.insert((unit, file));
+            }
+            let file = File::Sums(patch.object);
+            for (at, bytes) in patch.sums {
+                writes.push(Request::Write { unit, file, at, bytes });
+                self.dirty.insert((unit, file));
+            }
+        }
+        self.run(writes).map(drop)
+    }
+
+    /// The newest catalog that any unit has.
+    fn read_catalogs(&mut self) -> Result<(), VolumeError> {
+        let mut newest: Option<Catalog> = None;
+        let mut best = vec![None; self.lost.len()];
+        for slot in 0..2 {
+            let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
+            for (unit, bytes) in (0..).zip(all) {
+                let Some((catalog, _)) = bytes.and_then(|b| unseal::<Catalog>(CATALOG, &b)) else { continue };
+                if catalog.volume != self.id || catalog.unit != unit {
+                    continue;
+                }
+                if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
+                    let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
+                    (best[unit as usize], self.catalog[unit as usize]) = (Some(catalog.tx), next);
+                }
+                if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
+                    newest = Some(catalog);
+                }
+            }
+        }
+        // An older one may lack names that the logs no longer tell.
+        let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
+            let used = self.used();
+            used.into_iter().for_each(|unit| self.lose(unit as usize, "it has no readable catalog"));
+            return Err(self.too_many());
+        };
+        (self.tx, self.next_object) = (self.tx.max(newest.tx), newest.next_object);
+        self.names = newest.names;
+        Ok(())
+    }
+
+    /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those. Units that fail
+    /// meanwhile are left behind.
+    pub(super) fn begin_epoch(&mut self, now: u64) -> Result<(), VolumeError> {
+        loop {
+            let used = self.used();
+            if self.lost().count() > self.geometry.parity() as usize {
+                return Err(self.too_many());
+            }
+            if !self.has(Bug::TrimmedEarly) {
+                self.sync()?;
+            }
+            // What is decided is in places where the logs are not needed any more.
+            let (tx, next_object) = (self.tx, self.next_object);
+            let (mut writes, mut syncs) = (Vec::new(), Vec::new());
+            for &unit in &used {
+                let file = File::Catalog(self.catalog[unit as usize]);
+                let names = self.names.clone();
+                let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
+                writes.push(Request::Write { unit, file, at: 0, bytes });
+                syncs.push(Request::Sync { unit, file });
+            }
+            self.run(writes)?;
+            self.run(syncs)?;
+            // The newest is never written over.
+            if !self.has(Bug::OneCatalog) {
+                self.catalog.iter_mut().for_each(|slot| *slot = 1 - *slot);
+            }
+            let epoch = now.max(self.epoch + 1);
+            let members = Members::of(self.geometry.units(), |u| used.contains(&u));
+            for serving in [false, true] {
+                let (mut writes, mut syncs) = (Vec::new(), Vec::new());
+                for &unit in &used {
+                    let seq = self.seq[unit as usize] + 1;
+                    self.seq[unit as usize] = seq;
+                    let block = Superblock {
+                        volume: self.id,
+                        unit,
+                        geometry: self.geometry,
+                        seq,
+                        epoch,
+                        before: self.epoch,
+                        members,
+                        serving,
+                        generation: self.generation + 1,
+                        trimmed: self.tx,
+                    };
+                    let at = seq % 2 * SLOT as u64;
+                    writes.push(Request::Write {
+                        unit,
+                        file: File::Superblock,
+                        at,
+                        bytes: seal(SUPERBLOCK, &block),
+                    });
+                    syncs.push(Request::Sync { unit, file: File::Superblock });
+                }
+                self.run(writes)?;
+                self.run(syncs)?;
+                if self.used() != used {
+                    break;
+                }
+            }
+            (self.epoch, self.generation) = (epoch, self.generation + 1);
+            if self.used() == used {
+                let lost = &self.lost;
+                self.log
+                    .iter_mut()
+                    .zip(lost)
+                    .for_each(|(log, lost)| *log = if lost.is_some() { LEFT } else { 0 });
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the objects that no name stands for.
+    fn forget_unnamed(&mut self) -> Result<(), VolumeError> {
+        let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
+        let used = self.used();
+        let there = self.run(used.iter().map(|&unit| Request::List { unit }).collect())?;
+        let mut removals = Vec::new();
+        for (&unit, objects) in used.iter().zip(there) {
+            if let Some(Done::Objects(objects)) = objects {
+                let unnamed = objects.into_iter().filter(|object| !named.contains(object));
+                removals.extend(unnamed.map(|object| Request::Remove { unit, object }));
+            }
+        }
+        self.run(removals).map(drop)
+    }
+}

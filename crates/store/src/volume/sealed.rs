@@ -1,0 +1,65 @@
+//! Values in files, each with its kind, its length and its checksum: what is read is whole, or it is nothing.
+
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+/// Bytes before the value: kind, length, CRC32C of kind, length and value.
+const HEAD: usize = 16;
+/// The longest value.
+const LIMIT: usize = 256 << 20;
+
+/// What a value is: its first eight bytes. The last of them is the version.
+pub type Kind = [u8; 8];
+
+fn crc(kind: Kind, value: &[u8]) -> u32 {
+    let head = crc32c::crc32c_append(crc32c::crc32c(&kind), &(value.len() as u32).to_le_bytes());
+    crc32c::crc32c_append(head, value)
+}
+
+/// A value as bytes.
+///
+/// # Panics
+/// Never with types that postcard can write.
+pub fn seal(kind: Kind, value: &impl Serialize) -> Vec<u8> {
+    let value = postcard::to_allocvec(value).expect("plain values can be written");
+    let mut bytes = Vec::with_capacity(HEAD + value.len());
+    bytes.extend(kind);
+    bytes.extend((value.len() as u32).to_le_bytes());
+    bytes.extend(crc(kind, &value).to_le_bytes());
+    bytes.extend(value);
+    bytes
+}
+
+/// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is damaged.
+pub fn unseal<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Option<(T, usize)> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let len = word(8) as usize;
+    if head[..8] != kind || len > LIMIT || len > rest.len() || crc(kind, &rest[..len]) != word(12) {
+        return None;
+    }
+    match postcard::take_from_bytes(&rest[..len]) {
+        Ok((value, [])) => Some((value, HEAD + len)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let kind = *b"testing\x01";
+        let bytes = seal(kind, &(7_u32, "seven".to_owned()));
+        assert_eq!(unseal(kind, &bytes), Some(((7_u32, "seven".to_owned()), bytes.len())));
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(unseal::<(u32, String)>(kind, &bytes), None, "{bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(unseal::<(u32, String)>(kind, &bytes[..len]), None, "{len}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The seam between the protocol and the disks: requests, in batches.
+//!
+//! The protocol says what is to be done, a driver does it: on files, or on a simulated disk that forgets what was not synced.
+//! What one batch asks for may be done in any order, or at once; the next batch follows when all of it is done.
+
+/// A file of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum File {
+    /// Who the unit is, and since when.
+    Superblock,
+    /// What was agreed and may not have reached its place.
+    Log,
+    /// The names and what they stand for, as of some moment: two, written in turn.
+    Catalog(u8),
+    /// The blocks of an object.
+    Data(u64),
+    /// Their checksums.
+    Sums(u64),
+}
+
+/// What a unit is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Gives up to `len` bytes from `at` on: fewer at the end of the file, none where there is no file.
+    Read {
+        /// The unit.
+        unit: u32,
+        /// Its file.
+        file: File,
+        /// From where on.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// Writes; the file and what lies before it come to be.
+    Write {
+        /// The unit.
+        unit: u32,
+        /// Its file.
+        file: File,
+        /// From where on.
+        at: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// All that was written to the file is durable when this is done, and so is that it is there.
+    Sync {
+        /// The unit.
+        unit: u32,
+        /// Its file.
+        file: File,
+    },
+    /// The objects of which there are files.
+    List {
+        /// The unit.
+        unit: u32,
+    },
+    /// Removes both files of an object, if they are there.
+    Remove {
+        /// The unit.
+        unit: u32,
+        /// The object.
+        object: u64,
+    },
+}
+
+impl Request {
+    /// Whose it is.
+    pub fn unit(&self) -> u32 {
+        match *self {
+            Request::Read { unit, .. }
+            | Request::Write { unit, .. }
+            | Request::Sync { unit, .. }
+            | Request::List { unit }
+            | Request::Remove { unit, .. } => unit,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is done.
+    Yes,
+    /// What was read.
+    Bytes(Vec<u8>),
+    /// The objects.
+    Objects(Vec<u64>),
+}
+
+/// Why a unit did not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unit {unit}: {reason}")]
+pub struct UnitError {
+    /// The unit.
+    pub unit: u32,
+    /// The system's words.
+    pub reason: String,
+    /// There was no room; what was there is as it was. After any other error a unit is not used any more: of a sync that
+    /// failed nobody knows what it left out, and to sync again would hide it.
+    pub full: bool,
+}
+
+/// What does the work.
+pub trait Units {
+    /// Does all of a batch. The answers are in the order of the requests.
+    fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>>;
+}

@@ -1,0 +1,292 @@
+//! Blocks: read and checked, repaired, written by rows and one by one.
+
+use super::decode::Found;
+use super::error::VolumeError;
+use super::geometry::{Place, BLOCK};
+use super::parity::{encode, Block};
+use super::planted::Bug;
+use super::state::{Action, Patch};
+use super::sums::{stride, Home, Sum, SUM};
+use super::units::{Done, File, Request, Units};
+use super::Volume;
+
+/// A block that was damaged, and was made good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// Whose.
+    pub unit: u32,
+    /// Of which object.
+    pub object: u64,
+    /// Which block of the unit's file.
+    pub block: u64,
+}
+
+/// A word: its blocks and their checksums, as they should be.
+struct Word {
+    blocks: Vec<Block>,
+    sums: Vec<Sum>,
+}
+
+impl<U: Units> Volume<U> {
+    fn home(&self, object: u64, place: Place) -> Result<Home, VolumeError> {
+        let block = self.geometry.unit_block(place.row, place.at);
+        let limit = (1 << 40) * self.geometry.row_blocks();
+        let what = "blocks of an object";
+        let block = block.ok_or(VolumeError::Limit { what, found: place.row, limit })?;
+        Ok(Home { object, chunk: place.chunk, block })
+    }
+
+    /// Writes a whole row of an object that nobody reads yet: its data blocks in order, of which the last may be missing and are
+    /// zeros then.
+    ///
+    /// # Errors
+    /// [`VolumeError::Full`]; [`VolumeError::TooManyLost`]; [`VolumeError::Limit`] for more than a row.
+    pub fn write_row(&mut self, object: u64, row: u64, data: &[u8]) -> Result<(), VolumeError> {
+        let g = self.geometry;
+        let limit = g.row_blocks() * BLOCK as u64;
+        if data.len() as u64 > limit {
+            return Err(VolumeError::Limit { what: "bytes of a row", found: data.len() as u64, limit });
+        }
+        let (units, chunk) = (g.units() as usize, g.chunk_blocks() as usize);
+        let mut blocks = vec![Vec::with_capacity(chunk * BLOCK); units];
+        let mut sums = vec![vec![0; chunk * stride(g)]; units];
+        for at in 0..chunk {
+            let block = |c: usize| -> Block {
+                let from = ((c * chunk + at) * BLOCK).min(data.len());
+                let bytes = &data[from..(from + BLOCK).min(data.len())];
+                let mut block = super::parity::zeros();
+                block[..bytes.len()].copy_from_slice(bytes);
+                block
+            };
+            let word = self.word((0..g.data() as usize).map(block).collect());
+            let place = Place { row, chunk: 0, at: at as u32 };
+            let entries = self.entries(self.home(object, place)?, &word, &[]);
+            for c in 0..units {
+                blocks[c].extend(&word[c][..]);
+                for (to, sum) in self.lines(c as u32, &entries, &|_| true) {
+                    let to = at * stride(g) + to;
+                    sums[c][to..to + SUM].copy_from_slice(&sum.to_bytes());
+                }
+            }
+        }
+        let first = self.home(object, Place { row, chunk: 0, at: 0 })?.block;
+        let mut writes = Vec::new();
+        for (c, (blocks, sums)) in (0..).zip(blocks.into_iter().zip(sums)) {
+            let unit = g.unit(row, c);
+            let files = [(File::Data(object), BLOCK, blocks), (File::Sums(object), stride(g), sums)];
+            for (file, each, bytes) in files {
+                writes.push(Request::Write { unit, file, at: first * each as u64, bytes });
+                self.dirty.insert((unit, file));
+            }
+        }
+        self.run(writes)?;
+        match self.lost().count() > g.parity() as usize {
+            true => Err(self.too_many()),
+            false => Ok(()),
+        }
+    }
+
+    /// A block of an object, checked. What is found damaged on the way is made good from the others.
+    ///
+    /// # Errors
+    /// [`VolumeError::Damaged`]: more is damaged, or lost, than there is parity. Wrong bytes are never given.
+    pub fn read(&mut self, object: u64, block: u64) -> Result<Block, VolumeError> {
+        let place = self.geometry.place(block);
+        if let Some(block) = self.read_at_once(object, place)? {
+            return Ok(block);
+        }
+        let mut word = self.read_word(object, block, place)?;
+        Ok(word.blocks.swap_remove(place.chunk as usize))
+    }
+
+    /// The block alone, if it is as all who have its checksum say.
+    fn read_at_once(&mut self, object: u64, place: Place) -> Result<Option<Block>, VolumeError> {
+        let g = self.geometry;
+        let home = self.home(object, place)?;
+        let unit = g.unit(place.row, place.chunk);
+        let (file, at) = (File::Sums(object), home.block * stride(g) as u64);
+        let mut batch = vec![
+            Request::Read { unit, file: File::Data(object), at: home.block * BLOCK as u64, len: BLOCK },
+            Request::Read { unit, file, at, len: SUM },
+        ];
+        let copy = at + (SUM * (1 + place.chunk as usize)) as u64;
+        let others =
+            (g.data()..g.units()).map(|c| g.unit(place.row, c)).filter(|&u| self.lost[u as usize].is_none());
+        batch.extend(others.map(|unit| Request::Read { unit, file, at: copy, len: SUM }));
+        let mut done = self.run(batch)?.into_iter();
+        let Some(Some(Done::Bytes(block))) = done.next() else { return Ok(None) };
+        let Ok(block) = Block::try_from(block.into_boxed_slice()) else { return Ok(None) };
+        let mut entries = done.map(|done| match done {
+            Some(Done::Bytes(bytes)) => Some(Sum::from_bytes(&bytes)),
+            _ => None,
+        });
+        let own = entries.next().flatten().unwrap_or_default();
+        let good = self.fits(own, home, &block)
+            && (self.has(Bug::CopiesIgnored) || entries.all(|entry| entry == Some(own)));
+        Ok(good.then_some(block))
+    }
+
+    /// Overwrites a block of an object that is in use. When this returns it survives any cut, and the loss of as many units as
+    /// there is parity; until then it may be there or not, whole in any case. `now` is the time in µs.
+    ///
+    /// # Errors
+    /// As [`read`](Volume::read) and [`commit`](Volume::commit).
+    pub fn overwrite(
+        &mut self,
+        object: u64,
+        block: u64,
+        bytes: &[u8; BLOCK],
+        now: u64,
+    ) -> Result<(), VolumeError> {
+        let g = self.geometry;
+        let place = g.place(block);
+        let mut old = self.read_word(object, block, place)?;
+        let chunk = place.chunk as usize;
+        old.blocks.truncate(g.data() as usize);
+        *old.blocks[chunk] = *bytes;
+        let word = self.word(old.blocks);
+        let home = self.home(object, place)?;
+        let entries = self.entries(home, &word, &old.sums);
+        // The others keep the entries that they have.
+        let entries: Vec<Sum> = (0..entries.len())
+            .map(|c| if c == chunk || c >= g.data() as usize { entries[c] } else { old.sums[c] })
+            .collect();
+        let patches: Vec<(u32, Patch)> = (0..g.units())
+            .filter(|&c| c == place.chunk || c >= g.data())
+            .map(|c| {
+                let lines = self.lines(c, &entries, &|other| other == place.chunk);
+                let at = |to: usize| home.block * stride(g) as u64 + to as u64;
+                let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
+                let block = Some((home.block, word[c as usize].to_vec()));
+                (g.unit(place.row, c), Patch { object, block, sums })
+            })
+            .collect();
+        let first = g.unit(place.row, place.chunk);
+        if self.has(Bug::PlaceFirst) {
+            patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
+        }
+        self.agree(Action::Blocks(patches.clone()), first, g.parity() as usize + 1)?;
+        for (unit, patch) in patches {
+            self.put(unit, vec![patch])?;
+        }
+        self.mend(now)
+    }
+
+    /// All blocks of a word, from those of its data.
+    fn word(&self, mut data: Vec<Block>) -> Vec<Block> {
+        let parity = encode(self.geometry, &data.iter().map(|b| &**b).collect::<Vec<_>>());
+        data.extend(parity);
+        data
+    }
+
+    fn sum(&self, home: Home, generation: u32, block: &[u8; BLOCK]) -> Sum {
+        let nowhere = Home { object: 0, chunk: 0, block: 0 };
+        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, generation, block)
+    }
+
+    /// Whether this is the block that the entry was made for. A block that was never written is nobody's.
+    fn fits(&self, sum: Sum, home: Home, block: &[u8; BLOCK]) -> bool {
+        let right = || self.sum(home, sum.generation, block) == sum;
+        sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+    }
+
+    /// The entries of a word's blocks: of generations after the old ones.
+    fn entries(&self, home: Home, word: &[Block], old: &[Sum]) -> Vec<Sum> {
+        (0..)
+            .zip(word)
+            .map(|(chunk, block)| {
+                let before = old.get(chunk as usize).map_or(0, |sum| sum.generation);
+                self.sum(Home { chunk, ..home }, self.generation.max(before.saturating_add(1)), block)
+            })
+            .collect()
+    }
+
+    /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the data chunks that are
+    /// `wanted`.
+    fn lines(&self, chunk: u32, entries: &[Sum], wanted: &dyn Fn(u32) -> bool) -> Vec<(usize, Sum)> {
+        let mut lines = vec![(0, entries[chunk as usize])];
+        if chunk >= self.geometry.data() {
+            let data = (0..self.geometry.data()).filter(|&c| wanted(c));
+            lines.extend(data.map(|c| (SUM * (1 + c as usize), entries[c as usize])));
+        }
+        lines
+    }
+
+    /// Asks all units for what they have of a word.
+    fn find_word(&mut self, home: Home, row: u64) -> Result<Found, VolumeError> {
+        let g = self.geometry;
+        let mut batch = Vec::new();
+        for chunk in 0..g.units() {
+            let unit = g.unit(row, chunk);
+            let (file, at) = (File::Data(home.object), home.block * BLOCK as u64);
+            batch.push(Request::Read { unit, file, at, len: BLOCK });
+            let (file, at) = (File::Sums(home.object), home.block * stride(g) as u64);
+            batch.push(Request::Read { unit, file, at, len: stride(g) });
+        }
+        let mut done = self.run(batch)?.into_iter();
+        let mut next = || match done.next().flatten() {
+            Some(Done::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let (data, units) = (g.data() as usize, g.units() as usize);
+        let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
+        for chunk in 0..units {
+            let (block, sums) = (next(), next());
+            found.blocks.push(block.and_then(|b| b.into_boxed_slice().try_into().ok()));
+            let entry = |i: usize| sums.as_ref().map(|s| Sum::from_bytes(s.get(i * SUM..).unwrap_or(&[])));
+            found.own.push(entry(0));
+            if chunk >= data {
+                found.copies.push((1..=data).map(entry).collect());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew.
+    fn read_word(&mut self, object: u64, block: u64, place: Place) -> Result<Word, VolumeError> {
+        let g = self.geometry;
+        let home = self.home(object, place)?;
+        let found = self.find_word(home, place.row)?;
+        let data = g.data() as usize;
+        let of = |c: usize| Home { chunk: c as u32, ..home };
+        let decoded = super::decode::decode(g, &found, &|c, sum, block| self.fits(sum, of(c), block));
+        let (blocks, mut sums, good) = decoded.map_err(|damaged| VolumeError::Damaged {
+            object,
+            block,
+            damaged: damaged as u32,
+            parity: g.parity(),
+        })?;
+        for (c, block) in blocks.iter().enumerate().skip(data) {
+            let now = found.own[c].filter(|&sum| self.fits(sum, of(c), block));
+            sums.push(now.unwrap_or_else(|| self.sum(of(c), self.generation, block)));
+        }
+        self.repair(place.row, &found, &good, &Word { blocks: blocks.clone(), sums: sums.clone() }, home)?;
+        Ok(Word { blocks, sums })
+    }
+
+    /// Writes anew what is not as it should be.
+    fn repair(
+        &mut self,
+        row: u64,
+        found: &Found,
+        good: &[bool],
+        word: &Word,
+        home: Home,
+    ) -> Result<(), VolumeError> {
+        let g = self.geometry;
+        for c in 0..g.units() {
+            let unit = g.unit(row, c);
+            let own = found.own[c as usize] == Some(word.sums[c as usize]);
+            if self.lost[unit as usize].is_some() || own && good[c as usize] {
+                continue;
+            }
+            let at = |to: usize| home.block * stride(g) as u64 + to as u64;
+            let lines = self.lines(c, &word.sums, &|_| true).into_iter();
+            let sums = lines.map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
+            let block = Some((home.block, word.blocks[c as usize].to_vec()));
+            self.put(unit, vec![Patch { object: home.object, block, sums }])?;
+            self.repairs.push(Repair { unit, object: home.object, block: home.block });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! What is written is read again, with any units lost.
+
+use super::sim::Sim;
+use polyduct_store::volume::{Entry, Geometry, Volume, VolumeError, BLOCK};
+
+pub const ID: [u8; 16] = *b"a store in tests";
+
+pub fn block(seed: u64) -> [u8; BLOCK] {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::array::from_fn(|_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    })
+}
+
+pub fn rows(seeds: impl Iterator<Item = u64>) -> Vec<u8> {
+    seeds.flat_map(block).collect()
+}
+
+pub fn entry(object: u64, blocks: u64) -> Option<Entry> {
+    Some(Entry { object, blocks, about: vec![7; 700] })
+}
+
+#[test]
+fn what_is_written_is_read_with_any_units_lost() {
+    for (data, parity, chunk) in [(1, 0, 2), (3, 0, 1), (1, 1, 1), (2, 1, 2), (4, 1, 1), (4, 2, 1), (2, 3, 1)]
+    {
+        let g = Geometry::new(data, parity, chunk * BLOCK as u64).unwrap();
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        let n = g.row_blocks();
+        for row in 0..3 {
+            v.write_row(object, row, &rows(row * n..(row + 1) * n)).unwrap();
+        }
+        v.commit(vec![("a/b".into(), entry(object, 3 * n))], 20).unwrap();
+        for b in (0..3 * n).step_by(2) {
+            v.overwrite(object, b, &block(1000 + b), 30).unwrap();
+        }
+        drop(v);
+        let disks = sim.disks.clone();
+        for lost in 0_u32..1 << g.units() {
+            let dead: Vec<u32> = (0..g.units()).filter(|&u| lost >> u & 1 != 0).collect();
+            let mut sim = Sim::of(disks.clone(), &dead);
+            let opened = Volume::open(&mut sim, ID, g, 40);
+            if dead.len() as u32 > parity {
+                let error = opened.unwrap_err();
+                assert!(
+                    matches!(error, VolumeError::TooManyLost { missing, .. } if missing == dead.len() as u32)
+                );
+                continue;
+            }
+            let mut v = opened.unwrap();
+            assert_eq!(v.names()["a/b"], entry(object, 3 * n).unwrap());
+            for b in 0..3 * n {
+                let want = block(if b % 2 == 0 { 1000 + b } else { b });
+                assert!(*v.read(object, b).unwrap() == want, "{data}+{parity}, lost {dead:?}, block {b}");
+            }
+            assert!(v.take_repairs().is_empty(), "nothing was damaged");
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_missed_something_is_not_read() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut sim = Sim::default();
+    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+    let object = v.new_object().unwrap();
+    v.write_row(object, 0, &rows(0..2)).unwrap();
+    v.commit(vec![("x".into(), entry(object, 2))], 20).unwrap();
+    drop(v);
+    for missing in 0..3 {
+        let mut sim = sim.clone();
+        sim.dead = vec![missing];
+        let mut v = Volume::open(&mut sim, ID, g, 30).unwrap();
+        v.overwrite(object, 0, &block(7), 30).unwrap();
+        drop(v);
+        sim.dead.clear();
+        let mut v = Volume::open(&mut sim, ID, g, 40).unwrap();
+        let lost: Vec<_> = v.lost().map(|(unit, why)| (unit, why.contains("stale"))).collect();
+        assert_eq!(lost, [(missing, true)]);
+        assert!(*v.read(object, 0).unwrap() == block(7));
+        drop(v);
+        // Without the others there is nobody who could know.
+        sim.dead = vec![(missing + 1) % 3];
+        assert!(matches!(
+            Volume::open(&mut sim, ID, g, 50),
+            Err(VolumeError::TooManyLost { missing: 2, .. })
+        ));
+    }
+}
+
+#[test]
+fn units_of_others_are_refused_by_name() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let (mut one, mut other) = (Sim::default(), Sim::default());
+    drop(Volume::create(&mut one, ID, g, 10).unwrap());
+    drop(Volume::create(&mut other, [7; 16], g, 10).unwrap());
+    let swap = |sim: &mut Sim, unit: u32, from: &Sim, theirs: u32| {
+        sim.disks.retain(|key, _| key.0 != unit);
+        let files = from.disks.iter().filter(|(key, _)| key.0 == theirs);
+        sim.disks.extend(files.map(|(key, bytes)| ((unit, key.1), bytes.clone())));
+    };
+    for (theirs, from, words) in [(1, &other, "another store"), (2, &one, "it is unit 2 of this store")] {
+        let mut sim = one.clone();
+        swap(&mut sim, 1, from, theirs);
+        let v = Volume::open(&mut sim, ID, g, 20).unwrap();
+        let why: Vec<_> = v.lost().collect();
+        assert!(why.len() == 1 && why[0].0 == 1 && why[0].1.contains(words), "{why:?}");
+    }
+    assert!(matches!(Volume::create(&mut one, ID, g, 30), Err(VolumeError::Limit { .. })));
+}

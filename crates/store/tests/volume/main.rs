@@ -1,0 +1,6 @@
+//! Stores on simulated disks.
+
+mod basics;
+mod crash;
+mod rot;
+mod sim;
