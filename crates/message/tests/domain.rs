@@ -394,3 +394,44 @@ fn who_is_through_owes_nobody_a_word() {
         });
     }
 }
+
+/// What was to be fetched by a receiver that does not come in time is not sent, and its memory is the caller's.
+#[test]
+fn a_fetch_that_comes_too_late_fetches_nothing() {
+    let adjust = |o: &mut Options| o.timeout = Some(Duration::from_millis(200));
+    let outside = std::sync::Barrier::new(2);
+    units::at_with(Place::Here, 2, &adjust, &|d| {
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let put = got.clone();
+        d.handler("late", 1, move |_, m| put.lock().unwrap().push(m.payload.to_vec())).unwrap();
+        d.synchronise().unwrap();
+        let to_late = d.lookup("late", 1 - d.unit()).unwrap();
+        if d.unit() == 0 {
+            let mut channel = d.channel(1, Priority::Low).unwrap();
+            // Only then does it know that the other can fetch.
+            channel.bulk(to_late, [0; 4], &[0; 8]).unwrap();
+            d.recv(Some(1), None).unwrap();
+            let mut payload = vec![1; 300_000];
+            let error = channel.bulk_while(to_late, [0; 4], &payload, || ()).unwrap_err();
+            assert!(matches!(error, MessageError::Timeout { .. }), "{error}");
+            payload.fill(9);
+            let panics = std::panic::AssertUnwindSafe(|| {
+                channel.bulk_while(to_late, [0; 4], &payload, || panic!("on purpose"))
+            });
+            std::panic::catch_unwind(panics).unwrap_err();
+            drop(payload);
+            outside.wait();
+            channel.bulk(to_late, [0; 4], &[2; 8]).unwrap();
+            d.send(1, 7, [0; 2], &[]).unwrap();
+            d.barrier().unwrap();
+        } else {
+            d.serve_until(None, || !got.lock().unwrap().is_empty()).unwrap();
+            d.send(0, 1, [0; 2], &[]).unwrap();
+            // The other's patience ends while nobody receives here.
+            outside.wait();
+            while d.recv(Some(0), Some(7)).is_err() {}
+            assert_eq!(*got.lock().unwrap(), [vec![0; 8], vec![2; 8]]);
+            d.barrier().unwrap();
+        }
+    });
+}

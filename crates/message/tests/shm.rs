@@ -3,6 +3,7 @@
 
 use polyduct_message::link::shm::{Bell, Cut, Incoming, Link, Payload, Receiver, SendError, Sender, Sizes};
 use polyduct_message::{ChannelId, HandlerId, Head, LinkError, Priority};
+use polyduct_os::process::PidFd;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::sync::Ordering;
 use proptest::prelude::*;
@@ -476,5 +477,41 @@ proptest! {
             let of = |all: &[Got]| all.iter().filter(|g| g.1 == priority).cloned().collect::<Vec<_>>();
             prop_assert!(of(&got) == of(&sent));
         }
+    }
+}
+
+/// A posted message that its sender takes back: before it is looked at, and in the middle.
+#[test]
+fn what_is_withdrawn_does_not_come() {
+    let Pair { a, b, mut receiver } = pair(&Sizes::default());
+    assert!(b.pull_from(PidFd::open(std::process::id()).unwrap()).unwrap());
+    let mut sender = a.sender(ChannelId(0), Priority::Low).unwrap();
+    let mut got = Vec::new();
+    for pieces in 0..2 {
+        let payload = bytes(pieces, 300_000);
+        let ticket = sender.post(head(1), &payload).unwrap();
+        (0..pieces).for_each(|_| assert_eq!(take(&mut receiver, &mut got).unwrap(), 1));
+        assert!(sender.withdraw(ticket), "{pieces}");
+        // Nothing may read it from here on.
+        drop(payload);
+        assert_eq!(b.waiting(), [0, 1]);
+        send(&mut sender, 2, b"after", &mut receiver, &mut got);
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        assert_eq!(got, [(0, Priority::Low, 2, b"after".to_vec())], "{pieces}");
+        assert_eq!((b.waiting(), sender.is_taken(ticket)), ([0, 0], true));
+        got.clear();
+    }
+    let payload = bytes(7, 1000);
+    let ticket = sender.post(head(3), &payload).unwrap();
+    while take(&mut receiver, &mut got).unwrap() > 0 {}
+    assert!(!sender.withdraw(ticket), "it was fetched");
+    assert_eq!(got, [(0, Priority::Low, 3, payload)]);
+    // The line of an old ticket holds something else by now, and that stays.
+    for n in 0..2000 {
+        got.clear();
+        send(&mut sender, n, &[0; 32], &mut receiver, &mut got);
+        assert!(!sender.withdraw(ticket));
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        assert_eq!(got.len(), 1);
     }
 }

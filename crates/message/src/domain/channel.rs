@@ -167,7 +167,7 @@ impl Near {
         inner.check_len(payload.len())?;
         if payload.len() as u64 >= self.pull_from && self.sender.can_post() {
             let ticket = self.sending(inner, |s| s.post(head, payload))?;
-            return self.taken(inner, ticket);
+            return Posted { near: self, ticket }.fetched(inner);
         }
         let mut taken = self.sending(inner, |s| s.send(head, payload))?;
         while taken < payload.len() {
@@ -249,6 +249,36 @@ impl Near {
                 inner.gone_error(self.to).unwrap_or(MessageError::PeerLeft { unit: self.to })
             }
         }
+    }
+}
+
+/// A message whose payload the receiver may be fetching. When it is dropped it does not any more: the caller has its memory
+/// back, however the call ends.
+struct Posted<'a> {
+    near: &'a mut Near,
+    ticket: Ticket,
+}
+
+impl Posted<'_> {
+    /// Waits until the receiver has it.
+    fn fetched(self, inner: &Inner) -> Result<(), MessageError> {
+        let waited = self.near.taken(inner, self.ticket);
+        match waited {
+            // It had all of it when the time was up.
+            Err(MessageError::Timeout { .. } | MessageError::Interrupted)
+                if !self.near.sender.withdraw(self.ticket) =>
+            {
+                Ok(())
+            }
+            waited => waited,
+        }
+    }
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        // Where it has been fetched, or withdrawn before, nothing happens.
+        self.near.sender.withdraw(self.ticket);
     }
 }
 
@@ -334,8 +364,9 @@ impl Channel {
             return Ok(work());
         }
         let ticket = near.sending(&self.inner, |s| s.post(head, payload))?;
+        let posted = Posted { near, ticket };
         let done = work();
-        near.taken(&self.inner, ticket)?;
+        posted.fetched(&self.inner)?;
         Ok(done)
     }
 

@@ -18,7 +18,7 @@ use polyduct_os::sync::{AtomicU64, Ordering, Words};
 use std::os::fd::OwnedFd;
 
 /// "polyduct", and the version of what lies in the segment in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x02");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
 const FIRST_LINE: usize = CONTROL + 16;

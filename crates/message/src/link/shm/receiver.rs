@@ -2,12 +2,12 @@
 
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
-use super::record::{unpack_head, unpack_inline, Kind, Tag, INLINE};
+use super::record::{posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
 use super::ring::{alarm, Inlet};
 use super::sender::copy;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_CHANNELS, MAX_PAYLOAD};
-use std::sync::atomic::Ordering;
+use polyduct_os::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
@@ -80,6 +80,17 @@ struct Part<B> {
     incoming: Incoming,
     buffer: B,
     filled: u64,
+}
+
+/// What came of a posted message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pull {
+    /// There is no buffer for it.
+    Refused,
+    /// A part of it has come.
+    Piece,
+    /// It is delivered, or taken back.
+    Over,
 }
 
 /// What a look at a lane came to.
@@ -294,9 +305,10 @@ impl<B: AsMut<[u8]>> Inward<B> {
             k if k == Kind::Posted as u8 => {
                 incoming.len = word(4);
                 incoming.holds_up = self.under_way > 0;
-                if !self.pull(shared, &incoming, word(5), give, deliver)? {
-                    // Refused, or only a piece of it.
-                    return Ok(if self.pulling.is_some() { Step::Took } else { Step::Nothing });
+                match self.pull(shared, &incoming, (word(5), &line.w[6]), give, deliver)? {
+                    Pull::Refused => return Ok(Step::Nothing),
+                    Pull::Piece => return Ok(Step::Took),
+                    Pull::Over => {}
                 }
                 self.advance(shared, 0);
                 self.show(shared);
@@ -384,30 +396,38 @@ impl<B: AsMut<[u8]>> Inward<B> {
         Ok(())
     }
 
-    /// Fetches a piece of a posted message. Returns whether that was the last, and the message is delivered.
+    /// Fetches a piece of a posted message, which lies at an address; after the last one it is delivered, unless the sender has
+    /// taken it back. That stands in the word `whose`.
     fn pull(
         &mut self,
         shared: &Shared,
         incoming: &Incoming,
-        address: u64,
+        (address, whose): (u64, &AtomicU64),
         give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
-    ) -> Result<bool, LinkError> {
+    ) -> Result<Pull, LinkError> {
         let Some(reader) = shared.peer.get() else {
             return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message" }));
         };
         if incoming.len > MAX_PAYLOAD {
             return Err(bad(shared, "a message's length", incoming.len, "at most 2^48"));
         }
+        let open = posted(self.inlet.at().line);
+        if whose.load(Ordering::Acquire) != open {
+            self.pulling = None;
+            self.count(shared);
+            return Ok(Pull::Over);
+        }
         if self.pulling.is_none() {
             self.pulling = offer(give, incoming).map(|buffer| (buffer, 0));
         }
-        let Some((buffer, done)) = &mut self.pulling else { return Ok(false) };
+        let Some((buffer, done)) = &mut self.pulling else { return Ok(Pull::Refused) };
         let end = incoming.len.min(*done + PULL_PIECE as u64);
         let room = buffer.as_mut().get_mut(*done as usize..end as usize);
         // The line is read anew for each piece, so a faulty peer may change the length in between.
         let read = room.map(|room| reader.read(room, address.wrapping_add(*done)));
-        if !matches!(read, Some(Ok(()))) {
+        // What cannot be read may have been taken back meanwhile.
+        if !matches!(read, Some(Ok(()))) && whose.load(Ordering::Acquire) == open {
             return Err(bad(
                 shared,
                 "a posted message's address",
@@ -417,13 +437,15 @@ impl<B: AsMut<[u8]>> Inward<B> {
         }
         *done = end;
         if end < incoming.len {
-            return Ok(false);
+            return Ok(Pull::Piece);
         }
-        if let Some((buffer, _)) = self.pulling.take() {
-            self.count(shared);
+        let fetched = whose.compare_exchange(open, FETCHED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let pulled = self.pulling.take();
+        self.count(shared);
+        if let Some((buffer, _)) = pulled.filter(|_| fetched) {
             deliver(incoming, Payload::Buffer(buffer));
         }
-        Ok(true)
+        Ok(Pull::Over)
     }
 
     /// A message was taken.

@@ -5,12 +5,24 @@
 //! | 0 | position + 1 (bits 0-31), channel (32-47), kind (48-55), length of what is in the line (56-63) |
 //! | 1-3 | handler and four words; of no meaning in `Next` and `Abandon` |
 //! | 3, upper half | bytes of payload in the ring |
-//! | 4-7 | `Inline`: payload. `First`: bytes of the whole message. `Posted`: its bytes and its address |
+//! | 4-7 | `Inline`: payload. `First`: bytes of the whole message. `Posted`: its bytes, its address, and [whose](posted) it is |
 
 use crate::types::{HandlerId, Head};
 
 /// Payload bytes that fit into the line itself.
 pub const INLINE: usize = 32;
+
+/// Word 6 of a posted record until one side has it for good: the receiver, which has fetched the payload ([`FETCHED`]), or the
+/// sender, which takes it back ([`WITHDRAWN`]). No other record in the same line has this word.
+#[inline]
+pub fn posted(position: u32) -> u64 {
+    0x706f_7374_0000_0000 ^ u64::from(position)
+}
+
+/// The receiver has the payload.
+pub const FETCHED: u64 = 1;
+/// The sender has its payload back: there is no message.
+pub const WITHDRAWN: u64 = 2;
 
 /// What kind of record a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

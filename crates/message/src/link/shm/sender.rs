@@ -2,7 +2,7 @@
 
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
-use super::record::{pack_head, pack_inline, Kind, Tag, INLINE};
+use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
 use super::ring::{alarm, publish, NoRoom, Place};
 use super::Bell;
 use crate::error::LinkError;
@@ -251,8 +251,8 @@ impl Sender {
     }
 
     /// Sends a message whose payload the receiver fetches from this process's memory, on its own processor and when it comes
-    /// to it. The payload must stay as it is until the ticket [is taken](Sender::is_taken); else the receiver gets what
-    /// lies there then.
+    /// to it. The payload must stay as it is until the ticket [is taken](Sender::is_taken) or [withdrawn](Sender::withdraw);
+    /// else the receiver gets what lies there then.
     ///
     /// # Errors
     /// [`SendError::NoPull`] where the peer cannot do that (or has not said yet that it can); the others as for `send`.
@@ -263,9 +263,20 @@ impl Sender {
         }
         let [a, b, c] = pack_head(&head, 0);
         let at = self.claim(0)?;
-        let words = [a, b, c, payload.len() as u64, payload.as_ptr() as u64, 0, 0];
+        let words = [a, b, c, payload.len() as u64, payload.as_ptr() as u64, posted(at.line), 0];
         self.publish(at, Tag::pack(self.channel.0, Kind::Posted, 0), words, 1);
         Ok(self.ticket())
+    }
+
+    /// Takes a posted message back, if the receiver has not fetched all of it. Returns whether there is no message; else the
+    /// receiver has it. The payload is the caller's again in both cases.
+    pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+        // SAFETY: `shared` keeps the area mapped.
+        let line = unsafe { self.lane.line(ticket.0) };
+        // If the line has been used again, it does not hold this word.
+        let whose =
+            line.w[6].compare_exchange(posted(ticket.0), WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
+        whose.is_ok()
     }
 
     /// Whether the peer can fetch from this process's memory.
