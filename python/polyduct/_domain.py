@@ -131,7 +131,9 @@ class Domain:
         """Sends an array or bytes to a unit, which takes it by `recv`. What is sent is the caller's again on return.
 
         Arrays arrive with their dtype, shape and order. Messages to a unit arrive in the order in which they were sent.
-        Waits while the other has no room, and receives meanwhile. (In a handler it does not wait; up to 64 MiB are kept.)
+        Waits while the other has no room, and receives meanwhile. (In a handler it does not wait; up to 64 MiB are kept.) Units
+        that send each other more than the inbox holds (setting ``inbox``, 256 MiB) before any receives wait for each other:
+        exchange with `sendrecv`.
 
         Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`, `TimeoutError`.
         """
@@ -168,9 +170,13 @@ class Domain:
         self, to: int, what: Data, from_: int | None = None, tag: int = 0, *, out: Array | None = None
     ) -> Any:
         """Sends to one unit, then receives from another (``to`` by default), both with ``tag``. Units that do so in a
-        ring, or in pairs, do not wait for each other in a circle."""
-        self.send(to, what, tag)
-        return self.recv_from(to if from_ is None else from_, tag, out=out).data
+        ring, or in pairs, do not wait for each other in a circle, however large their arrays are.
+
+        Raises what `send` and `recv` do."""
+        check_out(out)
+        words, flat = encode(what)
+        to, from_, tag = _number("to", to), _number("from_", to if from_ is None else from_), _number("tag", tag)
+        return _message(self._port.sendrecv(to, tag, words, flat, from_), out).data
 
     # -- all together --
 

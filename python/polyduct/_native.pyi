@@ -120,6 +120,9 @@ class Domain:
     def recv(
         self, from_: int | None, tag: int | None, /
     ) -> tuple[int, int, tuple[int, int], NDArray[np.uint8]]: ...
+    def sendrecv(
+        self, to: int, tag: int, words: tuple[int, int], payload: NDArray[np.uint8], from_: int, /
+    ) -> tuple[int, int, tuple[int, int], NDArray[np.uint8]]: ...
     def try_recv(
         self, from_: int | None, tag: int | None, /
     ) -> tuple[int, int, tuple[int, int], NDArray[np.uint8]] | None: ...

@@ -247,3 +247,31 @@ fn what_a_sender_gives_up_makes_room_though_it_sends_nothing_more() {
         until_done(|| d.barrier());
     });
 }
+
+/// Units that exchange more than there is room for, while something else waits to be taken.
+#[test]
+fn an_exchange_finds_room_whatever_waits() {
+    let small = |options: &mut Options| {
+        let small = |v: &str| match v {
+            "POLYDUCT_MESSAGE_INBOX" => Some(INBOX.to_string()),
+            // What is sent does not end in the ring.
+            "POLYDUCT_MESSAGE_RING" => Some("16KiB".to_owned()),
+            _ => None,
+        };
+        options.config = Config::from_sources(None, small).unwrap();
+        options.timeout = Some(Duration::from_secs(10));
+    };
+    for place in places() {
+        at_with(place, 3, &small, &|d| {
+            let (right, left) = ((d.unit() + 1) % 3, (d.unit() + 2) % 3);
+            d.send(right, 9, [0; 2], b"later").unwrap();
+            d.barrier().unwrap();
+            for _ in 0..3 {
+                let got = d.send_recv((right, 1), [0; 2], &payload(d.unit()), (Some(left), Some(1)));
+                assert_eq!(got.unwrap().payload, payload(left), "{place:?}");
+            }
+            assert_eq!(d.recv(Some(left), Some(9)).unwrap().payload, b"later");
+            d.barrier().unwrap();
+        });
+    }
+}

@@ -220,6 +220,24 @@ impl Domain {
         self.letter(py, mail)
     }
 
+    /// Sends, then waits for a message.
+    #[pyo3(signature = (to, tag, words, payload, from))]
+    fn sendrecv<'py>(
+        &self,
+        py: Python<'py>,
+        to: u32,
+        tag: u32,
+        words: [u32; 2],
+        payload: &Bytes<'_>,
+        from: u32,
+    ) -> PyResult<Letter<'py>> {
+        let payload = bytes::readable(payload)?;
+        let payload = bytes::slice(&payload)?;
+        let from = (Some(from), Some(tag));
+        let mail = self.run(py, |domain| domain.send_recv((to, tag), words, payload, from))?;
+        self.letter(py, mail)
+    }
+
     /// A message, if one waits.
     fn try_recv<'py>(
         &self,

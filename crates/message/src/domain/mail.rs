@@ -56,11 +56,18 @@ impl Mailbox {
     /// The same, and where there is none, somebody waits for it: until it is taken, or [forgotten](Self::forget_awaited).
     pub fn take_or_await(&mut self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         let mail = self.take(from, tag);
-        if mail.is_none() && !self.awaited.contains(&(from, tag)) {
+        if mail.is_none() {
+            self.expect(from, tag);
+        }
+        mail
+    }
+
+    /// Somebody waits for such a message, or will as soon as it may: one finds room when it comes.
+    pub fn expect(&mut self, from: Option<Address>, tag: Option<u32>) {
+        if !self.awaited.contains(&(from, tag)) {
             self.awaited.push((from, tag));
             self.rooms.note_awaited();
         }
-        mail
     }
 
     /// Nobody waits for such a message. Who does all the same says so again at the next look.

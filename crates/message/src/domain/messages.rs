@@ -14,6 +14,9 @@ impl Domain {
     /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
     /// arrive in the order in which they were sent. In a handler it does not wait, and keeps no order with others.
     ///
+    /// Units that send each other more than the setting `inbox` before any receives wait for each other:
+    /// [`send_recv`](Domain::send_recv) is for that.
+    ///
     /// # Errors
     /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`];
     /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
@@ -105,6 +108,27 @@ impl Domain {
             lock(&self.inner.mailbox).forget_awaited(from, tag);
         }
         taken
+    }
+
+    /// Sends a message as [`send`](Domain::send) does, then takes one as [`recv`](Domain::recv), for which there is room from the
+    /// beginning: units that do so in a ring or in pairs do not wait for each other in a circle, however long their messages are
+    /// and whatever else waits to be taken.
+    ///
+    /// # Errors
+    /// As the two.
+    pub fn send_recv(
+        &self,
+        (to, tag): (Address, u32),
+        words: [u32; 2],
+        payload: &[u8],
+        (from, its): (Option<Address>, Option<u32>),
+    ) -> Result<Mail, MessageError> {
+        lock(&self.inner.mailbox).expect(from, its);
+        if let Err(error) = self.send(to, tag, words, payload) {
+            lock(&self.inner.mailbox).forget_awaited(from, its);
+            return Err(error);
+        }
+        self.recv(from, its)
     }
 
     /// The first message that waits and fits, if there is one.
