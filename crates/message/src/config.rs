@@ -129,6 +129,7 @@ impl Config {
             }
             _ => None,
         };
+        check_names(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
         let file = file.zip(text);
         Config::from_sources(file.as_ref().map(|(path, text)| (path.as_path(), &text[..])), var)
     }
@@ -168,8 +169,7 @@ impl Config {
 
     fn set(&mut self, name: &str, words: &str, place: &str, origin: Origin) -> Result<(), ConfigError> {
         let Some(setting) = self.settings.get_mut(name) else {
-            let known = SETTINGS.iter().map(|s| s.0).collect::<Vec<_>>().join(", ");
-            return Err(ConfigError::Unknown { place: place.to_owned(), name: name.to_owned(), known });
+            return Err(unknown(place.to_owned(), name.to_owned()));
         };
         match parse_bytes(words).filter(|b| (setting.min..=setting.max).contains(b)) {
             Some(bytes) => {
@@ -224,6 +224,22 @@ impl Config {
             }
         }
     }
+}
+
+/// Whether all variables that are named as settings are are some: one that is misspelt would have no effect.
+fn check_names(variables: impl Iterator<Item = String>) -> Result<(), ConfigError> {
+    for place in variables {
+        let Some(name) = place.strip_prefix("POLYDUCT_MESSAGE_").map(str::to_lowercase) else { continue };
+        if !SETTINGS.iter().any(|setting| setting.0 == name) {
+            return Err(unknown(place, name));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(place: String, name: String) -> ConfigError {
+    let known = SETTINGS.iter().map(|s| s.0).collect::<Vec<_>>().join(", ");
+    ConfigError::Unknown { place, name, known }
 }
 
 /// Reads a number of bytes: `65536`, `64KiB`, `1 MiB`.
@@ -294,6 +310,18 @@ mod tests {
         assert_eq!(error("[message]\nnear = 2", &[]), "p.toml: near is \"2\"; expected 0 to 1");
         assert!(error("[message", &[]).starts_with("p.toml: "));
         assert!(matches!(load("[message]\nring = [1]", &[]), Err(ConfigError::BadValue { .. })));
+    }
+
+    #[test]
+    fn misspelt_variables_are_named() {
+        let check = |name: &str| check_names([name.to_owned(), "PATH".to_owned()].into_iter());
+        assert_eq!(check("POLYDUCT_MESSAGE_RING"), Ok(()));
+        assert_eq!(check("POLYDUCT_TRUST"), Ok(()));
+        let error = check("POLYDUCT_MESSAGE_RNG").unwrap_err().to_string();
+        assert!(
+            error.starts_with("POLYDUCT_MESSAGE_RNG: there is no setting \"rng\"; there are ring,"),
+            "{error}"
+        );
     }
 
     #[test]

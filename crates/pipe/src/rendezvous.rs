@@ -616,6 +616,18 @@ fn disagree(
     Err(Refusal::Disagree { unit, what: what.into(), other, expected, found, programs: 0 })
 }
 
+/// What a unit says, if it says anything.
+struct Said<T>(Option<T>);
+
+impl<T: Debug> Debug for Said<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(said) => said.fmt(f),
+            None => f.write_str("nothing"),
+        }
+    }
+}
+
 /// Units of one program must say the same of everything that is the program's.
 fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
     let disagree =
@@ -628,8 +640,8 @@ fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(),
             Role::Writer { dataset: d1, depth: n1, policy: p1, readers: r1 },
             Role::Writer { dataset: d2, depth: n2, policy: p2, readers: r2 },
         ) => {
-            disagree("shape", &d1.as_ref().map(|d| &d.shape), &d2.as_ref().map(|d| &d.shape))?;
-            disagree("dtype", &d1.as_ref().map(|d| &d.elem), &d2.as_ref().map(|d| &d.elem))?;
+            disagree("shape", &Said(d1.as_ref().map(|d| &d.shape)), &Said(d2.as_ref().map(|d| &d.shape)))?;
+            disagree("dtype", &Said(d1.as_ref().map(|d| &d.elem)), &Said(d2.as_ref().map(|d| &d.elem)))?;
             disagree("depth", n1, n2)?;
             disagree("policy", p1, p2)?;
             disagree("readers", r1, r2)

@@ -73,7 +73,8 @@ impl Options {
         }
         if self.units == 0 || self.units > gather::MAX_UNITS {
             let (limit, found) = (gather::MAX_UNITS.into(), self.units.into());
-            return Err(MessageError::Limit { what: "units of a domain", limit, found });
+            let what = if found == 0 { "units of a domain, at least 1" } else { "units of a domain" };
+            return Err(MessageError::Limit { what, limit, found });
         }
         if self.unit >= self.units {
             return Err(MessageError::NoUnit { to: self.unit, units: self.units });

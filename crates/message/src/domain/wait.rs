@@ -108,14 +108,17 @@ impl Inner {
         }
         let start = clock::now();
         let deadline = deadline.or(self.options.timeout.map(|t| start + t)).unwrap_or(Duration::MAX);
-        for round in 0u32.. {
+        let mut asked = false;
+        loop {
             let polled = self.poll();
             if self.is_over(ready, None) {
                 return Ok(());
             }
-            if round > 0 && self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+            // What is there is found before anybody is asked.
+            if asked && self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
                 return Err(MessageError::Interrupted.into());
             }
+            asked = true;
             let now = clock::now();
             if self.late_calls(now) {
                 continue;
@@ -134,7 +137,6 @@ impl Inner {
                 return Ok(());
             }
         }
-        unreachable!("2^32 rounds of waiting")
     }
 
     /// Receives for the time of an answer by memory, if no other thread does. Returns whether the wait is over.
