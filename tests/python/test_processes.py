@@ -391,13 +391,17 @@ def test_a_file_that_cannot_be_completed_at_the_end_is_a_failure(tmp_path: Path,
     """One unit of three writes a step more than the others, and nobody closes."""
     program = tmp_path / "program.py"
     program.write_text(f"""
-import multiprocessing, os, sys, polyduct
+import multiprocessing, os, pathlib, sys, time, polyduct
 
 def write():
     global out
     out = polyduct.open("-", "w", shape=(3, 3), dtype="i4", layout="block,*")
     for step in range(2 + (out.unit == 1)):
         out.write([[step] * 3])
+    here = pathlib.Path({str(tmp_path)!r})
+    (here / f"written-{{out.unit}}").touch()
+    while len(list(here.glob("written-*"))) < 3:  # else who is late learns it by writing
+        time.sleep(0.001)
     print("written")
 
 if __name__ == "__main__":
@@ -532,6 +536,25 @@ def test_daemon_threads_do_not_hold_up_the_end(pipe: str, start: Start) -> None:
     assert one.hear() == "open"
     assert one.end()[0] == 0
     out.close()
+
+
+def test_a_timeout_names_who_has_not_been_replaced(pipe: str, start: Start) -> None:
+    code = """
+        url, unit = sys.argv[1], int(sys.argv[2])
+        out = polyduct.open(url, "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, program="w", on_loss="wait")
+        out.write([unit])
+        say("step")
+        wait()
+    """
+    one, lost = start(code, pipe, 0), start(code, pipe, 1)
+    port = polyduct.open(pipe, layout="*", timeout=4)
+    assert (one.hear(), lost.hear()) == ("step", "step")
+    assert next(port).tolist() == [0, 1]
+    lost.signal(signal.SIGKILL)
+    lost.process.wait()
+    with pytest.raises(TimeoutError, match=rf"step 1; writer unit 1 \(pid {lost.process.pid}\) died, and nothing has taken"):
+        next(port)
+    one.signal(signal.SIGKILL)
 
 
 def test_a_replacement_goes_on(pipe: str, start: Start) -> None:

@@ -7,7 +7,7 @@ use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
-use polyduct_os::{poll::EventFd, sync::Line};
+use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -163,8 +163,23 @@ impl Port {
             Ok(Err(stop)) => Err(self.stopped(stop, step)),
             Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: self.pipe.clone() }),
             Err(Unmet::Timeout) => {
-                Err(PipeError::Timeout { pipe: self.pipe.clone(), what: format!("{what} {step}"), waited })
+                let what = format!("{what} {step}{}", self.missing());
+                Err(PipeError::Timeout { pipe: self.pipe.clone(), what, waited })
             }
+        }
+    }
+
+    /// Which unit is gone and was not replaced, in words. (Where none may be, that is an error and not waited for.)
+    fn missing(&self) -> String {
+        let gone = |&unit: &UnitName| {
+            let (pid, start_time) = self.slots.process(unit);
+            !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
+        };
+        match self.slots.units().find(gone) {
+            Some(unit) => {
+                format!("; {unit} (pid {}) died, and nothing has taken its place", self.slots.process(unit).0)
+            }
+            None => String::new(),
         }
     }
 
