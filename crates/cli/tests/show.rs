@@ -109,6 +109,20 @@ fn json() {
     assert_eq!(value["traffic"]["runs"], serde_json::json!([{"len_bytes": 8, "count": 8}]));
 }
 
+#[test]
+fn json_and_a_drawing_do_not_share_standard_output() {
+    let dir = Scratch::new("both");
+    let args = ["show", "block,*", "--shape", "4x3", "--units", "2", "--json", "--svg"];
+    let o = output(&[&args[..], &["-"]].concat());
+    assert_eq!((o.status.code(), text(&o.stdout)), (Some(2), String::new()));
+    assert!(text(&o.stderr).starts_with("polyduct: --json and --svg - "), "{}", text(&o.stderr));
+    // Each to its own place.
+    let file = dir.path("a.svg");
+    let o = output(&[&args[..], &[&file]].concat());
+    assert!(o.status.success() && serde_json::from_slice::<serde_json::Value>(&o.stdout).is_ok());
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("<svg "));
+}
+
 /// Every element that opens closes, in order; attributes are quoted; text has no bare markup.
 fn assert_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();

@@ -14,7 +14,7 @@ use model::{Model, MAX_UNITS};
 pub use palette::unit_colour;
 use palette::Depth;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -89,6 +89,10 @@ fn parse_units(text: &str) -> Result<Units, String> {
 
 /// Shows; gives the exit status.
 pub fn show(args: &ShowArgs) -> u8 {
+    if args.json && args.svg.as_deref() == Some(Path::new("-")) {
+        eprintln!("polyduct: --json and --svg - would both print to standard output: give --svg a file");
+        return 2;
+    }
     let dataset = match dataset(args) {
         Ok(dataset) => dataset,
         Err(error) => {
