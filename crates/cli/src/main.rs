@@ -7,6 +7,7 @@ mod doctor;
 mod pump;
 mod run;
 mod show;
+mod signals;
 mod svg;
 mod text;
 
@@ -50,6 +51,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::outlive_file_limit();
     let status = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),

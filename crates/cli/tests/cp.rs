@@ -2,6 +2,7 @@
 
 mod common;
 use common::*;
+use std::process::Stdio;
 
 const CP: &str = env!("CARGO_BIN_EXE_polyduct");
 
@@ -76,4 +77,31 @@ fn a_run_reads_and_writes_files() {
     {
         assert!(table.contains(&row), "{table}");
     }
+}
+
+#[test]
+fn a_file_limit_is_named() {
+    let dir = Scratch::new("cp-limit");
+    let raw = dir.write("a.raw", vec![7; 1 << 20]);
+    let out = dir.path("out.npy");
+    // The limit counts blocks of 512 bytes or 1 KiB, by the shell.
+    let limited = |command: &str| {
+        let command = format!("ulimit -f 64; exec {CP} {command}");
+        let mut shell = std::process::Command::new("env");
+        shell.args(["--default-signal", "sh", "-c", &command]).stdin(Stdio::null());
+        watched(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let o = limited(&format!("cp -q {raw} {out} --shape 1048576 --dtype u1"));
+    let error = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(1), "{:?} {error}", o.status);
+    assert!(error.starts_with("polyduct: ") && error.contains("File too large"), "{error}");
+    assert!(!std::path::Path::new(&out).exists());
+    // Programs of a run have the limit, and die of it, as anywhere.
+    let o = limited("run 'grep -e SigIgn -e SigCgt /proc/self/status'");
+    let sets: Vec<u64> = text(&o.stdout)
+        .lines()
+        .map(|l| u64::from_str_radix(l.split_whitespace().last().unwrap(), 16).unwrap())
+        .collect();
+    let xfsz = 1 << (signal_hook::consts::SIGXFSZ - 1);
+    assert!(sets.len() == 2 && sets.iter().all(|set| set & xfsz == 0), "{sets:x?}");
 }

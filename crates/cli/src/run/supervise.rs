@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::start::Started;
 use super::stats::Collector;
 use super::verdict::{Action, End, Supervisor};
+use crate::signals::is_ignored;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{getpgid, pidfd_send_signal, Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -22,10 +23,9 @@ pub struct Signals {
 impl Signals {
     /// Begins to catch the signals that end a run, except those that whoever started us wants ignored (nohup).
     pub fn catch() -> io::Result<Signals> {
-        let ignored = ignored_signals();
         let mut streams = Vec::new();
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP] {
-            if ignored >> (signal - 1) & 1 == 1 {
+            if is_ignored(signal) {
                 continue;
             }
             let (reader, writer) = UnixStream::pair()?;
@@ -46,13 +46,6 @@ impl Signals {
         }
         taken
     }
-}
-
-/// The set of ignored signals, from the kernel; none if it does not say.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The file that a run is to write, as it was before.
