@@ -214,3 +214,134 @@ fn a_file_limit_that_is_too_small_is_named() {
     assert!(o.status.code() == Some(1) && message.contains("Too many open files"), "{message}");
     assert!(message.starts_with("polyduct: cannot ") && message.contains("ulimit -n raises"), "{message}");
 }
+
+/// Leaves a daemon and a daemon of that, each with a session of its own, both orphans that hold standard output. Goes on
+/// when both have said who they are. What they do when told to end is in its first argument, how it ends in its second.
+const LEAVER: &str = r#"
+import os, signal, sys
+
+def daemon(name, then):
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN if sys.argv[1] == "deaf" else told)
+            os.dup2(1, 2)
+            then()
+            os.write(1, f"{name} {os.getpid()}\n".encode())
+            os.write(tell, b"x")
+            while True:
+                signal.pause()
+        os._exit(0)
+    os.wait()
+    os.read(ready, 1)
+
+def told(*_):
+    os.write(1, b"told\n")
+    os._exit(0)
+
+daemon("a", lambda: daemon("b", lambda: None))
+os.write(1, f"c {os.getpid()}\n".encode())
+if sys.argv[2] == "stay":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pause()
+sys.exit(int(sys.argv[2]))
+"#;
+
+/// Whether a process of this number is there, dead ones that nobody has reaped included.
+fn is_there(pid: &u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn daemons_end_with_the_run() {
+    let dir = Scratch::new("daemons");
+    let leaver = dir.write("leaver.py", LEAVER);
+    let hour = ["--grace", "1h"];
+    for (args, words, signal, status, told) in [
+        // Of itself it ends when its programs do: what they left is killed.
+        (&hour[..], "deaf 0", None, 0, 0),
+        (&["--prefix"], "deaf 0", None, 0, 0),
+        (&hour, "deaf 3", None, 3, 0),
+        // Where it is brought to its end, all are told, and those that do not listen are killed.
+        (&hour, "polite stay", Some("TERM"), 143, 2),
+        (&["--grace", "100ms"], "deaf stay", Some("TERM"), 143, 0),
+        (&["--grace", "100ms", "--timeout", "2s"], "deaf stay", None, 124, 0),
+    ] {
+        let mut child = polyduct(&[&["run"], args, &[&format!("python3 {leaver} {words}")]].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = Lines::new(child.stdout.take().unwrap());
+        let pids: Vec<u32> =
+            lines.take(3).iter().map(|l| l.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
+        assert!(signal.is_none_or(|signal| kill(child.id(), signal)));
+        let o = watched(child);
+        let left: Vec<u32> = pids.into_iter().filter(is_there).collect();
+        // Not this test's to leave either.
+        for &pid in &left {
+            kill(pid, "KILL");
+        }
+        assert_eq!(left, [0; 0], "{args:?} {words}: alive after the run");
+        assert_eq!(o.status.code(), Some(status), "{args:?} {words}: {}", text(&o.stderr));
+        assert_eq!(lines.end(), vec!["told"; told], "{args:?} {words}");
+    }
+}
+
+#[test]
+fn orphans_that_end_meanwhile_are_reaped() {
+    let dir = Scratch::new("orphans");
+    let program = dir.write(
+        "program.py",
+        r#"
+import os, sys
+
+def state_and_parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            return state, int(parent)
+    except OSError:
+        return None
+
+for i in range(50):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+        os._exit(7)
+    os.wait()
+while any(state_and_parent(pid) == ("Z", os.getppid()) for pid in os.listdir("/proc") if pid.isdigit()):
+    pass
+sys.exit(5)
+"#,
+    );
+    let o = output(&["run", &format!("-n 2 python3 {program} | -n 1 sleep infinity")]);
+    let message = text(&o.stderr);
+    assert!(o.status.code() == Some(5) && message.contains("exited with status 5"), "{message}");
+}
+
+#[test]
+fn children_from_before_the_run_are_left_alone() {
+    // As the shell has them that becomes the run in `polyduct run ... > >(tee log)`.
+    let dir = Scratch::new("before");
+    let (fifo, run) = (dir.path("fifo"), format!("exec {} run", env!("CARGO_BIN_EXE_polyduct")));
+    for script in [
+        format!("sleep infinity & echo $!; {run} 'echo end'"),
+        format!("setsid sleep infinity & echo $!; {run} 'echo end'"),
+        // One that dies meanwhile makes an orphan.
+        format!(
+            "mkfifo {fifo}; sh -c 'sleep infinity & echo $! > {fifo}; wait' & parent=$!; read pid < {fifo}; \
+             echo $pid; {run} \"sh -c 'kill -9 $parent; while [ -d /proc/$parent ]; do :; done; echo end'\""
+        ),
+    ] {
+        let mut command = std::process::Command::new("sh");
+        let mut child =
+            command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = Lines::new(child.stdout.take().unwrap());
+        let before: u32 = lines.next().parse().unwrap();
+        let status = watched(child).status;
+        assert!(kill(before, "KILL"), "it has been ended: {script}");
+        assert_eq!((status.code(), lines.end()), (Some(0), vec!["end".to_owned()]), "{script}");
+    }
+}

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, WaitIdOptions};
 
 use crate::error::{OsError, Result};
 use crate::poll::{poll, PollItem};
@@ -39,8 +39,7 @@ impl ProcessId {
 
     /// Whether this very process still runs.
     pub fn is_alive(&self) -> bool {
-        read_stat(self.pid)
-            .is_ok_and(|s| s.start_time == self.start_time && !matches!(s.state, b'Z' | b'X' | b'x'))
+        read_stat(self.pid).is_ok_and(|s| s.start_time == self.start_time && !s.has_exited())
     }
 }
 
@@ -60,7 +59,15 @@ pub fn is_unnamed(program: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,
+    parent: u32,
+    group: u32,
     start_time: u64,
+}
+
+impl Stat {
+    fn has_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
 }
 
 fn read_stat(pid: u32) -> Result<Stat> {
@@ -69,7 +76,8 @@ fn read_stat(pid: u32) -> Result<Stat> {
         Some(Errno::NOENT | Errno::SRCH) => OsError::PeerGone { pid },
         errno => OsError::sys("read", path.clone(), errno.unwrap_or(Errno::IO)),
     })?;
-    parse_stat(&bytes).ok_or(OsError::NotUnderstood { path, reason: "fields 3 and 22 after the last ')'" })
+    parse_stat(&bytes)
+        .ok_or(OsError::NotUnderstood { path, reason: "fields 3, 4, 5 and 22 after the last ')'" })
 }
 
 /// The name of the program (field 2) may hold anything, parentheses, spaces and newlines too, so count from its end.
@@ -77,8 +85,10 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     let after = bytes.iter().rposition(|&b| b == b')')? + 1;
     let mut fields = bytes[after..].split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
     let &[state] = fields.next()? else { return None };
-    let start_time = core::str::from_utf8(fields.nth(18)?).ok()?.parse().ok()?;
-    Some(Stat { state, start_time })
+    let mut number = |skip| core::str::from_utf8(fields.nth(skip)?).ok()?.parse::<u64>().ok();
+    let parent = number(0)?.try_into().ok()?;
+    let group = number(0)?.try_into().ok()?;
+    Some(Stat { state, parent, group, start_time: number(16)? })
 }
 
 /// A descriptor of a process: it stays with that process whatever becomes of the number, and polls readable (see
@@ -167,6 +177,63 @@ pub fn parent_id() -> u32 {
     std::os::unix::process::parent_id()
 }
 
+/// Has the orphans among the descendants of this process, of any depth, become its own children, and not the system's.
+/// Whoever asks for that has to [`reap`] them.
+pub fn adopt_orphans() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|e| OsError::sys("prctl", "CHILD_SUBREAPER", e))
+}
+
+/// A child of this process, own or adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kid {
+    /// Which process.
+    pub id: ProcessId,
+    /// Its process group.
+    pub group: u32,
+}
+
+/// The children of this process that have not exited, as /proc has them. It takes a look at every process there is.
+pub fn children() -> Result<Vec<Kid>> {
+    let entries = fs::read_dir("/proc")
+        .map_err(|e| OsError::sys("read", "/proc", Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
+    let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    // One that ends in between is none any more.
+    let stats = numbers.filter_map(|pid: u32| Some((pid, read_stat(pid).ok()?)));
+    let me = std::process::id();
+    let kids = stats.filter(|(_, stat)| stat.parent == me && !stat.has_exited());
+    let kid = |(pid, Stat { group, start_time, .. })| Kid { id: ProcessId { pid, start_time }, group };
+    Ok(kids.map(kid).collect())
+}
+
+/// A child of this process that has exited and is not reaped. It stays so, for whoever waits for it.
+pub fn exited_child() -> Option<u32> {
+    // SAFETY: an all-zero siginfo_t is a valid one.
+    let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+    // SAFETY: `info` is ours to write to for the length of the call.
+    let done =
+        unsafe { libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) };
+    if done != 0 {
+        return None;
+    }
+    // SAFETY: waitid has filled it in for a child, or left the number 0 where there is none.
+    u32::try_from(unsafe { info.si_pid() }).ok().filter(|&pid| pid > 0)
+}
+
+/// Whether this process has children, exited ones that are not reaped included.
+pub fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(Errno::CHILD))
+}
+
+/// Has the kernel forget a child that has exited; nothing happens where it has not. Nobody else may wait for it.
+pub fn reap(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let id = rustix::process::WaitId::Pid(pid);
+        let _ = rustix::process::waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
 /// The effective user of this process: what peers see of it.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -184,7 +251,11 @@ mod tests {
     #[test]
     fn a_program_may_call_itself_anything() {
         for name in ["cat", "", ") R 1 2 3", "(((", "a b\nc", "))))", "\u{fffd}"] {
-            assert_eq!(parse_stat(&stat(name)), Some(Stat { state: b'S', start_time: 220 }), "{name:?}");
+            assert_eq!(
+                parse_stat(&stat(name)),
+                Some(Stat { state: b'S', parent: 40, group: 50, start_time: 220 }),
+                "{name:?}"
+            );
         }
         let mut bytes = stat("x");
         bytes[4] = 0xFF;

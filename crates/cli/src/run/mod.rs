@@ -7,6 +7,7 @@ mod plan;
 mod prefix;
 mod start;
 mod stats;
+mod strays;
 mod supervise;
 mod verdict;
 mod words;
@@ -61,7 +62,7 @@ number of a signal); 1 if all succeeded and the output file is not written; 124 
 130, 143, 129 after Ctrl-C, SIGTERM, SIGHUP; 127 and 126 if a command is not there or cannot be
 executed; 2 for a pipeline that makes no sense. A plain program that ends because its reader
 wants no more (SIGPIPE) has not failed: `yes | head` succeeds. When the run ends, nothing of it
-is left: processes that its programs started end too.";
+is left: processes that its programs started end too, daemons included.";
 
 /// Arguments of `polyduct run`.
 #[derive(clap::Args)]

@@ -2,6 +2,7 @@
 
 use super::launch::{set_open_files, Group};
 use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
+use super::strays::Strays;
 use rustix::pipe::{pipe_with, PipeFlags};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -26,6 +27,16 @@ pub struct Started {
     /// The end that the processes write to, by its path. Held here, or the other would seem ready for ever once the
     /// last of them has gone.
     _report_to: OwnedFd,
+    /// After the group, whose end makes orphans.
+    pub strays: Strays,
+}
+
+impl Started {
+    /// The numbers of the children that are waited for one by one: those `alive`, and the keeper.
+    pub fn waited_for(&self, alive: &[usize]) -> Vec<u32> {
+        let keeper = self.group.id().as_raw_nonzero().get().unsigned_abs();
+        alive.iter().map(|&i| self.children[i].id()).chain([keeper]).collect()
+    }
 }
 
 /// A stream of text from a process.
@@ -78,6 +89,7 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
     }
     let (reports, report_to) = pipe_with(PipeFlags::CLOEXEC).or_cannot(|| "make a pipe".into())?;
     let report_path = format!("/proc/{}/fd/{}", std::process::id(), report_to.as_raw_fd());
+    let strays = Strays::adopt().map_err(io::Error::other).or_cannot(|| "watch for orphans".into())?;
     let group = Group::start().or_cannot(|| "start the keeper of the run".into())?;
     let mut started = Started {
         group,
@@ -86,6 +98,7 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
         outputs: Vec::new(),
         reports,
         _report_to: report_to,
+        strays,
     };
     for (i, process) in plan.processes.iter().enumerate() {
         let mut child = command(process, &started.group, manner, soft_limit)

@@ -7,7 +7,7 @@ use super::verdict::{Action, End, Supervisor};
 use crate::signals::is_ignored;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{getpgid, pidfd_send_signal, Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,11 +21,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch the signals that end a run, except those that whoever started us wants ignored (nohup).
+    /// Begins to catch the signals that end a run, except those that whoever started us wants ignored (nohup), and the
+    /// one that tells of the deaths of orphans.
     pub fn catch() -> io::Result<Signals> {
         let mut streams = Vec::new();
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP] {
-            if is_ignored(signal) {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD] {
+            // Where the deaths of children are ignored, nobody can wait for them.
+            if signal != SIGCHLD && is_ignored(signal) {
                 continue;
             }
             let (reader, writer) = UnixStream::pair()?;
@@ -84,9 +86,13 @@ pub fn supervise(
 ) -> io::Result<()> {
     let mut alive: Vec<usize> = (0..plan.processes.len()).collect();
     let processes = plan.by_name();
+    let mut told = None;
     loop {
         while let Some(action) = supervisor.poll_action() {
             carry_out(&action, started, &alive);
+            if let Action::SignalAll(signal) = action {
+                told = Signal::from_named_raw(signal);
+            }
         }
         if supervisor.is_finished() {
             break;
@@ -103,6 +109,7 @@ pub fn supervise(
             }
         }
         alive.retain(|i| ends.iter().all(|(ended, _)| ended != i));
+        started.strays.reap(&started.waited_for(&alive));
         let now = Instant::now();
         // After the ends were seen, so that nothing that a process said before its end is missed, and before they
         // are judged.
@@ -119,17 +126,43 @@ pub fn supervise(
             supervisor.handle_ends(now, &ends);
         }
         for signal in signals.take() {
-            if signal == SIGTSTP {
-                pause(started);
-            } else {
-                supervisor.handle_signal(now, signal);
+            match signal {
+                SIGCHLD => {}
+                SIGTSTP => pause(started),
+                signal => supervisor.handle_signal(now, signal),
             }
         }
         supervisor.handle_time(now);
     }
     // What the stages left running in their group has nobody to work for.
     started.group.signal(Signal::KILL);
+    if let (Some(signal), Some(kill_at)) = (told, supervisor.next_deadline()) {
+        end_strays(started, signals, collector, signal, kill_at)?;
+    }
     collector.read_from(&started.reports);
+    Ok(())
+}
+
+/// Gives orphans what is left of the grace where the run was brought to its end. Where it ended by itself they are
+/// killed at once, as what is left of the group is.
+fn end_strays(
+    started: &mut Started,
+    signals: &mut Signals,
+    collector: &mut Collector,
+    signal: Signal,
+    kill_at: Instant,
+) -> io::Result<()> {
+    let waited_for = started.waited_for(&[]);
+    // Asked twice: no more patience.
+    let asked = |signals: &mut Signals| signals.take().iter().any(|s| ![SIGCHLD, SIGTSTP].contains(s));
+    while !asked(signals) && Instant::now() < kill_at {
+        started.strays.reap(&waited_for);
+        collector.read_from(&started.reports);
+        if !started.strays.signal(signal, &waited_for) {
+            break;
+        }
+        wait(started, signals, &[], Some(kill_at))?;
+    }
     Ok(())
 }
 
@@ -151,7 +184,7 @@ fn wait(started: &Started, signals: &Signals, alive: &[usize], deadline: Option<
     }
 }
 
-fn carry_out(action: &Action, started: &Started, alive: &[usize]) {
+fn carry_out(action: &Action, started: &mut Started, alive: &[usize]) {
     match action {
         Action::SignalAll(number) => {
             let Some(signal) = Signal::from_named_raw(*number) else { return };
@@ -164,6 +197,8 @@ fn carry_out(action: &Action, started: &Started, alive: &[usize]) {
             }
             // One that is stopped notices nothing before it goes on.
             started.group.signal(Signal::CONT);
+            let waited_for = started.waited_for(alive);
+            started.strays.signal(signal, &waited_for);
         }
         Action::Terminate(processes) => {
             for &i in processes.iter().filter(|i| alive.contains(i)) {

@@ -40,6 +40,8 @@ fn a_killed_process_is_dead_before_and_after_it_is_reaped() {
     let by_socket = kid.conn.peer_pidfd().unwrap();
     assert_eq!((by_id.pid(), by_socket.pid()), (kid.pid(), kid.pid()));
     assert!(id.is_alive() && by_id.is_alive() && by_socket.is_alive());
+    let is_child = || process::children().unwrap().iter().any(|c| c.id == id);
+    assert!(is_child());
     assert_eq!(by_id.exited_within(Duration::ZERO), Ok(false));
     by_socket.kill().unwrap();
     let mut items = [PollItem::readable(&by_id), PollItem::hangup(&kid.conn)];
@@ -48,6 +50,7 @@ fn a_killed_process_is_dead_before_and_after_it_is_reaped() {
     }
     assert_eq!(by_id.exited_within(WATCHDOG), Ok(true));
     assert!(!id.is_alive() && !by_id.is_alive() && !by_socket.is_alive());
+    assert!(!is_child());
     assert_eq!(ProcessId::of(kid.pid()), Ok(id), "a zombie keeps its number");
     kid.kill();
     assert!(!id.is_alive() && !by_id.is_alive() && !by_socket.is_alive());
