@@ -9,7 +9,7 @@ mod driver;
 
 use polyduct_message::domain::barrier::Barrier;
 use polyduct_message::domain::directory::{
-    Directory, HandlerError, Installed, Offered, MAX_HANDLERS, MAX_NAME,
+    Directory, HandlerError, Installed, Kind, Offered, MAX_HANDLERS, MAX_NAME,
 };
 use polyduct_message::domain::gather::{Action, Gathering, Join, Refusal};
 use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
@@ -188,9 +188,9 @@ fn check_offers(before: &mut Directory, offers: &[Vec<Offered>]) {
         assert_eq!(before.name(id), next.name(id));
     }
     for (unit, offer) in (0..).zip(offers) {
-        for Offered { name, .. } in offer {
+        for Offered { name, kind, .. } in offer {
             assert!((1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control));
-            let id = next.lookup(name, unit).expect("it was offered");
+            let id = next.lookup(name, unit, *kind).expect("it was offered");
             assert_eq!(next.name(id), Some(&**name));
         }
     }
@@ -200,16 +200,16 @@ fn check_offers(before: &mut Directory, offers: &[Vec<Offered>]) {
 /// A list of unit 0's is used as it is: a faulty one misleads, and that is all.
 fn check_agreed(directory: &Directory) {
     let mut mine = Installed::default();
-    mine.install("f", 1, ()).expect("a name");
+    mine.install("f", 1, Kind::Calls, ()).expect("a name");
     mine.number(directory);
     for id in (0..directory.len().min(50) as u32).chain([u32::MAX]).map(HandlerId) {
         let name = directory.name(id);
         assert_eq!(mine.get(id).is_some(), name == Some("f"));
-        let found = name.and_then(|name| directory.lookup(name, 1).ok());
+        let found = name.and_then(|name| directory.lookup(name, 1, Kind::Calls).ok());
         assert!(found.is_none_or(|found| directory.name(found) == name));
     }
     let next = directory.merge(&[mine.offer()]);
-    assert!(next.is_err() || next.is_ok_and(|next| next.lookup("f", 0).is_ok()));
+    assert!(next.is_err() || next.is_ok_and(|next| next.lookup("f", 0, Kind::Calls).is_ok()));
 }
 
 fn target(input: &[u8]) {
@@ -238,7 +238,7 @@ fn main() {
     let events = acts::write::<Event>;
     let join = |conn, unit| Event::Join { conn, pid: 9, join: Join { unit, units: UNITS, start_time: 4 } };
     let word = |from, number, round| Event::Word { from, number, round };
-    let offered = |name: &str, version| Offered { name: name.into(), version };
+    let offered = |name: &str, version| Offered { name: name.into(), version, kind: Kind::Calls };
     let offers =
         |a: &str, b: &str| Event::Offers(vec![vec![offered(a, 1)], vec![offered(b, 1), offered(a, 1)]]);
     let agreed = Directory::default().merge(&[vec![offered("f", 1), offered("g", 2)]]).expect("a list");
@@ -259,7 +259,7 @@ fn main() {
         say(&Answer::Welcome(vec![(7, 1 << 40), (8, 5)])),
         say(&Answer::Memory { address: u64::MAX, len: 4096 }),
         say(&Answer::Refused(missing)),
-        [&b"PDDM\x02\0\0\0"[..], &say(&Ask::Link { unit: 4 })].concat(),
+        [&b"PDDM\x03\0\0\0"[..], &say(&Ask::Link { unit: 4 })].concat(),
     ];
     let words = [
         events(&[join(9, 5)]),

@@ -4,8 +4,8 @@ mod units;
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
-use polyduct_message::domain::directory::HandlerError;
-use polyduct_message::domain::{Domain, Gone, Options};
+use polyduct_message::domain::directory::{HandlerError, Kind};
+use polyduct_message::domain::{Domain, Gone, Notice, Options};
 use polyduct_message::{MessageError, Priority};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,6 +122,54 @@ fn names_that_disagree_are_told_to_all() {
 }
 
 #[test]
+fn a_function_gets_no_messages_and_a_handler_no_calls() {
+    together(2, |d| {
+        d.function("double", 1, |_, x| Ok([x, x].concat())).unwrap();
+        d.handler("hear", 1, |_, _| ()).unwrap();
+        d.synchronise().unwrap();
+        let (messages, calls) = (Kind::Messages, Kind::Calls);
+        let wrong = |name: &str, expected, found| {
+            MessageError::Handler(HandlerError::WrongKind { name: name.into(), expected, found })
+        };
+        let region = d.region(5, 64).unwrap();
+        d.barrier().unwrap();
+        for to in 0..2 {
+            let sent = [
+                d.post(to, "double", [0; 4], b"x"),
+                d.lookup("double", to).map(drop),
+                d.put_notify(to, 5, 0, &[9], Notice { handler: "double", args: [0; 4] }),
+            ];
+            for told in sent {
+                assert_eq!(told, Err(wrong("double", messages, calls)), "unit {to}");
+            }
+            let told = d.call(to, "hear", b"x", None).map(drop);
+            assert_eq!(told, Err(wrong("hear", calls, messages)), "unit {to}");
+        }
+        d.barrier().unwrap();
+        drop(region);
+        // Nobody is thought faulty for it.
+        assert_eq!(d.call(1 - d.unit(), "double", b"ab", None).unwrap().wait().unwrap(), b"abab");
+        d.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_name_that_is_a_function_here_and_a_handler_there_is_told_to_all() {
+    let told = together(3, |d| {
+        match d.unit() {
+            2 => d.function("f", 1, |_, _| Ok(vec![])).unwrap(),
+            _ => d.handler("f", 1, |_, _| ()).unwrap(),
+        }
+        d.synchronise()
+    });
+    for error in told {
+        let (first, second) = (Kind::Messages, Kind::Calls);
+        let want = HandlerError::Kinds { name: "f".into(), first, first_unit: 0, second, second_unit: 2 };
+        assert_eq!(error, Err(MessageError::Handler(want)));
+    }
+}
+
+#[test]
 fn calls_from_many_threads() {
     together(3, |d| {
         d.function("square", 1, |_, x| {
@@ -131,7 +179,7 @@ fn calls_from_many_threads() {
         .unwrap();
         d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
         if d.unit() == 0 {
-            d.handler("only here", 1, |_, _| ()).unwrap();
+            d.function("only here", 1, |_, _| Ok(vec![])).unwrap();
         }
         d.synchronise().unwrap();
         std::thread::scope(|s| {

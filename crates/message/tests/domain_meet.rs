@@ -71,7 +71,7 @@ fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
     let introduction =
         (meeting.units(), endpoint.local_addr(), HostId::of_this_process(hosts[unit as usize]));
     let payload = Bytes::from(postcard::to_stdvec(&introduction).unwrap());
-    let head = Head { handler: system::MEET, args: [2, 0, 0, 0] };
+    let head = Head { handler: system::MEET, args: [3, 0, 0, 0] };
     let end = Instant::now() + Duration::from_secs(20);
     let mut said = false;
     loop {

@@ -200,7 +200,9 @@ fn handler(error: &HandlerError) -> Class {
             ]);
             (class, attributes)
         }
-        HandlerError::BadName { name } => of("HandlerError", name),
+        HandlerError::BadName { name }
+        | HandlerError::WrongKind { name, .. }
+        | HandlerError::Kinds { name, .. } => of("HandlerError", name),
         _ => ("HandlerError", vec![]),
     }
 }

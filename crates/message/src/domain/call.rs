@@ -1,6 +1,7 @@
 //! A call under way.
 
 use super::calls::{CallError, MAX_CALLS};
+use super::directory::Kind;
 use super::{peer::lock, system, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;
@@ -39,7 +40,7 @@ impl Call {
         timeout: Option<Duration>,
     ) -> Result<Call, MessageError> {
         inner.peer(to)?;
-        let method = lock(&inner.directory).clone().lookup(name, to)?;
+        let method = lock(&inner.directory).clone().lookup(name, to, Kind::Calls)?;
         let Parcel { words: [first, second], payload } = argument;
         Call::begin(inner, to, name, timeout, |inner, number| {
             let head = Head { handler: system::CALL, args: [method.0, number, first, second] };

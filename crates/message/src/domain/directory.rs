@@ -8,12 +8,41 @@
 use crate::types::{Address, HandlerId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Handlers of a domain, at most.
 pub const MAX_HANDLERS: usize = 65_536;
 
 /// Bytes of a handler's name, at most.
 pub const MAX_NAME: usize = 128;
+
+/// What a name stands for: the same in the whole domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A handler, which gets messages.
+    Messages,
+    /// A function, which is called.
+    Calls,
+}
+
+impl Kind {
+    /// What to do with it.
+    fn use_it(self) -> &'static str {
+        match self {
+            Kind::Messages => "send to it",
+            Kind::Calls => "call it",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Messages => "a handler of messages",
+            Kind::Calls => "a function",
+        })
+    }
+}
 
 /// What is wrong with a handler's name, or with what a unit calls by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -67,6 +96,30 @@ pub enum HandlerError {
         /// How many there would be.
         found: usize,
     },
+    /// The name of a function was to get a message, or that of a handler of messages a call.
+    #[error("{name:?} is {found}, not {expected}: {}", .found.use_it())]
+    WrongKind {
+        /// The name.
+        name: String,
+        /// What it was taken for.
+        expected: Kind,
+        /// What it is.
+        found: Kind,
+    },
+    /// Two units have the same name for different things.
+    #[error("{name:?} is {first} in unit {first_unit} and {second} in unit {second_unit}")]
+    Kinds {
+        /// The name.
+        name: String,
+        /// What it is in a unit.
+        first: Kind,
+        /// That unit.
+        first_unit: Address,
+        /// What it is in another.
+        second: Kind,
+        /// That other unit.
+        second_unit: Address,
+    },
 }
 
 /// Checks a name.
@@ -84,12 +137,14 @@ pub struct Offered {
     pub name: String,
     /// Its version: messages mean the same only between equal ones.
     pub version: u32,
+    /// What it stands for.
+    pub kind: Kind,
 }
 
 /// The handlers that this unit has installed. `H` is what is called.
 #[derive(Clone, Debug)]
 pub struct Installed<H> {
-    by_name: BTreeMap<String, (u32, H)>,
+    by_name: BTreeMap<String, (u32, Kind, H)>,
     /// What each number calls; empty where this unit has no such handler.
     by_id: Vec<Option<H>>,
 }
@@ -105,7 +160,7 @@ impl<H: Clone> Installed<H> {
     ///
     /// # Errors
     /// [`HandlerError::Duplicate`], [`HandlerError::BadName`], [`HandlerError::TooMany`].
-    pub fn install(&mut self, name: &str, version: u32, handler: H) -> Result<(), HandlerError> {
+    pub fn install(&mut self, name: &str, version: u32, kind: Kind, handler: H) -> Result<(), HandlerError> {
         check_name(name)?;
         if self.by_name.contains_key(name) {
             return Err(HandlerError::Duplicate { name: name.to_owned() });
@@ -113,20 +168,23 @@ impl<H: Clone> Installed<H> {
         if self.by_name.len() >= MAX_HANDLERS {
             return Err(HandlerError::TooMany { found: self.by_name.len() + 1 });
         }
-        self.by_name.insert(name.to_owned(), (version, handler));
+        self.by_name.insert(name.to_owned(), (version, kind, handler));
         Ok(())
     }
 
     /// What this unit brings to a synchronise.
     pub fn offer(&self) -> Vec<Offered> {
-        let offered =
-            |(name, (version, _)): (&String, &(u32, H))| Offered { name: name.clone(), version: *version };
+        let offered = |(name, &(version, kind, _)): (&String, &(u32, Kind, H))| Offered {
+            name: name.clone(),
+            version,
+            kind,
+        };
         self.by_name.iter().map(offered).collect()
     }
 
     /// Takes the numbers of a new directory.
     pub fn number(&mut self, directory: &Directory) {
-        let call = |e: &Entry| self.by_name.get(&e.name).map(|(_, handler)| handler.clone());
+        let call = |e: &Entry| self.by_name.get(&e.name).map(|(_, _, handler)| handler.clone());
         self.by_id = directory.entries.iter().map(call).collect();
     }
 
@@ -142,6 +200,7 @@ impl<H: Clone> Installed<H> {
 struct Entry {
     name: String,
     version: u32,
+    kind: Kind,
     /// Who has it.
     units: BTreeSet<Address>,
 }
@@ -156,17 +215,27 @@ impl Directory {
     /// The next directory: this one with what the units offer. Unit `i` offers `offers[i]`.
     ///
     /// # Errors
-    /// [`HandlerError::Versions`] naming two units that disagree, [`HandlerError::BadName`], [`HandlerError::TooMany`]. What
-    /// was agreed before stays.
+    /// [`HandlerError::Kinds`], [`HandlerError::Versions`] naming two units that disagree, [`HandlerError::BadName`],
+    /// [`HandlerError::TooMany`]. What was agreed before stays.
     pub fn merge(&self, offers: &[Vec<Offered>]) -> Result<Directory, HandlerError> {
         let mut known: BTreeMap<&str, Entry> = BTreeMap::new();
         for (unit, offer) in (0..).zip(offers) {
-            for Offered { name, version } in offer {
+            for Offered { name, version, kind } in offer {
                 check_name(name)?;
-                let fresh = || Entry { name: name.clone(), version: *version, units: BTreeSet::new() };
+                let fresh =
+                    || Entry { name: name.clone(), version: *version, kind: *kind, units: BTreeSet::new() };
                 let entry = known.entry(name).or_insert_with(fresh);
+                let first_unit = entry.units.first().copied().unwrap_or(unit);
+                if entry.kind != *kind {
+                    return Err(HandlerError::Kinds {
+                        name: name.clone(),
+                        first: entry.kind,
+                        first_unit,
+                        second: *kind,
+                        second_unit: unit,
+                    });
+                }
                 if entry.version != *version {
-                    let first_unit = entry.units.first().copied().unwrap_or(unit);
                     return Err(HandlerError::Versions {
                         name: name.clone(),
                         first: entry.version,
@@ -194,13 +263,17 @@ impl Directory {
         }
     }
 
-    /// The number of a name at a unit.
+    /// The number of a name at a unit, for what the name stands for.
     ///
     /// # Errors
-    /// [`HandlerError::Unknown`], [`HandlerError::NotThere`].
-    pub fn lookup(&self, name: &str, unit: Address) -> Result<HandlerId, HandlerError> {
+    /// [`HandlerError::Unknown`], [`HandlerError::WrongKind`], [`HandlerError::NotThere`].
+    pub fn lookup(&self, name: &str, unit: Address, kind: Kind) -> Result<HandlerId, HandlerError> {
         let id = self.entries.iter().position(|e| e.name == name && !e.units.is_empty());
         let id = id.ok_or_else(|| HandlerError::Unknown { name: name.to_owned() })?;
+        let found = self.entries[id].kind;
+        if found != kind {
+            return Err(HandlerError::WrongKind { name: name.to_owned(), expected: kind, found });
+        }
         if !self.entries[id].units.contains(&unit) {
             return Err(HandlerError::NotThere { name: name.to_owned(), unit });
         }
@@ -225,28 +298,35 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use super::Kind::{Calls, Messages};
     use super::*;
     use proptest::prelude::*;
 
     fn offered(names: &[(&str, u32)]) -> Vec<Offered> {
-        names.iter().map(|&(name, version)| Offered { name: name.into(), version }).collect()
+        names.iter().map(|&(name, version)| Offered { name: name.into(), version, kind: Messages }).collect()
     }
 
     #[test]
     fn a_name_gets_a_number_and_keeps_it() {
         let first =
             Directory::default().merge(&[offered(&[("m", 1)]), offered(&[("b", 1), ("m", 1)])]).unwrap();
-        assert_eq!((first.lookup("b", 1), first.lookup("m", 0)), (Ok(HandlerId(0)), Ok(HandlerId(1))));
+        assert_eq!(
+            (first.lookup("b", 1, Messages), first.lookup("m", 0, Messages)),
+            (Ok(HandlerId(0)), Ok(HandlerId(1)))
+        );
         let next = first.merge(&[offered(&[("a", 1), ("m", 1)]), offered(&[("b", 1)])]).unwrap();
-        assert_eq!((next.lookup("b", 1), next.lookup("a", 0)), (Ok(HandlerId(0)), Ok(HandlerId(2))));
+        assert_eq!(
+            (next.lookup("b", 1, Messages), next.lookup("a", 0, Messages)),
+            (Ok(HandlerId(0)), Ok(HandlerId(2)))
+        );
         assert_eq!(next.name(HandlerId(2)), Some("a"));
     }
 
     #[test]
     fn every_mistake_has_its_name() {
         let both = Directory::default().merge(&[offered(&[("f", 1)]), offered(&[])]).unwrap();
-        assert_eq!(both.lookup("g", 0), Err(HandlerError::Unknown { name: "g".into() }));
-        assert_eq!(both.lookup("f", 1), Err(HandlerError::NotThere { name: "f".into(), unit: 1 }));
+        assert_eq!(both.lookup("g", 0, Messages), Err(HandlerError::Unknown { name: "g".into() }));
+        assert_eq!(both.lookup("f", 1, Messages), Err(HandlerError::NotThere { name: "f".into(), unit: 1 }));
         assert_eq!(
             both.merge(&[offered(&[("f", 1)]), offered(&[]), offered(&[("f", 2)])]),
             Err(HandlerError::Versions {
@@ -258,16 +338,40 @@ mod tests {
             })
         );
         let mut mine = Installed::default();
-        mine.install("f", 1, ()).unwrap();
-        assert_eq!(mine.install("f", 2, ()), Err(HandlerError::Duplicate { name: "f".into() }));
+        mine.install("f", 1, Messages, ()).unwrap();
+        assert_eq!(mine.install("f", 2, Messages, ()), Err(HandlerError::Duplicate { name: "f".into() }));
         for bad in ["", "a\nb", &"x".repeat(129)] {
-            assert!(matches!(mine.install(bad, 1, ()), Err(HandlerError::BadName { .. })));
+            assert!(matches!(mine.install(bad, 1, Messages, ()), Err(HandlerError::BadName { .. })));
             assert!(matches!(both.merge(&[offered(&[(bad, 1)])]), Err(HandlerError::BadName { .. })));
         }
         assert_eq!(mine.get(HandlerId(0)), None, "not known before a synchronise");
         mine.number(&both);
         assert_eq!(mine.get(HandlerId(0)), Some(&()));
         assert_eq!(mine.get(HandlerId(7)), None);
+    }
+
+    #[test]
+    fn a_name_stands_for_one_thing() {
+        let function = |version| vec![Offered { name: "f".into(), version, kind: Calls }];
+        let agreed = Directory::default().merge(&[function(1), vec![]]).unwrap();
+        assert_eq!(agreed.lookup("f", 0, Calls), Ok(HandlerId(0)));
+        // Also where it is not: what it is matters more.
+        for unit in [0, 1] {
+            let wrong = agreed.lookup("f", unit, Messages).unwrap_err();
+            let name = "f".to_owned();
+            assert_eq!(wrong, HandlerError::WrongKind { name, expected: Messages, found: Calls });
+            assert_eq!(wrong.to_string(), "\"f\" is a function, not a handler of messages: call it");
+        }
+        assert_eq!(
+            agreed.merge(&[vec![], offered(&[("f", 1)]), function(2)]),
+            Err(HandlerError::Kinds {
+                name: "f".into(),
+                first: Messages,
+                first_unit: 1,
+                second: Calls,
+                second_unit: 2
+            })
+        );
     }
 
     proptest! {
@@ -278,7 +382,7 @@ mod tests {
             for round in rounds {
                 let offers: Vec<_> = round
                     .iter()
-                    .map(|names| names.iter().map(|n| Offered { name: format!("h{n}"), version: 1 }).collect())
+                    .map(|names| names.iter().map(|n| Offered { name: format!("h{n}"), version: 1, kind: Messages }).collect())
                     .collect();
                 let next = directory.merge(&offers).unwrap();
                 for id in 0..directory.len() as u32 {
@@ -287,11 +391,11 @@ mod tests {
                 for (unit, names) in (0..).zip(&round) {
                     let mut mine = Installed::default();
                     for n in names {
-                        mine.install(&format!("h{n}"), 1, *n).unwrap();
+                        mine.install(&format!("h{n}"), 1, Messages, *n).unwrap();
                     }
                     mine.number(&next);
                     for n in 0..20u8 {
-                        let found = next.lookup(&format!("h{n}"), unit).ok().and_then(|id| mine.get(id));
+                        let found = next.lookup(&format!("h{n}"), unit, Messages).ok().and_then(|id| mine.get(id));
                         prop_assert_eq!(found, names.get(&n));
                     }
                 }

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 2 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 3 };
 /// Connections that have said nothing yet; for one more, the oldest is dropped.
 const STRANGERS: usize = 256;
 

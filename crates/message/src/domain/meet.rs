@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The version of what is said here, in the first word of each message.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.

@@ -40,7 +40,7 @@ impl Domain {
     /// unit itself, the handler has run when it returns.
     ///
     /// # Errors
-    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there.
+    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there, or it is a function.
     pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
         self.inner.peer(to)?;
         let head = Head { handler: self.lookup(name, to)?, args };

@@ -62,7 +62,7 @@ use barrier::Barrier;
 use board::Board;
 use calls::Calls;
 use collective::Agreement;
-use directory::{Directory, Installed};
+use directory::{Directory, Installed, Kind};
 use host::{Joined, Who};
 use hosts::{Hosts, Processes};
 use leave::Part;
@@ -321,7 +321,7 @@ impl Domain {
         handler: impl Fn(&Context<'_>, Message<'_>) + Send + Sync + 'static,
     ) -> Result<(), MessageError> {
         let handler = dispatch::Handler::Message(Arc::new(handler));
-        Ok(lock(&self.inner.installed).install(name, version, handler)?)
+        Ok(lock(&self.inner.installed).install(name, version, Kind::Messages, handler)?)
     }
 
     /// Installs a function that others can [`call`](Domain::call): it gets the argument and gives the result, or says in
@@ -351,15 +351,15 @@ impl Domain {
         function: impl Fn(&Context<'_>, [u32; 2], &[u8]) -> Result<Parcel, String> + Send + Sync + 'static,
     ) -> Result<(), MessageError> {
         let handler = dispatch::Handler::Call(Arc::new(function));
-        Ok(lock(&self.inner.installed).install(name, version, handler)?)
+        Ok(lock(&self.inner.installed).install(name, version, Kind::Calls, handler)?)
     }
 
     /// Makes all handlers that were installed so far known in the whole domain. Collective: returns when all units have
     /// called it.
     ///
     /// # Errors
-    /// [`MessageError::Handler`] when two units disagree about a version: the same in all units, which go on with what they
-    /// agreed on before. [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`].
+    /// [`MessageError::Handler`] when two units disagree about a version, or about whether a name is a function: the same in
+    /// all units, which go on with what they agreed on before. [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`].
     pub fn synchronise(&self) -> Result<(), MessageError> {
         self.inner.synchronise()
     }
@@ -367,10 +367,10 @@ impl Domain {
     /// The number of a handler at a unit, for [`Channel::short`] and its like.
     ///
     /// # Errors
-    /// [`MessageError::Handler`]: nobody has it, or that unit does not.
+    /// [`MessageError::Handler`]: nobody has it, or that unit does not, or it is a function, to be [called](Domain::call).
     pub fn lookup(&self, name: &str, unit: Address) -> Result<crate::HandlerId, MessageError> {
         let directory = lock(&self.inner.directory).clone();
-        Ok(directory.lookup(name, unit)?)
+        Ok(directory.lookup(name, unit, Kind::Messages)?)
     }
 
     /// Waits until all units have come to it. Threads of a unit that call this or [`synchronise`](Domain::synchronise) at once do
@@ -403,8 +403,8 @@ impl Domain {
     /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
     ///
     /// # Errors
-    /// [`MessageError::Handler`]: there is no such function there; [`MessageError::Limit`]: too many calls under way; loss of
-    /// the unit.
+    /// [`MessageError::Handler`]: there is no such function there, or it is a handler of messages; [`MessageError::Limit`]: too
+    /// many calls under way; loss of the unit.
     pub fn call(
         &self,
         to: Address,
