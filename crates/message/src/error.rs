@@ -1,6 +1,6 @@
 //! Everything that can go wrong with messages, sorted by who is at fault.
 
-use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal};
+use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal, Collective};
 use crate::types::{Address, Token};
 use polyduct_os::OsError;
 use std::net::SocketAddr;
@@ -72,6 +72,16 @@ pub enum MessageError {
         limit: u64,
         /// What was asked for.
         found: u64,
+    },
+    /// Units came to different collective operations at once, each of which would wait for the other.
+    #[error("unit {unit} has come to {theirs}, this unit to {mine}; all have to come to the same, in the same order")]
+    AtOdds {
+        /// Another unit.
+        unit: Address,
+        /// What it came to.
+        theirs: Collective,
+        /// What this unit came to.
+        mine: Collective,
     },
     /// No message that is being handed over has this token.
     #[error("no message with token {} is being handed over", .token.0)]

@@ -5,7 +5,7 @@ mod units;
 use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
 use polyduct_message::domain::directory::{HandlerError, Kind};
-use polyduct_message::domain::{Domain, Gone, Notice, Options};
+use polyduct_message::domain::{Collective, Domain, Gone, Notice, Options};
 use polyduct_message::{MessageError, Priority};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +166,42 @@ fn a_name_that_is_a_function_here_and_a_handler_there_is_told_to_all() {
         let (first, second) = (Kind::Messages, Kind::Calls);
         let want = HandlerError::Kinds { name: "f".into(), first, first_unit: 0, second, second_unit: 2 };
         assert_eq!(error, Err(MessageError::Handler(want)));
+    }
+}
+
+#[test]
+fn who_comes_to_another_collective_operation_is_told_of_at_once() {
+    const UNITS: u32 = 5;
+    // Those that synchronise; the others come to a barrier.
+    for synchronise in [&[0][..], &[1], &[4], &[0, 1], &[2, 4], &[1, 2, 3, 4]] {
+        together(UNITS, |d| {
+            let (me, case) = (d.unit(), format!("{synchronise:?}: unit {}", d.unit()));
+            let own = |unit| match synchronise.contains(&unit) {
+                true => Collective::Synchronise,
+                false => Collective::Barrier,
+            };
+            let come = || match own(me) {
+                Collective::Synchronise => d.synchronise(),
+                Collective::Barrier => d.barrier(),
+            };
+            for _ in 0..3 {
+                d.barrier().unwrap();
+                d.synchronise().unwrap();
+            }
+            let begun = Instant::now();
+            let told = come();
+            match told {
+                Err(MessageError::AtOdds { unit, theirs, mine }) => {
+                    assert_eq!((theirs, mine), (own(unit), own(me)), "{case}");
+                    assert_ne!(theirs, mine, "{case}");
+                }
+                _ => panic!("{case}: {told:?}"),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "{case} after {:?}", begun.elapsed());
+            // It stays so.
+            assert_eq!(d.barrier(), told, "{case}");
+            assert_eq!(d.synchronise(), told, "{case}");
+        });
     }
 }
 

@@ -1,9 +1,10 @@
 //! The board of a domain: a line for each unit, in a segment that all units of a host have mapped.
 //!
-//! A unit's line says whether it has left or given up, and how many collective operations it has come to. Nothing else is
-//! shared by all, and nothing of it is on the path of a message. What units of other hosts say of themselves, in messages, each
+//! A unit's line says whether it has left or given up, how many collective operations it has come to, and which the last
+//! is. Nothing else is shared by all, and nothing of it is on the path of a message. What units of other hosts say of themselves, in messages, each
 //! unit notes for itself: it has not come to their end sooner for what another has received.
 
+use super::collective::{Came, Collective};
 use super::gather::MAX_UNITS;
 use super::hosts::Hosts;
 use super::peer::Gone;
@@ -19,8 +20,8 @@ use std::sync::Arc;
 
 /// Word of a unit's line: whether it takes part.
 const STATE: usize = 0;
-/// Word of a unit's line: how many collective operations it has come to.
-const COLLECTIVES: usize = 1;
+/// Word of a unit's line: the collective operations that it has come to, a [`Came`].
+const CAME: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left or gave up.
 const BECAUSE: usize = 2;
 /// Word of the segment's first line: the unit, and one, for whose sake the first gave up: itself, or one that was lost.
@@ -149,14 +150,19 @@ impl Board {
         u32::try_from(first).ok().filter(|&first| first < self.units)
     }
 
-    /// This unit comes to one more collective operation. Returns how many it has come to.
-    pub fn come(&self, unit: Address) -> u64 {
-        self.line(unit).w[COLLECTIVES].fetch_add(1, Ordering::AcqRel) + 1
+    /// This unit comes to one more collective operation. One thread at a time does so.
+    pub fn come(&self, unit: Address, to: Collective) {
+        self.line(unit).w[CAME].store(self.came(unit).and(to).0, Ordering::Release);
     }
 
-    /// How many collective operations a unit has come to.
-    pub fn collectives(&self, unit: Address) -> u64 {
-        self.line(unit).w[COLLECTIVES].load(Ordering::Acquire)
+    /// What a unit has come to.
+    pub fn came(&self, unit: Address) -> Came {
+        Came(self.line(unit).w[CAME].load(Ordering::Acquire))
+    }
+
+    /// A unit of another host has said what it had come to. Its words may come in another order than it said them.
+    pub fn note_came(&self, unit: Address, came: Came) {
+        self.line(unit).w[CAME].fetch_max(came.0, Ordering::AcqRel);
     }
 
     /// Of a unit that has left or given up: the loss that it knew of.
@@ -165,10 +171,10 @@ impl Board {
         u32::try_from(lost).ok().filter(|&lost| lost < self.units)
     }
 
-    /// A unit has said that it leaves, having come to so many collective operations.
-    pub fn note_leaving(&self, unit: Address, collectives: u64, because: Option<Address>) {
+    /// A unit has said that it leaves, having come to these collective operations.
+    pub fn note_leaving(&self, unit: Address, came: Came, because: Option<Address>) {
         let because = because.map_or(0, |lost| u64::from(lost) + 1);
-        self.line(unit).w[COLLECTIVES].store(collectives, Ordering::Relaxed);
+        self.line(unit).w[CAME].store(came.0, Ordering::Relaxed);
         self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
         self.line(unit).w[STATE].store(LEAVING, Ordering::Release);
     }
@@ -207,9 +213,9 @@ mod tests {
         let told = vec![0, 1, 1, 0];
         let among = |me| shared.clone().among(Arc::new(Hosts::read(me, told.clone()).unwrap())).unwrap();
         let [one, two] = [among(1), among(2)];
-        one.note_leaving(0, 7, None);
+        one.note_leaving(0, Came(7 << 8 | 1), None);
         assert_eq!([&one, &two].map(|board| board.is_leaving(0)), [true, false]);
-        assert_eq!([&one, &two].map(|board| board.collectives(0)), [7, 0]);
+        assert_eq!([&one, &two].map(|board| board.came(0).count()), [7, 0]);
         one.give_up(1, Some(3));
         assert!(two.has_given_up(1));
         assert_eq!([&one, &two].map(Board::first_to_give_up), [Some(3); 2]);

@@ -3,14 +3,72 @@
 use super::directory::{self, Directory, HandlerError};
 use super::peer::{lock, try_lock};
 use super::{barrier, dispatch, system, Inner};
-use crate::types::Head;
+use crate::types::{Address, Head};
 use crate::MessageError;
+use polyduct_os::clock;
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a unit that is at odds with others waits for room to say so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What all units do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// A barrier.
+    Barrier = 1,
+    /// A synchronise, with the barrier at its end.
+    Synchronise = 2,
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Collective::Barrier => "a barrier",
+            Collective::Synchronise => "a synchronise",
+        })
+    }
+}
+
+/// The collective operations that a unit has come to: how many, above eight bits that say which the last is. One word, so that
+/// whoever reads it while it changes finds what belongs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Came(pub u64);
+
+impl Came {
+    /// One more than these.
+    pub fn and(self, last: Collective) -> Came {
+        Came(self.count().wrapping_add(1) << 8 | last as u64)
+    }
+
+    /// How many.
+    pub fn count(self) -> u64 {
+        self.0 >> 8
+    }
+
+    /// Which the last is; `None` for what no unit says, and before the first.
+    pub fn last(self) -> Option<Collective> {
+        [Collective::Barrier, Collective::Synchronise].into_iter().find(|&last| last as u64 == self.0 & 0xff)
+    }
+
+    /// As two words of a message.
+    fn words(self) -> [u32; 2] {
+        [self.0 as u32, (self.0 >> 32) as u32]
+    }
+
+    /// The two words of a message.
+    pub(super) fn of_words([low, high]: [u32; 2]) -> Came {
+        Came(u64::from(high) << 32 | u64::from(low))
+    }
+}
 
 /// A synchronise under way.
 #[derive(Default)]
 pub(super) struct Agreement {
+    /// This unit has come to it, and has not heard what came of it.
+    under_way: bool,
     /// At unit 0: what each unit offers.
     pub offers: Vec<Option<Vec<directory::Offered>>>,
     pub outcome: Option<Result<Directory, HandlerError>>,
@@ -41,7 +99,15 @@ impl Inner {
                 turn?
             }
         };
-        let done = operation(self);
+        let done = match self.at_odds.get() {
+            Some(error) => Err(error.clone()),
+            None => operation(self).map_err(|error| self.odds_behind(error)),
+        };
+        if let Err(error @ MessageError::AtOdds { .. }) = &done {
+            if self.at_odds.set(error.clone()).is_ok() {
+                self.tell_of_odds();
+            }
+        }
         drop(turn);
         if self.in_line.load(Ordering::SeqCst) > 0 {
             self.stir();
@@ -50,16 +116,16 @@ impl Inner {
     }
 
     pub(super) fn barrier(&self) -> Result<(), MessageError> {
-        self.in_turn(Inner::meet_all)
+        self.in_turn(|inner| inner.meet_all(Collective::Barrier))
     }
 
     pub(super) fn synchronise(&self) -> Result<(), MessageError> {
         self.in_turn(Inner::agree)
     }
 
-    fn meet_all(&self) -> Result<(), MessageError> {
+    fn meet_all(&self, part_of: Collective) -> Result<(), MessageError> {
         if lock(&self.barrier).is_over() {
-            self.board.come(self.options.unit);
+            self.board.come(self.options.unit, part_of);
             let mut tells = Vec::new();
             lock(&self.barrier).begin(&mut |t| tells.push(t));
             self.tell(tells)?;
@@ -76,33 +142,88 @@ impl Inner {
     /// Whether words of a collective operation wait for room, or for a connection. Who they are for receives until it has
     /// them, so they do not wait for long.
     fn owes_words(&self) -> bool {
-        let is_word = |head: &Head| [system::BARRIER, system::OFFER, system::AGREED].contains(&head.handler);
+        let words = [system::BARRIER, system::OFFER, system::AGREED, system::CAME];
+        let is_word = |head: &Head| words.contains(&head.handler);
         self.peers.iter().any(|peer| peer.owes(is_word))
             || self.net.as_ref().is_some_and(|net| net.owes(is_word))
     }
 
     pub(super) fn tell(&self, tells: Vec<barrier::Tell>) -> Result<(), MessageError> {
+        let [low, high] = self.board.came(self.options.unit).words();
         for (to, number, round) in tells {
-            let head = Head { handler: system::BARRIER, args: [number, round, 0, 0] };
+            let head = Head { handler: system::BARRIER, args: [number, round, low, high] };
             self.push(to, head, Vec::new())?;
         }
         Ok(())
     }
 
     /// A unit that will not come to the collective operation that this one has come to: the lowest, so that all who wait
-    /// name the same. Who does not come keeps all others, directly or not.
+    /// name the same. Who does not come keeps all others, directly or not. Who has come to another comes before who is gone,
+    /// often because of it.
     pub(super) fn who_never_comes(&self) -> Option<MessageError> {
-        let mine = self.board.collectives(self.options.unit);
-        (0..self.options.units).find_map(|unit| match self.gone_error(unit)? {
-            MessageError::PeerLeft { .. } if self.board.collectives(unit) >= mine => None,
-            error => Some(error),
+        let mine = self.board.came(self.options.unit);
+        self.who_is_at_odds().or_else(|| {
+            (0..self.options.units).find_map(|unit| match self.gone_error(unit)? {
+                MessageError::PeerLeft { .. } if self.board.came(unit).count() >= mine.count() => None,
+                error => Some(error),
+            })
         })
     }
 
+    /// The better reason for an error of a collective operation: who is at odds with others may have left for it before this
+    /// unit has sent to it, or has heard of that. In order, nobody leaves what it has come to before it has heard of all.
+    fn odds_behind(&self, error: MessageError) -> MessageError {
+        let mine = self.board.came(self.options.unit).count();
+        if matches!(error, MessageError::PeerLeft { unit } if self.board.came(unit).count() >= mine) {
+            let deadline = Some(clock::now() + LAST_WORDS);
+            let _ = self.wait("word of others", deadline, |inner| inner.who_is_at_odds().map(Ok));
+        }
+        self.who_is_at_odds().unwrap_or(error)
+    }
+
+    /// A unit that has come to another collective operation where this one has come to its own: neither ends.
+    fn who_is_at_odds(&self) -> Option<MessageError> {
+        let mine = self.board.came(self.options.unit);
+        let own = mine.last()?;
+        (0..self.options.units).find_map(|unit| {
+            let came = self.board.came(unit);
+            let theirs = came.last().filter(|&theirs| came.count() == mine.count() && theirs != own)?;
+            Some(MessageError::AtOdds { unit, theirs, mine: own })
+        })
+    }
+
+    /// Says to all on other hosts what this unit has come to: only some have heard it. Who is at odds with it then says the
+    /// same, to those whom this unit is not at odds with.
+    fn tell_of_odds(&self) {
+        let [low, high] = self.board.came(self.options.unit).words();
+        for to in self.hosts.far() {
+            let head = Head { handler: system::CAME, args: [low, high, 0, 0] };
+            if let Err(error) = self.push(to, head, Vec::new()) {
+                tracing::warn!(to, %error, "a unit was not told of different collective operations");
+            }
+        }
+        // This unit may not come here again; what finds no room in good time goes when it receives or leaves.
+        let deadline = Some(clock::now() + LAST_WORDS);
+        let _ = self.wait("room to tell", deadline, |inner| (!inner.owes_words()).then_some(Ok(())));
+    }
+
+    /// A unit has said what it had come to. What those of this host have come to is on the board.
+    pub(super) fn handle_came(&self, from: Address, words: [u32; 2]) {
+        if self.hosts.is_far(from) {
+            self.board.note_came(from, Came::of_words(words));
+        }
+    }
+
     fn agree(&self) -> Result<(), MessageError> {
+        // One that ended at its deadline goes on: to come twice to what others come to once would put this unit at odds with
+        // them later.
+        let goes_on = std::mem::replace(&mut lock(&self.agreement).under_way, true);
         let offer = lock(&self.installed).offer();
-        self.board.come(self.options.unit);
-        if self.options.unit == 0 {
+        if !goes_on {
+            self.board.come(self.options.unit, Collective::Synchronise);
+        }
+        let has_outcome = lock(&self.agreement).outcome.is_some();
+        if self.options.unit == 0 && !has_outcome {
             self.wait("all units to synchronise", None, |inner| {
                 let units = inner.options.units as usize;
                 let mut agreement = lock(&inner.agreement);
@@ -127,9 +248,10 @@ impl Inner {
                 let head = Head { handler: system::AGREED, args: [failed, 0, 0, 0] };
                 self.push(to, head, payload.clone())?;
             }
-        } else {
+        } else if self.options.unit != 0 && !goes_on {
             let payload = postcard::to_stdvec(&offer).unwrap_or_default();
-            self.push(0, Head { handler: system::OFFER, args: [0; 4] }, payload)?;
+            let [low, high] = self.board.came(self.options.unit).words();
+            self.push(0, Head { handler: system::OFFER, args: [low, high, 0, 0] }, payload)?;
         }
         let agreed = self.wait("all units to synchronise", None, |inner| {
             if inner.owes_words() {
@@ -140,6 +262,7 @@ impl Inner {
                 None => inner.who_never_comes().map(Err),
             }
         })?;
+        lock(&self.agreement).under_way = false;
         if let Ok(directory) = &agreed {
             let mut installed = lock(&self.installed);
             installed.number(directory);
@@ -148,7 +271,7 @@ impl Inner {
             self.epoch.fetch_add(1, Ordering::Release);
         }
         // Nobody uses a new number before all know it.
-        self.meet_all()?;
+        self.meet_all(Collective::Synchronise)?;
         Ok(agreed.map(drop)?)
     }
 }

@@ -1,6 +1,7 @@
 //! What comes, to whom it goes.
 
 use super::call::Parcel;
+use super::collective::Came;
 use super::mail::Mail;
 use super::room::{Buffer, Lease, Of, Rooms};
 use super::{net, peer::lock, system, Inner, Table};
@@ -312,13 +313,13 @@ impl Inner {
             }
             system::LEAVING if self.hosts.is_far(from) => {
                 let bytes = steady();
-                let (collectives, words) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
-                let collectives = u64::from_le_bytes(*collectives);
+                let (came, words) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
+                let came = Came(u64::from_le_bytes(*came));
                 let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
                 if let Some(lost) = because.filter(|_| !words.is_empty()) {
                     let _ = self.peers[lost as usize].hearsay.set(net::read_reason(words));
                 }
-                self.board.note_leaving(from, collectives, because);
+                self.board.note_leaving(from, came, because);
             }
             system::LOST if self.net.is_some() => {
                 let told = net::read_loss(&self.hosts, from, args[0], &steady())
@@ -342,7 +343,9 @@ impl Inner {
             }
             // Functions run to their end when they are called, so there is nothing to stop: the answer finds nobody.
             system::CANCEL => {}
+            system::CAME => self.handle_came(from, [args[0], args[1]]),
             system::BARRIER => {
+                self.handle_came(from, [args[2], args[3]]);
                 let mut tells = Vec::new();
                 let good = lock(&self.barrier).handle(from, args[0], args[1], &mut |t| tells.push(t));
                 if !good {
@@ -353,6 +356,7 @@ impl Inner {
             }
             system::OFFER if self.options.unit == 0 => match postcard::from_bytes(&steady()) {
                 Ok(offer) => {
+                    self.handle_came(from, [args[0], args[1]]);
                     let mut agreement = lock(&self.agreement);
                     agreement.offers.resize(self.options.units as usize, None);
                     agreement.offers[from as usize] = Some(offer);

@@ -44,6 +44,7 @@ mod wait;
 
 pub use call::{Call, Parcel};
 pub use channel::{Channel, ChannelOptions};
+pub use collective::{Came, Collective};
 pub use dispatch::{Context, Message};
 pub use far::Put;
 pub use hosts::Reach;
@@ -73,7 +74,7 @@ use progress::Progress;
 use room::{Buffer, Of, Rooms};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// The handlers of a unit, as those who deliver see them.
@@ -130,6 +131,8 @@ pub(crate) struct Inner {
     collective: Mutex<()>,
     /// Threads that wait for it.
     in_line: AtomicUsize,
+    /// Another unit has come to another collective operation than this one: there can be no more of them.
+    at_odds: OnceLock<MessageError>,
     /// Of all messages that come.
     rooms: Arc<Rooms>,
     mailbox: Mutex<Mailbox>,
@@ -218,6 +221,7 @@ impl Domain {
             barrier: Mutex::new(Barrier::new(unit, units)),
             collective: Mutex::default(),
             in_line: AtomicUsize::new(0),
+            at_odds: OnceLock::new(),
             mailbox: Mutex::new(Mailbox::new(rooms.clone())),
             rooms,
             regions: region::Regions::default(),
@@ -359,7 +363,9 @@ impl Domain {
     ///
     /// # Errors
     /// [`MessageError::Handler`] when two units disagree about a version, or about whether a name is a function: the same in
-    /// all units, which go on with what they agreed on before. [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`].
+    /// all units, which go on with what they agreed on before. [`MessageError::PeerLost`], [`MessageError::PeerLeft`];
+    /// [`MessageError::AtOdds`] naming a unit that has come to a barrier instead, after which there are no more of either;
+    /// [`MessageError::Timeout`], after which the next call goes on with what this one brought.
     pub fn synchronise(&self) -> Result<(), MessageError> {
         self.inner.synchronise()
     }
@@ -377,7 +383,8 @@ impl Domain {
     /// so one after the other, so each call is a barrier of its own, which all units have to come to.
     ///
     /// # Errors
-    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] naming a unit that will not come;
+    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] naming a unit that will not come; [`MessageError::AtOdds`]
+    /// naming one that has come to a synchronise instead, after which there are no more of either;
     /// [`MessageError::Timeout`], after which this unit has still come to it: the next call waits for the same barrier.
     pub fn barrier(&self) -> Result<(), MessageError> {
         self.inner.barrier()

@@ -351,7 +351,7 @@ impl Net {
     /// Says good-bye to all on other hosts who are connected.
     pub fn leave(&self, inner: &Inner, because: Option<Address>, time: Duration) {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
-        let mut words = inner.board.collectives(inner.options.unit).to_le_bytes().to_vec();
+        let mut words = inner.board.came(inner.options.unit).0.to_le_bytes().to_vec();
         // Who hears of the loss by this first hears how it came.
         if let Some(MessageError::PeerLost { reason, .. }) = because.map(|lost| inner.lost_error(lost)) {
             words.extend(reason.into_bytes());

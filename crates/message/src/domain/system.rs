@@ -6,10 +6,11 @@
 //! | `CALL` | method, number, two of the user's | the argument | asks for an answer |
 //! | `ANSWER` | number, 0 good or 1 failed, two of the user's | the result, or words | |
 //! | `CANCEL` | number | | nobody waits for that answer any more |
-//! | `BARRIER` | number, round | | see [`super::barrier`] |
-//! | `OFFER` | | handlers of a unit, to unit 0 | see [`super::directory`] |
+//! | `BARRIER` | number, round, what the sender has come to (u64) | | see [`super::barrier`] |
+//! | `CAME` | what the sender has come to (u64) | | across hosts, from who is at odds with others: see [`super::Came`] |
+//! | `OFFER` | what the sender has come to (u64) | handlers of a unit, to unit 0 | see [`super::directory`] |
 //! | `MEET` | the version | see [`super::meet`] | across hosts |
-//! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | collective operations it has come to (u64), how that unit was lost | across hosts |
+//! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | what it has come to (u64), how that unit was lost | across hosts |
 //! | `LOST` | a unit | why, in words | across hosts, from unit 0, and from units of the lost one's host |
 //! | `PUT` | region, offset (u64), number | bytes | where memory cannot be reached directly; asks for an `ANSWER` |
 //! | `GET` | region, offset (u64), number | length (u64), or nothing to ask for the region's | where memory cannot be reached directly; asks for an `ANSWER` |
@@ -42,5 +43,7 @@ pub const LOST: HandlerId = HandlerId(HandlerId::RESERVED + 9);
 pub const PUT: HandlerId = HandlerId(HandlerId::RESERVED + 10);
 /// All that came before on this channel was handled?
 pub const FLUSH: HandlerId = HandlerId(HandlerId::RESERVED + 12);
+/// What collective operations a unit has come to.
+pub const CAME: HandlerId = HandlerId(HandlerId::RESERVED + 13);
 /// Reads from a region.
 pub const GET: HandlerId = HandlerId(HandlerId::RESERVED + 11);
