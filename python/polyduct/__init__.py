@@ -26,6 +26,7 @@ from polyduct._native import __version__
 from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
 from polyduct._regions import Region
 from polyduct.errors import (
+    AtOdds,
     BadEnvironment,
     BadOption,
     BadPeer,
@@ -70,6 +71,7 @@ from polyduct.errors import (
 
 __all__ = [
     "Addresses",
+    "AtOdds",
     "BadEnvironment",
     "BadOption",
     "BadPeer",

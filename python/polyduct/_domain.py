@@ -186,15 +186,16 @@ class Domain:
         Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a barrier of its own,
         which all units have to come to.
 
-        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `TimeoutError`, after which the next call waits
-        for the same barrier.
+        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that came to a `synchronise`;
+        `TimeoutError`, after which the next call waits for the same barrier.
         """
         self._port.barrier()
 
     def synchronise(self) -> None:
         """Makes the handlers and functions that were installed so far known to all units. All units call it.
 
-        Raises `HandlerVersions`, in all units, where two disagree about a version: then what was agreed before holds.
+        Raises `HandlerVersions`, in all units, where two disagree about a version, and `HandlerError` where a name is a function
+        in one and a handler in another: then what was agreed before holds. `AtOdds`, naming a unit that came to a `barrier`.
         """
         self._port.synchronise()
 

@@ -72,6 +72,13 @@ class NoUnit(Misuse, IndexError):
     units: int
 
 
+class AtOdds(Misuse):
+    """Units came to different collective operations at once, each of which would wait for the other."""
+
+    unit: int
+    """Another unit, which came to another one than this."""
+
+
 class InHandler(Misuse):
     """A handler wanted to wait for what its own thread would have to receive. It may send, post and call."""
 

@@ -247,6 +247,38 @@ def test_no_bytes_make_trouble() -> None:
             decode((255, 0), flat, 3)
 
 
+def test_different_collectives_do_not_wait_for_each_other() -> None:
+    def run(d: Domain) -> None:
+        with pytest.raises(polyduct.AtOdds) as e:
+            d.barrier() if d.unit else d.synchronise()
+        assert e.value.unit == 1 - d.unit
+
+    units(2, run)
+
+
+def test_a_function_gets_no_messages() -> None:
+    def run(d: Domain) -> None:
+        d.function("f", lambda x: x)
+        d.synchronise()
+        with pytest.raises(polyduct.errors.HandlerError, match="call it"):
+            d.post(1 - d.unit, "f")
+        d.barrier()
+
+    units(2, run)
+
+
+def test_an_exchange_is_no_circle() -> None:
+    def run(d: Domain) -> None:
+        d.send(1 - d.unit, b"later", 9)
+        d.barrier()
+        # More than the inbox, which holds something, and more than the ring.
+        got = d.sendrecv(1 - d.unit, np.full(270 << 20, d.unit, "u1"), tag=1)
+        assert len(got) == 270 << 20 and (got[::4096] == 1 - d.unit).all()
+        assert d.recv(1 - d.unit, 9) == b"later"
+
+    units(2, run)
+
+
 def test_handlers() -> None:
     def run(d: Domain) -> None:
         got: list[Any] = []

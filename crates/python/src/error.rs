@@ -147,6 +147,7 @@ fn message(error: &MessageError) -> Class {
         MessageError::Full { to } => ("Full", vec![of_unit(*to)]),
         MessageError::PeerLost { unit, .. } => ("PeerLost", vec![of_unit(*unit)]),
         MessageError::PeerLeft { unit } => ("PeerLeft", vec![of_unit(*unit)]),
+        MessageError::AtOdds { unit, .. } => ("AtOdds", vec![of_unit(*unit)]),
         MessageError::BadPeer { unit, .. } => ("BadPeer", vec![of_unit(*unit)]),
         MessageError::Refused { reason, .. } => gathering(reason),
         MessageError::Stranger { .. } | MessageError::TurnedAway { .. } => ("Stranger", vec![]),
