@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -390,19 +391,19 @@ def test_what_closing_at_the_end_meets(tmp_path: Path, start: Start) -> None:
 def test_a_file_that_cannot_be_completed_at_the_end_is_a_failure(tmp_path: Path, how: str) -> None:
     """One unit of three writes a step more than the others, and nobody closes."""
     program = tmp_path / "program.py"
+    name = f"polyduct-test/{os.getpid()}/{how}"
     program.write_text(f"""
-import multiprocessing, os, pathlib, sys, time, polyduct
+import multiprocessing, os, socket, sys, polyduct
 
 def write():
     global out
     out = polyduct.open("-", "w", shape=(3, 3), dtype="i4", layout="block,*")
     for step in range(2 + (out.unit == 1)):
         out.write([[step] * 3])
-    here = pathlib.Path({str(tmp_path)!r})
-    (here / f"written-{{out.unit}}").touch()
-    while len(list(here.glob("written-*"))) < 3:  # else who is late learns it by writing
-        time.sleep(0.001)
-    print("written")
+    print("written", flush=True)
+    with socket.socket(socket.AF_UNIX) as all_written:
+        all_written.connect("\\0" + {name!r})
+        all_written.recv(1)
 
 if __name__ == "__main__":
     if {how!r} == "plain":
@@ -416,11 +417,19 @@ if __name__ == "__main__":
     target = tmp_path / "a.npy"
     target.write_text("old")
     run = [COMMAND, "run", f"-n 3 {sys.executable} {program} > {target}"]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 120, done.stderr
-    assert "when closing at exit" in done.stderr and "exited with status 120" in done.stderr
+    with socket.socket(socket.AF_UNIX) as all_written:
+        all_written.bind("\0" + name)
+        all_written.listen(3)
+        all_written.settimeout(60)
+        done = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # Who is late would learn it by writing. All hang up at once.
+        units = [all_written.accept()[0] for _ in range(3)]
+        [unit.close() for unit in units]
+    stdout, stderr = done.communicate(timeout=60)
+    assert done.returncode == 120, stderr
+    assert "when closing at exit" in stderr and "exited with status 120" in stderr
     # The first that fails ends the others, perhaps before they have said it.
-    assert "written" in done.stdout and target.read_text() == "old"
+    assert "written" in stdout and target.read_text() == "old"
 
 
 def test_readers_that_have_gone_are_no_failure_of_the_end(pipe: str, start: Start) -> None:

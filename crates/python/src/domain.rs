@@ -221,7 +221,6 @@ impl Domain {
     }
 
     /// Sends, then waits for a message.
-    #[pyo3(signature = (to, tag, words, payload, from))]
     fn sendrecv<'py>(
         &self,
         py: Python<'py>,

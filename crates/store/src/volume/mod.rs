@@ -105,11 +105,6 @@ impl<U: Units> Volume<U> {
         &self.units
     }
 
-    /// The units, back again. What was not committed is forgotten.
-    pub fn into_units(self) -> U {
-        self.units
-    }
-
     /// A number for a new object, which nobody reads until it is [committed](Volume::commit) under a name.
     ///
     /// # Errors

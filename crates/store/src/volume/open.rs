@@ -42,23 +42,12 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Full`].
     pub fn open(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
-        Volume::open_planted(units, id, geometry, now, None)
+        Volume::open_with(units, id, geometry, now, None)
     }
 
-    /// The same with a bug in it.
-    #[cfg(feature = "planted")]
+    /// The same with a bug in it, which does nothing but with the feature `planted`.
     #[doc(hidden)]
     pub fn open_with(
-        units: U,
-        id: [u8; 16],
-        geometry: Geometry,
-        now: u64,
-        bug: Option<Bug>,
-    ) -> Result<Volume<U>, VolumeError> {
-        Volume::open_planted(units, id, geometry, now, bug)
-    }
-
-    fn open_planted(
         units: U,
         id: [u8; 16],
         geometry: Geometry,
