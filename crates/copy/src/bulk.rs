@@ -60,7 +60,10 @@ pub(crate) unsafe fn cached<S: Simd>(src: *const u8, dst: *mut u8, n: usize) {
         if n <= 128 {
             return small(src, dst, n);
         }
-        let mut at = 0;
+        // The first and the last vector lie as they may. Between them stores begin at lines: one that crosses a line takes the
+        // time of several.
+        S::store(dst, S::load(src));
+        let mut at = S::WIDTH - dst.addr() % S::WIDTH;
         while n - at > 4 * S::WIDTH {
             let (s, d) = (src.add(at), dst.add(at));
             for i in 0..4 {

@@ -1,5 +1,6 @@
 //! Which vector code runs, and from which size copies bypass the caches.
 
+use crate::LastCache;
 use std::sync::OnceLock;
 
 /// A family of vector instructions.
@@ -44,9 +45,6 @@ impl Level {
     }
 }
 
-/// From how many bytes a copy bypasses the caches where the machine does not say how large they are.
-const STREAM_FROM_UNKNOWN: usize = 8 << 20;
-
 /// The kernels of one level, and the size from which they bypass the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernels {
@@ -81,38 +79,7 @@ impl Kernels {
 /// Three quarters of one core's share of the last-level cache: a destination larger than that does not fit beside its
 /// source, and an ordinary store would read each line only to overwrite it.
 fn stream_from() -> usize {
-    cache_share("/sys/devices/system/cpu/cpu0/cache").map_or(STREAM_FROM_UNKNOWN, |share| share / 4 * 3)
-}
-
-/// Bytes of the largest cache under `dir` divided by the processors that share it.
-fn cache_share(dir: &str) -> Option<usize> {
-    let read = |index: u32, file: &str| std::fs::read_to_string(format!("{dir}/index{index}/{file}")).ok();
-    (0..8)
-        .filter_map(|index| {
-            let size = read(index, "size")?;
-            let sharers = read(index, "shared_cpu_map")?
-                .chars()
-                .filter_map(|c| c.to_digit(16))
-                .map(u32::count_ones)
-                .sum();
-            Some((parse_size(size.trim())?, sharers))
-        })
-        .max()
-        .map(|(size, sharers): (usize, u32)| size / sharers.max(1) as usize)
-        .filter(|&share| share > 0)
-}
-
-/// A size as the kernel writes it: `32768K`, `48M`, `512`.
-fn parse_size(text: &str) -> Option<usize> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<usize>().ok()?.checked_mul(unit)
+    LastCache::detect().share() / 4 * 3
 }
 
 #[cfg(test)]
@@ -124,15 +91,5 @@ mod tests {
         assert!(Level::detect().is_available() && Level::Portable.is_available());
         assert_eq!(Kernels::detect().level(), Level::detect());
         assert!(Kernels::detect().stream_from >= 64 << 10);
-    }
-
-    #[test]
-    fn sizes_are_read_as_the_kernel_writes_them() {
-        assert_eq!(parse_size("32768K"), Some(32 << 20));
-        assert_eq!(parse_size("48M"), Some(48 << 20));
-        assert_eq!(parse_size("512"), Some(512));
-        assert_eq!(parse_size("x"), None);
-        assert_eq!(parse_size("9K9"), None);
-        assert_eq!(cache_share("/nowhere"), None);
     }
 }

@@ -34,6 +34,7 @@
 //! every access rests on one check (`Nest::lower`).
 
 mod bulk;
+mod cache;
 mod convert;
 mod error;
 mod exec;
@@ -45,6 +46,7 @@ mod simd;
 mod table;
 mod transpose;
 
+pub use cache::LastCache;
 pub use convert::Conversion;
 pub use error::CopyError;
 pub use level::{Kernels, Level};

@@ -4,7 +4,7 @@ use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
-use polyduct_copy::Kernels;
+use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
@@ -87,7 +87,7 @@ pub const TIMED_FROM: usize = 16 << 10;
 /// as a whole, no unit's part stays, however small, and stores should not read lines only to overwrite them.
 pub fn kernels(dataset: &Dataset) -> Kernels {
     let kernels = Kernels::detect();
-    match dataset.len_bytes() / 3 * 4 >= polyduct_os::cpu::last_level_cache_bytes() {
+    match dataset.len_bytes() / 3 * 4 >= LastCache::detect().bytes as u64 {
         true => kernels.stream_from(STREAM_FROM),
         false => kernels,
     }

@@ -2,6 +2,7 @@
 
 use super::{limit, Finding};
 use crate::text::bytes;
+use polyduct::copy::LastCache;
 use polyduct::os::limits::Facts;
 use polyduct::os::{cpu, memory, remote::RemoteReader};
 use std::fs;
@@ -76,13 +77,10 @@ fn caches() -> Finding {
         .filter(|&i| read(i, "type").is_some_and(|t| t != "Instruction"))
         .filter_map(|i| Some(format!("L{} {}", read(i, "level")?, read(i, "size")?)))
         .collect();
+    let last = bytes(LastCache::detect().bytes as u64);
     match found.is_empty() {
-        true => {
-            let taken =
-                format!("not told; {} is taken for the last level", bytes(cpu::last_level_cache_bytes()));
-            Finding::ok("caches", taken)
-        }
-        false => Finding::ok("caches", found.join(", ")),
+        true => Finding::ok("caches", format!("not told; {last} is taken for the last level")),
+        false => Finding::ok("caches", format!("{}; copies count on {last} of the last", found.join(", "))),
     }
 }
 
