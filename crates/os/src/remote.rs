@@ -3,6 +3,7 @@
 //! The kernel copies, so that a wrong address is an error and never a fault. It needs the same user and, where Yama is set
 //! to `ptrace_scope = 1`, that the owner has [`permit_readers`] or is a descendant.
 
+use core::sync::atomic::AtomicU8;
 use core::time::Duration;
 
 use rustix::io::Errno;
@@ -88,12 +89,22 @@ impl RemoteReader {
     where
         I: IntoIterator<Item = (usize, u64, usize)>,
     {
+        // SAFETY: AtomicU8 has the size and alignment of u8, and the exclusive borrow outlives the shared one.
+        let dst = unsafe { core::slice::from_raw_parts(dst.as_mut_ptr().cast::<AtomicU8>(), dst.len()) };
+        self.read_runs_shared(dst, runs)
+    }
+
+    /// [`read_runs`](Self::read_runs) into memory that several threads fill at once, each its own bytes.
+    pub fn read_runs_shared<I>(&self, dst: &[AtomicU8], runs: I) -> Result<u64>
+    where
+        I: IntoIterator<Item = (usize, u64, usize)>,
+    {
         let mut batch = Batch { local: Vec::with_capacity(IOV_MAX), remote: Vec::with_capacity(IOV_MAX) };
         let pid = self.process.pid();
         let mut total = 0_u64;
         for (offset, addr, len) in runs {
             let end = offset.saturating_add(len);
-            let Some(room) = dst.get_mut(offset..end) else {
+            let Some(room) = dst.get(offset..end) else {
                 let what = "the destination of a remote read".into();
                 return Err(OsError::OutOfRange { what, start: offset, end, len: dst.len() });
             };
@@ -105,7 +116,7 @@ impl RemoteReader {
             if batch.local.len() == IOV_MAX || batch.remote.len() == IOV_MAX {
                 self.flush(&mut batch)?;
             }
-            append(&mut batch.local, room.as_mut_ptr() as usize, len);
+            append(&mut batch.local, room.as_ptr() as usize, len);
             append(&mut batch.remote, addr, len);
             total += len as u64;
         }
@@ -121,7 +132,7 @@ impl RemoteReader {
         let pid = self.process.pid();
         let (mut local, mut remote) = (&mut batch.local[..], &mut batch.remote[..]);
         while !local.is_empty() {
-            // SAFETY: every local piece lies in the caller's exclusively borrowed `dst` (checked in `read_runs`); the counts
+            // SAFETY: every local piece lies in the caller's `dst` of atomics, which may be written (checked in `read_runs_shared`); the counts
             // are at most IOV_MAX; remote addresses are the kernel's to check.
             let n = unsafe {
                 libc::process_vm_readv(

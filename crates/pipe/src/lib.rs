@@ -36,6 +36,7 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 mod serve;
 pub mod slots;
+mod threads;
 #[cfg(not(loom))]
 mod watch;
 #[cfg(not(loom))]

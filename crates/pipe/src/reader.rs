@@ -7,10 +7,11 @@ use crate::join::{check_name, check_options, hello, system, Joining};
 use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
 use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
+use crate::threads::Threads;
 use crate::watch::Keepsake;
 use crate::wire::{FromHost, Role, ToHost, SEGMENTS_AT_ONCE};
 use crate::writer::{from_wire, slot_stride, spawn};
-use polyduct_copy::{Conversion, Dest, Kernels, Source};
+use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{
@@ -46,6 +47,7 @@ pub struct Reader {
     plan: Plan,
     conversion: Option<Conversion>,
     kernels: Kernels,
+    threads: Threads,
     /// The slots of the writer unit of each transfer.
     parts: Vec<Part>,
     /// Where this unit's whole part lies in the slot of the one writer that has all of it.
@@ -128,6 +130,7 @@ impl Reader {
             plan,
             conversion,
             kernels,
+            threads: Threads::of(options.units),
             parts,
             direct,
             next,
@@ -260,15 +263,17 @@ impl Reader {
         let (pipe, from) = (&self.port.pipe, &self.parts[i]);
         let at = turn.slot as usize * from.stride;
         let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
-        for table in self.plan.transfers()[i].tables() {
-            let (src, dst) = (Source::from(slot), Dest::from(&mut *part));
-            let copied = match self.conversion {
-                None => self.kernels.execute(&table, src, dst),
-                Some(conversion) => self.kernels.execute_convert(&table, conversion, src, dst),
-            };
-            copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })?;
-        }
-        Ok(())
+        let (transfer, part) = (&self.plan.transfers()[i], as_shared(part));
+        let copied = self.threads.share(transfer.bytes() as usize, |piece, pieces| {
+            transfer.tables().try_for_each(|table| {
+                let (src, dst) = (Source::from(slot), Dest::from(part));
+                match self.conversion {
+                    None => self.kernels.execute_part(&table, piece, pieces, src, dst),
+                    Some(to) => self.kernels.execute_convert_part(&table, to, piece, pieces, src, dst),
+                }
+            })
+        });
+        copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })
     }
 
     /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot after all.
@@ -306,13 +311,30 @@ impl Reader {
     fn fetch_runs(&self, i: usize, from: ProcessId, address: u64, part: &mut [u8]) -> Result<(), OsError> {
         // Not whoever has its number by now.
         let remote = RemoteReader::of(PidFd::of(from)?);
-        for table in self.plan.transfers()[i].tables() {
+        let (transfer, part) = (&self.plan.transfers()[i], as_shared(part));
+        for table in transfer.tables() {
             let elem = table.elem_len();
-            let mut runs = Vec::new();
-            table.for_each_run(|src, dst, run| {
-                runs.push(((dst * elem) as usize, address + src * elem, (run * elem) as usize))
-            });
-            remote.read_runs(part, runs)?;
+            let bytes = (table.elems() * elem) as usize;
+            self.threads.share(bytes, |piece, pieces| {
+                // The bytes of this piece, counted along the runs.
+                let (from, to) = (bytes / pieces * piece, bytes / pieces * (piece + 1));
+                let mine = from..if piece + 1 == pieces { bytes } else { to };
+                let (mut at, mut runs) = (0, Vec::new());
+                table.for_each_run(|src, dst, run| {
+                    let len = (run * elem) as usize;
+                    let (lo, hi) = (mine.start.clamp(at, at + len), mine.end.clamp(at, at + len));
+                    if lo < hi {
+                        let skip = lo - at;
+                        runs.push((
+                            (dst * elem) as usize + skip,
+                            address + src * elem + skip as u64,
+                            hi - lo,
+                        ));
+                    }
+                    at += len;
+                });
+                remote.read_runs_shared(part, runs).map(|_| ())
+            })?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::join::{check_name, check_options, hello, socket_name, system, Joining
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, Opened, Server};
+use crate::slots::bell::{wait_for, Patience};
 use crate::slots::{Begin, Slots, Turn};
 use crate::watch::Keepsake;
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
@@ -55,6 +56,8 @@ const OFFER_FROM: usize = 4 << 20;
 const OFFER_RUN: u64 = 64 << 10;
 /// How fast readers that were waiting are expected to fetch, at least; slower ones get the slot.
 const FETCH_BYTES_PER_US: usize = 2000;
+/// How fast a part is copied into its slot, about.
+const SLOT_BYTES_PER_US: usize = 10_000;
 
 /// A dataset given when opening, or left to the readers.
 #[derive(Clone, Debug)]
@@ -225,7 +228,7 @@ impl Writer {
                 Ok(false)
             }
             // Readers that are busy take the step later, and the caller need not wait for them: the slot is better.
-            Begin::Fill(turn) if self.offers && self.port.slots.readers_sleep() => self.offer(turn, part),
+            Begin::Fill(turn) if self.offers && self.readers_come(part.len()) => self.offer(turn, part),
             Begin::Fill(turn) => {
                 let start = (part.len() >= TIMED_FROM).then(clock::now);
                 let kernels = self.kernels;
@@ -235,6 +238,26 @@ impl Writer {
                 self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
                 self.finish(Begin::Fill(turn));
                 Ok(true)
+            }
+        }
+    }
+
+    /// Whether a reader waits, or comes to wait within the time that copying into the slot would take. Where steps follow each
+    /// other evenly this never makes them slower: either the readers come in that time and one copy is saved, or they are
+    /// what the steps wait for anyway.
+    fn readers_come(&mut self, len: usize) -> bool {
+        let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
+        let end = clock::now() + time;
+        // Nothing rings when a reader falls asleep.
+        let look_again = Patience { spin: Duration::ZERO, timeout: Some(time / 32), interrupt: None };
+        loop {
+            let (slots, stats) = (&self.port.slots, &mut self.port.stats);
+            let come = || slots.readers_sleep().then_some(());
+            if wait_for(slots.freed_bell(), &look_again, &mut stats.waited, come).is_ok() {
+                return true;
+            }
+            if clock::now() >= end || slots.fault().is_some() {
+                return false;
             }
         }
     }

@@ -111,6 +111,42 @@ fn large_arrays_reach_readers_that_wait_and_readers_that_do_not() {
     );
 }
 
+/// One unit on each side, and more than one processor: several threads copy the part, from the slot and from the writer's
+/// own memory, in pieces that end in the midst of runs.
+#[test]
+fn parts_of_many_pieces_arrive_whole() {
+    const COLUMNS: u64 = 200_003;
+    let data = Dataset::new(&[61, COLUMNS], ElemType::U16).unwrap();
+    let value = |step: u64, i: u64| ((i * 7 + step * 13) % 65_521) as u16;
+    for (layout, skip) in [("*,*", 0), ("cut(0,1),*", 1)] {
+        Pipe::new(&data, "*,*", 1, &[(layout, 1 + skip as u32)]).run(
+            |mut w, _| {
+                for step in 0..6 {
+                    let part: Vec<u8> =
+                        (0..61 * COLUMNS).flat_map(|i| value(step, i).to_ne_bytes()).collect();
+                    match step % 2 {
+                        0 => assert!(w.write(&part).unwrap()),
+                        _ => {
+                            let mut slot = w.step().unwrap();
+                            slot.copy_from_slice(&part);
+                            assert!(slot.publish());
+                        }
+                    }
+                }
+            },
+            |mut r, _, unit| {
+                let mut part = vec![0; r.local_len_bytes()];
+                for step in 0..6 {
+                    assert_eq!(r.read(&mut part).unwrap(), Some(step));
+                    let first = unit * skip * COLUMNS;
+                    let same = |(i, e): (u64, &[u8])| *e == value(step, first + i).to_ne_bytes();
+                    assert!((0..).zip(part.chunks_exact(2)).all(same), "unit {unit}, step {step}");
+                }
+            },
+        );
+    }
+}
+
 #[test]
 fn element_types_change_on_the_way_only_when_asked() {
     suite::element_types_change_only_when_asked(unique("convert"), 100);
