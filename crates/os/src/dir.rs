@@ -1,10 +1,10 @@
-//! Files that get their name when they are complete.
+//! Files that get their name when they are complete, and files beneath a directory.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, CWD};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 
 use crate::error::{OsError, Result};
@@ -73,4 +73,98 @@ fn single(name: &str) -> Result<()> {
         return Err(OsError::BadName { name: name.into(), reason: "no name of a file in a directory" });
     }
     Ok(())
+}
+
+/// How a file beneath a directory is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// To be read.
+    Read,
+    /// To be read and written.
+    Write,
+    /// The same; it is made where it is not there.
+    Make,
+}
+
+/// Opens the file `path` beneath `dir`: nothing in the path leads out of it, by `..`, an absolute path, or a symbolic link. With
+/// `direct` its bytes go past the system's cache where the file system can do that; whether they do is the second value.
+///
+/// # Errors
+/// [`OsError::BadName`] for a path that leads out or through a link; [`OsError::System`].
+pub fn open_beneath(dir: BorrowedFd<'_>, path: &str, how: Open, direct: bool) -> Result<(OwnedFd, bool)> {
+    let access = match how {
+        Open::Read => OFlags::RDONLY,
+        Open::Write => OFlags::RDWR,
+        Open::Make => OFlags::RDWR | OFlags::CREATE,
+    };
+    let mode = if how == Open::Make { Mode::from_bits_retain(0o666) } else { Mode::empty() };
+    let with = |more| beneath(dir, path, access | more, mode);
+    if direct {
+        match with(OFlags::DIRECT) {
+            Err(OsError::System { errno: Errno::INVAL, .. }) => {}
+            other => return other.map(|fd| (fd, true)),
+        }
+    }
+    with(OFlags::empty()).map(|fd| (fd, false))
+}
+
+/// Opens the directory `path` beneath `dir`; with `make` it is made where it is not there.
+///
+/// # Errors
+/// As [`open_beneath`].
+pub fn open_dir_beneath(dir: BorrowedFd<'_>, path: &str, make: bool) -> Result<OwnedFd> {
+    if make {
+        single(path)?;
+        match retry_on_intr(|| rustix::fs::mkdirat(dir, path, Mode::from_bits_retain(0o777))) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(OsError::sys("mkdir", path, e)),
+        }
+    }
+    beneath(dir, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+}
+
+fn beneath(dir: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match retry_on_intr(|| rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, mode, resolve)) {
+        Ok(fd) => Ok(fd),
+        Err(Errno::XDEV | Errno::LOOP) => Err(OsError::BadName {
+            name: path.into(),
+            reason: "leads out of its directory, or through a link",
+        }),
+        // Before Linux 5.6, and where a sandbox does not know it: names without `/` need no more than this.
+        Err(Errno::NOSYS | Errno::PERM) if single(path).is_ok() => {
+            retry_on_intr(|| rustix::fs::openat(dir, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode))
+                .map_err(|e| OsError::sys("open", path, e))
+        }
+        Err(e) => Err(OsError::sys("open", path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn nothing_leads_out_of_a_directory() {
+        let root = std::env::temp_dir().join(format!("polyduct-os-beneath-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("in")).unwrap();
+        std::fs::write(root.join("outside"), "x").unwrap();
+        std::os::unix::fs::symlink("../outside", root.join("in/link")).unwrap();
+        let dir = open_dir(&root.join("in")).unwrap();
+        let absolute = root.join("outside").display().to_string();
+        for path in ["../outside", "link", "sub/../../outside", &absolute, "/proc/self/root"] {
+            let error = open_beneath(dir.as_fd(), path, Open::Read, false).unwrap_err();
+            assert!(matches!(error, OsError::BadName { .. } | OsError::System { .. }), "{path}: {error}");
+            assert!(open_beneath(dir.as_fd(), path, Open::Make, true).is_err(), "{path}");
+        }
+        assert!(open_beneath(dir.as_fd(), "file", Open::Read, false).is_err());
+        let (file, _) = open_beneath(dir.as_fd(), "file", Open::Make, true).unwrap();
+        drop(file);
+        let sub = open_dir_beneath(dir.as_fd(), "sub", true).unwrap();
+        open_beneath(sub.as_fd(), "deep", Open::Make, false).unwrap();
+        open_beneath(dir.as_fd(), "sub/deep", Open::Read, false).unwrap();
+        assert!(open_dir_beneath(dir.as_fd(), "../other", true).is_err());
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -21,6 +21,8 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod limits;
 #[cfg(not(loom))]
+pub mod lock;
+#[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
 pub mod poll;

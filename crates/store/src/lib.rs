@@ -36,6 +36,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod disk;
 mod error;
 pub mod file;
 pub mod npy;

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-os", &[]),
     ("polyduct-message", &["polyduct-os", "polyduct-copy"]),
     ("polyduct-pipe", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
-    ("polyduct-store", &["polyduct-layout", "polyduct-copy", "polyduct-os"]),
+    ("polyduct-store", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
     (
         "polyduct",
         &[

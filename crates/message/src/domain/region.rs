@@ -14,6 +14,7 @@ use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::OsError;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex};
 
 /// Regions of a unit, at most.
@@ -48,6 +49,11 @@ impl Region {
     /// Where it is mapped in this process, for as long as a handle lives. Other units may write to it at any time.
     pub fn address(&self) -> u64 {
         self.memory.as_ptr() as u64
+    }
+
+    /// The same as bytes that other units may write at any time.
+    pub fn bytes(&self) -> &[AtomicU8] {
+        self.memory.bytes()
     }
 
     /// Writes bytes into it.

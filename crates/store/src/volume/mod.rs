@@ -6,6 +6,7 @@
 //! | [`parity`] | what is computed from a word's data, and back |
 //! | [`sums`] | checksums, apart from the blocks |
 //! | [`units`] | the seam: requests in batches |
+//! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
 //! | `state`, `sealed` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
 //! | `open` | recovery, and epochs |
@@ -32,6 +33,7 @@ pub mod parity;
 pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
+pub mod rows;
 mod sealed;
 mod state;
 pub mod sums;
@@ -88,6 +90,30 @@ impl<U: Units> Volume<U> {
     /// What is there, by name.
     pub fn names(&self) -> &BTreeMap<String, Entry> {
         &self.names
+    }
+
+    /// What rows that are written now have as their blocks' generation.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
+    pub fn fail(&mut self, unit: u32, why: &str) {
+        if let Some(lost) = self.lost.get_mut(unit as usize) {
+            lost.get_or_insert_with(|| why.to_owned());
+        }
+    }
+
+    /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
+    pub fn settle(&mut self, object: u64) {
+        let files =
+            self.used().into_iter().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
+        self.dirty.extend(files);
     }
 
     /// Units that are not used, and why.

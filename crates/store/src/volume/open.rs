@@ -55,13 +55,33 @@ impl<U: Units> Volume<U> {
         bug: Option<Bug>,
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
-        let mut volume = Volume { planted: bug, ..Volume::new(units, id, geometry) };
-        volume.meet()?;
-        if !volume.has(Bug::NoEpoch) {
-            volume.begin_epoch(now)?;
+        let volume = Volume { planted: bug, ..Volume::new(units, id, geometry) };
+        volume.begin(now, &|_| false)
+    }
+
+    /// [`open`](Volume::open) where others may be at work on objects that have no name yet, or none any more: those that are `in_use`
+    /// stay.
+    ///
+    /// # Errors
+    /// As [`open`](Volume::open).
+    pub fn open_among(
+        units: U,
+        id: [u8; 16],
+        geometry: Geometry,
+        now: u64,
+        in_use: &dyn Fn(u64) -> bool,
+    ) -> Result<Volume<U>, VolumeError> {
+        geometry.check()?;
+        Volume::new(units, id, geometry).begin(now, in_use)
+    }
+
+    fn begin(mut self, now: u64, in_use: &dyn Fn(u64) -> bool) -> Result<Volume<U>, VolumeError> {
+        self.meet()?;
+        if !self.has(Bug::NoEpoch) {
+            self.begin_epoch(now)?;
         }
-        volume.forget_unnamed()?;
-        Ok(volume)
+        self.forget_unnamed(in_use)?;
+        Ok(self)
     }
 
     /// Puts everything in its place, so that the next opening has nothing to do. A store that is not closed loses nothing.
@@ -315,14 +335,15 @@ impl<U: Units> Volume<U> {
     }
 
     /// Removes the objects that no name stands for.
-    fn forget_unnamed(&mut self) -> Result<(), VolumeError> {
+    fn forget_unnamed(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
         let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
         let used = self.used();
         let there = self.run(used.iter().map(|&unit| Request::List { unit }).collect())?;
         let mut removals = Vec::new();
         for (&unit, objects) in used.iter().zip(there) {
             if let Some(Done::Objects(objects)) = objects {
-                let unnamed = objects.into_iter().filter(|object| !named.contains(object));
+                let unnamed =
+                    objects.into_iter().filter(|&object| !named.contains(&object) && !in_use(object));
                 removals.extend(unnamed.map(|object| Request::Remove { unit, object }));
             }
         }

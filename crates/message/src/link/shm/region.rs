@@ -12,6 +12,7 @@ use polyduct_os::remote::RemoteReader;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::{OsError, Result};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 
 /// Shared memory, its owner's or as a peer has mapped it.
 #[derive(Debug)]
@@ -63,6 +64,13 @@ impl Region {
     /// bytes from there are readable and writable, and every process that has the region may change them at any time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
+    }
+
+    /// The same as bytes that anybody may write at any time: for copies with the kernels of `polyduct-copy`.
+    pub fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: as long as the region lives, so many bytes are there, readable and writable; AtomicU8 is a byte that others
+        // may write.
+        unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU8>(), self.len()) }
     }
 
     /// Copies `src` to `offset`. Done when it returns.

@@ -1,0 +1,285 @@
+//! The units of a store as directories: the driver of the protocol in [`volume`](crate::volume).
+//!
+//! ```text
+//! UNIT/store.toml            the manifest again
+//! UNIT/superblock            who the unit is, twice
+//! UNIT/log                   what was agreed and may not have reached its place
+//! UNIT/catalog0, catalog1    the names, in turn
+//! UNIT/objects/1f.data       blocks of object 31
+//! UNIT/objects/1f.sums       their checksums
+//! ```
+//!
+//! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in the one that had
+//! most room when the object was made.
+
+use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
+use polyduct_os::dir::{self, Open};
+use polyduct_os::{Errno, OsError};
+use rustix::fs::AtFlags;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Where the objects of a unit are.
+const OBJECTS: &str = "objects";
+/// Files that are kept open, at most.
+const MAX_OPEN: usize = 256;
+
+/// One directory of a unit, and its objects.
+#[derive(Debug)]
+struct Link {
+    dir: OwnedFd,
+    objects: OwnedFd,
+}
+
+impl Link {
+    /// Where objects lie, or all else.
+    fn of(&self, is_object: bool) -> BorrowedFd<'_> {
+        if is_object {
+            self.objects.as_fd()
+        } else {
+            self.dir.as_fd()
+        }
+    }
+}
+
+/// A unit: its directories, of which the first has everything but most objects.
+#[derive(Debug)]
+struct Unit {
+    chain: Vec<Link>,
+    open: HashMap<Named, File>,
+    /// Files whose names are known to be durable.
+    named: HashSet<Named>,
+}
+
+/// The units of a store.
+#[derive(Debug)]
+pub struct Disks {
+    units: Vec<Result<Unit, String>>,
+}
+
+/// The name of a file beneath its directory, and whether that is the one of objects.
+fn name(file: Named) -> (bool, String) {
+    match file {
+        Named::Superblock => (false, "superblock".into()),
+        Named::Log => (false, "log".into()),
+        Named::Catalog(slot) => (false, format!("catalog{slot}")),
+        Named::Data(object) => (true, format!("{object:x}.data")),
+        Named::Sums(object) => (true, format!("{object:x}.sums")),
+    }
+}
+
+impl Disks {
+    /// Opens the directories of each unit. One that cannot be opened is noted, and is an error when it is asked for something.
+    pub fn open(units: &[Vec<PathBuf>]) -> Disks {
+        Disks::of(units, false)
+    }
+
+    /// The same, for a new store: what is not there of a directory is made.
+    pub fn make(units: &[Vec<PathBuf>]) -> Disks {
+        Disks::of(units, true)
+    }
+
+    fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
+        let chain = |dirs: &Vec<PathBuf>| {
+            let link = |path: &PathBuf| -> Result<Link, OsError> {
+                let dir = dir::open_dir(path)?;
+                let objects = dir::open_dir_beneath(dir.as_fd(), OBJECTS, make)?;
+                Ok(Link { dir, objects })
+            };
+            let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+            match chain.is_empty() {
+                true => Err("it has no directory".into()),
+                false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new() }),
+            }
+        };
+        Disks { units: units.iter().map(chain).collect() }
+    }
+
+    /// A file of a unit, opened to be written, and made if that is wanted; the data of objects go past the system's cache where
+    /// that can be, which the second value says. For those who write and read rows of an object themselves.
+    ///
+    /// # Errors
+    /// The system's words.
+    pub fn rows(&self, unit: u32, file: Named, make: bool) -> Result<(File, bool), UnitError> {
+        match self.units.get(unit as usize) {
+            Some(Ok(of)) => {
+                let found = of.place(file, make, matches!(file, Named::Data(_)));
+                found.map_err(|e| failed(unit, &e))?.ok_or_else(|| lacks(unit, file))
+            }
+            Some(Err(reason)) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+            None => Err(lacks(unit, file)),
+        }
+    }
+}
+
+impl Units for Disks {
+    fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
+        // All disks at once where there is something to wait for: a sync takes as long as its disk.
+        let at_once = batch.iter().filter(|r| matches!(r, Request::Sync { .. })).count() > 1;
+        let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
+        let mut lists: Vec<Vec<_>> = self.units.iter().map(|_| Vec::new()).collect();
+        for (request, answer) in batch.iter().zip(&mut answers) {
+            if let Some(list) = lists.get_mut(request.unit() as usize) {
+                list.push((request, answer));
+            }
+        }
+        std::thread::scope(|scope| {
+            for (of, list) in self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty()) {
+                let work = move || {
+                    for (request, answer) in list {
+                        let unit = request.unit();
+                        *answer = Some(match of {
+                            Ok(of) => of.one(unit, request),
+                            Err(reason) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+                        });
+                    }
+                };
+                match at_once {
+                    true => drop(scope.spawn(work)),
+                    false => work(),
+                }
+            }
+        });
+        let none = |r: &Request| {
+            Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
+        };
+        batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect()
+    }
+}
+
+impl Unit {
+    fn one(&mut self, unit: u32, request: &Request) -> Result<Done, UnitError> {
+        let io = |e: std::io::Error| failed_with(unit, e.to_string(), super::manifest::errno(&e));
+        match *request {
+            Request::Read { file, at, len, .. } => {
+                let Some(file) = self.file(unit, file, false)? else { return Ok(Done::Bytes(Vec::new())) };
+                // No more than there is: lengths come from the protocol's limits.
+                let there = file.metadata().map_err(io)?.len().saturating_sub(at);
+                let mut bytes = vec![0; len.min(usize::try_from(there).unwrap_or(usize::MAX))];
+                let done = read_up_to(file, &mut bytes, at).map_err(io)?;
+                bytes.truncate(done);
+                Ok(Done::Bytes(bytes))
+            }
+            Request::Write { file, at, ref bytes, .. } => {
+                let there = self.file(unit, file, true)?.ok_or_else(|| lacks(unit, file))?;
+                there.write_all_at(bytes, at).map_err(io)?;
+                Ok(Done::Yes)
+            }
+            Request::Sync { file, .. } => {
+                if let Some(file) = self.file(unit, file, false)? {
+                    file.sync_data().map_err(io)?;
+                }
+                if self.named.insert(file) {
+                    let (is_object, _) = name(file);
+                    for link in &self.chain {
+                        rustix::fs::fsync(link.of(is_object))
+                            .map_err(|e| failed_with(unit, e.to_string(), e))?;
+                    }
+                }
+                Ok(Done::Yes)
+            }
+            Request::List { .. } => {
+                let sys = |e: Errno| failed_with(unit, e.to_string(), e);
+                let mut objects = Vec::new();
+                for link in &self.chain {
+                    for entry in rustix::fs::Dir::read_from(&link.objects).map_err(sys)? {
+                        let entry = entry.map_err(sys)?;
+                        let name = entry.file_name().to_str().ok().and_then(|n| n.rsplit_once('.'));
+                        if let Some((number, "data" | "sums")) = name {
+                            objects.extend(u64::from_str_radix(number, 16));
+                        }
+                    }
+                }
+                objects.sort_unstable();
+                objects.dedup();
+                Ok(Done::Objects(objects))
+            }
+            Request::Remove { object, .. } => {
+                for file in [Named::Data(object), Named::Sums(object)] {
+                    self.open.remove(&file);
+                    self.named.remove(&file);
+                    for link in &self.chain {
+                        dir::remove(link.objects.as_fd(), &name(file).1).map_err(|e| failed(unit, &e))?;
+                    }
+                }
+                Ok(Done::Yes)
+            }
+        }
+    }
+
+    /// A file, open; `None` where it is not and need not be.
+    fn file(&mut self, unit: u32, file: Named, make: bool) -> Result<Option<&File>, UnitError> {
+        if !self.open.contains_key(&file) {
+            let Some((found, _)) = self.place(file, make, false).map_err(|e| failed(unit, &e))? else {
+                return Ok(None);
+            };
+            if self.open.len() >= MAX_OPEN {
+                self.open.clear();
+            }
+            self.open.insert(file, found);
+        }
+        Ok(self.open.get(&file))
+    }
+
+    /// The file, where it is or is to be.
+    fn place(&self, file: Named, make: bool, direct: bool) -> Result<Option<(File, bool)>, OsError> {
+        let (is_object, name) = name(file);
+        let links = if is_object { &self.chain[..] } else { &self.chain[..1] };
+        for link in links {
+            match dir::open_beneath(link.of(is_object), &name, Open::Write, direct) {
+                Ok((fd, direct)) => return Ok(Some((fd.into(), direct))),
+                Err(OsError::System { errno: Errno::NOENT, .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if !make {
+            return Ok(None);
+        }
+        // Both files of an object lie together.
+        let beside = match file {
+            Named::Data(object) => Some(self::name(Named::Sums(object)).1),
+            Named::Sums(object) => Some(self::name(Named::Data(object)).1),
+            _ => None,
+        };
+        let has = |link: &&Link| {
+            let there = |name| rustix::fs::statat(&link.objects, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+            beside.as_deref().is_some_and(there)
+        };
+        let room = |link: &&Link| {
+            rustix::fs::fstatvfs(&link.objects).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize))
+        };
+        let link = links.iter().find(has).or_else(|| links.iter().rev().max_by_key(room));
+        let Some(link) = link else { return Ok(None) };
+        let (fd, direct) = dir::open_beneath(link.of(is_object), &name, Open::Make, direct)?;
+        Ok(Some((fd.into(), direct)))
+    }
+}
+
+/// Fills as much of `bytes` as the file has from `at` on; returns how many that are.
+pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn lacks(unit: u32, file: Named) -> UnitError {
+    UnitError { unit, reason: format!("it has no file {}", name(file).1), full: false }
+}
+
+fn failed(unit: u32, e: &OsError) -> UnitError {
+    failed_with(unit, e.to_string(), e.errno().unwrap_or(Errno::IO))
+}
+
+fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
+    UnitError { unit, reason, full: matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG) }
+}

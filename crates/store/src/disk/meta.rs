@@ -1,0 +1,267 @@
+//! What a store knows of a dataset, and where its steps lie in their object.
+
+use super::StoreError;
+use crate::volume::{Geometry, BLOCK};
+use polyduct_layout::{Dataset, ElemType};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The longest description of a dataset, attributes included.
+const LIMIT: usize = 1 << 20;
+/// Times that a dataset may be appended to where its steps share rows.
+const MAX_SEGMENTS: usize = 1 << 14;
+/// The longest name of a dataset.
+const MAX_NAME: usize = 1024;
+
+/// A dataset in a store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Meta {
+    /// Shape and element type of one step.
+    pub dataset: Dataset,
+    /// How many steps there are.
+    pub steps: u64,
+    /// What its users wrote down of it.
+    pub attributes: Map<String, Value>,
+    /// For steps that were written one after the other: the first of them, and the row where it begins.
+    segments: Vec<(u64, u64)>,
+}
+
+/// As it is kept.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    shape: Vec<u64>,
+    dtype: String,
+    steps: u64,
+    segments: Vec<(u64, u64)>,
+    #[serde(default)]
+    attributes: Map<String, Value>,
+}
+
+/// How steps fill rows: several to a row, or each some rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Bytes of one step.
+    pub step_bytes: u64,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// Bytes from a step to the next in its row.
+    pub stride: u64,
+    /// Steps of a row.
+    pub per_row: u64,
+    /// Rows of a step; 1 where several share one.
+    pub rows: u64,
+}
+
+impl Fill {
+    /// How steps of so many bytes fill the rows of a store.
+    pub fn of(geometry: Geometry, step_bytes: u64) -> Fill {
+        let row_bytes = geometry.row_blocks() * BLOCK as u64;
+        let stride = step_bytes.div_ceil(BLOCK as u64).max(1).saturating_mul(BLOCK as u64);
+        Fill {
+            step_bytes,
+            row_bytes,
+            stride,
+            per_row: (row_bytes / stride).max(1),
+            rows: step_bytes.div_ceil(row_bytes).max(1),
+        }
+    }
+}
+
+impl Meta {
+    /// A dataset without steps.
+    pub fn new(dataset: Dataset) -> Meta {
+        Meta { dataset, steps: 0, attributes: Map::new(), segments: Vec::new() }
+    }
+
+    /// The shape of all steps together: of exactly one step it is the array itself, else the steps are the first dimension.
+    pub fn shape(&self) -> Vec<u64> {
+        match self.steps {
+            1 => self.dataset.shape().to_vec(),
+            n => std::iter::once(n).chain(self.dataset.shape().iter().copied()).collect(),
+        }
+    }
+
+    /// Where a step begins: its row, and the byte in it.
+    pub fn place(&self, fill: Fill, step: u64) -> (u64, u64) {
+        let at = self.segments.partition_point(|&(first, _)| first <= step).saturating_sub(1);
+        let (first, row) = self.segments.get(at).copied().unwrap_or((0, 0));
+        let n = step.saturating_sub(first);
+        (row.saturating_add((n / fill.per_row).saturating_mul(fill.rows)), n % fill.per_row * fill.stride)
+    }
+
+    /// Rows that the steps take.
+    pub fn rows(&self, fill: Fill) -> u64 {
+        match self.steps {
+            0 => 0,
+            n => self.place(fill, n - 1).0.saturating_add(fill.rows),
+        }
+    }
+
+    /// Further steps begin in a row of their own from here on: rows that others read are not written any more.
+    ///
+    /// # Errors
+    /// [`StoreError::Bad`]: that was done too often.
+    pub fn begin_segment(&mut self, store: &str, fill: Fill) -> Result<(), StoreError> {
+        let row = self.rows(fill);
+        if !self.segments.is_empty() && self.place(fill, self.steps) == (row, 0) {
+            return Ok(());
+        }
+        if self.segments.len() >= MAX_SEGMENTS {
+            return Err(StoreError::Bad {
+                store: store.to_owned(),
+                what: "the number of times that a dataset of small steps was appended to".into(),
+                found: self.segments.len().to_string(),
+                expected: format!("at most {MAX_SEGMENTS}; copy it with `polyduct cp`"),
+            });
+        }
+        self.segments.push((self.steps, row));
+        Ok(())
+    }
+
+    /// As bytes, for the catalog.
+    ///
+    /// # Errors
+    /// [`StoreError::Bad`]: longer than a catalog takes.
+    pub fn to_bytes(&self, store: &str) -> Result<Vec<u8>, StoreError> {
+        let text = Text {
+            shape: self.dataset.shape().to_vec(),
+            dtype: self.dataset.elem().to_string(),
+            steps: self.steps,
+            segments: self.segments.clone(),
+            attributes: self.attributes.clone(),
+        };
+        let bytes = serde_json::to_vec(&text).unwrap_or_default();
+        match bytes.len() <= LIMIT && !bytes.is_empty() {
+            true => Ok(bytes),
+            false => Err(StoreError::Bad {
+                store: store.to_owned(),
+                what: "the attributes of a dataset, as JSON".into(),
+                found: format!("{} bytes", bytes.len()),
+                expected: format!("at most {LIMIT}"),
+            }),
+        }
+    }
+
+    /// Out of the catalog.
+    ///
+    /// # Errors
+    /// [`StoreError::Manifest`]: it says nothing that can be.
+    pub fn parse(store: &str, name: &str, bytes: &[u8]) -> Result<Meta, StoreError> {
+        let bad = |problem: String| StoreError::Manifest {
+            store: store.to_owned(),
+            problem: format!("what it knows of {name:?} makes no sense: {problem}"),
+        };
+        if bytes.len() > LIMIT {
+            return Err(bad(format!("{} bytes", bytes.len())));
+        }
+        let text: Text = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
+        let elem: ElemType = text.dtype.parse().map_err(|e| bad(format!("{e}")))?;
+        let dataset = Dataset::new(&text.shape, elem).map_err(|e| bad(e.to_string()))?;
+        let rises = text.segments.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1);
+        let small = text.segments.len() <= MAX_SEGMENTS && text.steps < 1 << 40;
+        let small = small && text.segments.iter().all(|&(step, row)| step < 1 << 40 && row < 1 << 40);
+        if !rises || !small || text.segments.first().is_some_and(|&first| first != (0, 0)) {
+            return Err(bad("the places of its steps".into()));
+        }
+        Ok(Meta { dataset, steps: text.steps, attributes: text.attributes, segments: text.segments })
+    }
+}
+
+/// Checks a dataset's name: words with `/` between them, as of a file in folders.
+///
+/// # Errors
+/// [`StoreError::BadName`].
+pub fn check_name(store: &str, name: &str) -> Result<(), StoreError> {
+    let bad = |problem| {
+        let (store, name) = (store.to_owned(), name.chars().take(80).collect());
+        Err(StoreError::BadName { store, name, problem })
+    };
+    if name.is_empty() {
+        return bad("it is empty");
+    }
+    if name.len() > MAX_NAME {
+        return bad("it is longer than 1024 bytes");
+    }
+    if name.chars().any(char::is_control) {
+        return bad("it has control characters");
+    }
+    for part in name.split('/') {
+        match part {
+            "" => return bad("a part of it is empty"),
+            "." | ".." => return bad("a part of it is . or .."),
+            _ if part.len() > 255 => return bad("a part of it is longer than 255 bytes"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(steps: u64, step_bytes: u64) -> (Meta, Fill) {
+        let g = Geometry::new(2, 1, 2 * BLOCK as u64).unwrap();
+        let dataset = Dataset::new(&[step_bytes], ElemType::U8).unwrap();
+        (Meta { steps, ..Meta::new(dataset) }, Fill::of(g, step_bytes))
+    }
+
+    #[test]
+    fn steps_share_rows_or_take_some_and_never_overlap() {
+        let block = BLOCK as u64;
+        for (bytes, per_row, rows) in
+            [(0, 4, 1), (1, 4, 1), (block, 4, 1), (block + 1, 2, 1), (4 * block, 1, 1), (4 * block + 1, 1, 2)]
+        {
+            let (mut meta, fill) = meta(0, bytes);
+            assert_eq!((fill.per_row, fill.rows), (per_row, rows), "{bytes}");
+            let mut end = 0;
+            for appended in [3, 1, 4, 2] {
+                meta.begin_segment("x", fill).unwrap();
+                for step in meta.steps..meta.steps + appended {
+                    let (row, at) = meta.place(fill, step);
+                    let byte = row * fill.row_bytes + at;
+                    assert!(
+                        byte >= end && at + bytes.min(fill.row_bytes) <= fill.row_bytes,
+                        "{bytes} {step}"
+                    );
+                    end = byte + bytes;
+                }
+                let fresh = meta.rows(fill);
+                meta.steps += appended;
+                assert!(meta.place(fill, meta.steps - appended).0 >= fresh, "a row that others read");
+            }
+            let again = Meta::parse("x", "n", &meta.to_bytes("x").unwrap()).unwrap();
+            assert_eq!(again, meta);
+        }
+    }
+
+    #[test]
+    fn names_that_lead_anywhere_are_refused() {
+        for good in ["a", "a/b/c", "ä ö", "a.b", "..a"] {
+            check_name("x", good).unwrap();
+        }
+        for bad in
+            ["", "/", "a/", "/a", "a//b", ".", "a/../b", "a\nb", "\0", &"x".repeat(256), &"x/".repeat(600)]
+        {
+            assert!(matches!(check_name("x", bad), Err(StoreError::BadName { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            "{}",
+            r#"{"shape":[2],"dtype":"q9","steps":1,"segments":[]}"#,
+            r#"{"shape":[18446744073709551615,9],"dtype":"f64","steps":1,"segments":[]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[0,0],[0,1]]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[1,0]]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":18446744073709551615,"segments":[[0,0]]}"#,
+        ] {
+            assert!(
+                matches!(Meta::parse("x", "n", text.as_bytes()), Err(StoreError::Manifest { .. })),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A store on disks: one array, or many, over the directories of several units, with parity, and never torn.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`manifest`] | what a store is made of, as text |
+//! | [`disks`] | the units as directories: the driver of [`volume`](crate::volume) |
+//! | [`meta`] | what is known of a dataset; where its steps lie |
+//! | [`store`] | a store: made, opened, changed by one process at a time |
+//! | `team` | the units of a program agree on each stage |
+//! | `staging` | the rows of a step, in the memory of those who move them |
+//! | `io` | rows between memory and disks, many at once |
+//! | [`writer`], [`reader`] | the two ports |
+
+pub mod disks;
+mod error;
+mod io;
+pub mod manifest;
+pub mod meta;
+pub mod reader;
+mod staging;
+pub mod store;
+mod team;
+pub mod writer;
+
+pub use error::StoreError;
+pub use meta::{Fill, Meta};
+pub use reader::StoreReader;
+pub use store::{Create, Owned, Store};
+pub use writer::StoreWriter;

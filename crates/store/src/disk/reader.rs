@@ -1,0 +1,298 @@
+//! The reading port of a dataset in a store.
+
+use super::io::RowIo;
+use super::meta::Meta;
+use super::staging::{is_straight, Staging};
+use super::store::InUse;
+use super::team::{Stage, Team};
+use super::writer::dir_id;
+use super::{Fill, Store, StoreError};
+use crate::file::{Expect, Options, Stats};
+use crate::volume::rows::BytesMut;
+use crate::volume::BLOCK;
+use polyduct_copy::{Conversion, Dest, Kernels, Source};
+use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
+use polyduct_os::clock;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// One unit's reading end of a dataset in a store: the version that was there when it was opened.
+///
+/// Every step is a collective call of the program's units: each reads and checks some rows, and copies what it needs from all.
+pub struct StoreReader {
+    store: Store,
+    name: String,
+    options: Options,
+    team: Option<Team>,
+    meta: Meta,
+    /// As this unit reads it.
+    dataset: Dataset,
+    mapping: Mapping,
+    plan: Plan,
+    conversion: Option<Conversion>,
+    kernels: Kernels,
+    fill: Fill,
+    io: RowIo,
+    staging: Option<Staging>,
+    next: u64,
+    failed: Option<StoreError>,
+    len: usize,
+    stats: Stats,
+    _in_use: InUse,
+}
+
+/// What unit 0 found.
+#[derive(Serialize, Deserialize)]
+struct Start {
+    object: u64,
+    lost: Vec<u32>,
+    meta: Vec<u8>,
+}
+
+impl StoreReader {
+    /// Opens a dataset to read unit `options.unit`'s part of each of its steps, and waits until all units have come.
+    ///
+    /// # Errors
+    /// [`StoreError::NotThere`], [`StoreError::BadName`], [`StoreError::Layout`], [`StoreError::ShapeDiffers`],
+    /// [`StoreError::ElemDiffers`]; [`StoreError::Disagree`], [`StoreError::PeerFailed`], [`StoreError::Message`] when the units
+    /// do not come together; as [`Store::own`].
+    pub fn open(
+        dir: &Path,
+        name: &str,
+        layout: &str,
+        expect: &Expect,
+        options: &Options,
+    ) -> Result<StoreReader, StoreError> {
+        let start = clock::now();
+        let mut store = Store::open(dir)?;
+        (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
+        let shown = store.shown.clone();
+        let parsed = layout.parse::<Layout>().map_err(StoreError::layout(&shown));
+        let team = Team::join(&shown, &format!("r {} {name}", dir_id(dir)), options)?;
+        let mut held = None;
+        let wish = parsed.as_ref().map(ToString::to_string).map_err(Clone::clone);
+        let begun: Start = team.agree(Stage::Open, wish, |layouts: Vec<String>| {
+            if let Some((unit, found)) = (0..).zip(&layouts).find(|(_, text)| **text != layouts[0]) {
+                let (store, expected, found) = (shown.clone(), layouts[0].clone(), found.clone());
+                return Err(StoreError::Disagree { store, unit, what: "layout", expected, found });
+            }
+            let owned = store.own()?;
+            let (entry, _) = owned.find(name)?;
+            held = Some(store.use_object(entry.object)?);
+            let lost = owned.lost().map(|(unit, _)| unit).collect();
+            Ok(Start { object: entry.object, lost, meta: entry.about })
+        })?;
+        let layout = parsed?;
+        let opened = || -> Result<_, StoreError> {
+            let meta = Meta::parse(&shown, name, &begun.meta)?;
+            let dataset = expected(&shown, name, &meta, expect)?;
+            let fill = Fill::of(store.geometry(), meta.dataset.len_bytes());
+            let conversion = match dataset.elem() == meta.dataset.elem() {
+                true => None,
+                false => Conversion::between(meta.dataset.elem(), dataset.elem()),
+            };
+            let mapping = layout.bind(&dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
+            let rows = Staging::mapping(&shown, &meta.dataset, fill, options.units)?;
+            let plan =
+                Plan::to_reader(&rows, &mapping, options.unit.into()).map_err(StoreError::layout(&shown))?;
+            let in_use = store.use_object(begun.object)?;
+            Ok((meta, dataset, fill, conversion, mapping, plan, in_use))
+        };
+        let opened = opened();
+        team.meet(Stage::Ready, opened.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        // Until all have said that they use the object, unit 0 did.
+        drop(held);
+        let (meta, dataset, fill, conversion, mapping, plan, in_use) = opened?;
+        let lost = |unit: u32| begun.lost.contains(&unit);
+        let io = RowIo::open(&store.disks(), store.geometry(), begun.object, 0, &lost, false, options.units);
+        let partners: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
+        let staging = match is_straight(&plan, fill, options.units) && conversion.is_none() {
+            true => None,
+            false => Some(Staging::new(&shown, &team, fill, options.units, &partners)?),
+        };
+        let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
+        let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
+        Ok(StoreReader {
+            name: name.to_owned(),
+            options: options.clone(),
+            team: Some(team),
+            meta,
+            dataset,
+            mapping,
+            plan,
+            conversion,
+            kernels: Kernels::detect(),
+            fill,
+            io,
+            staging,
+            next: 0,
+            failed: None,
+            len,
+            stats,
+            _in_use: in_use,
+            store,
+        })
+    }
+
+    /// What the store knows of the dataset.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Shape and element type of what this unit reads.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// This program's mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Steps that there are.
+    pub fn steps(&self) -> u64 {
+        self.meta.steps
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Reads this unit's part of the next step, together with the other units. Returns the number of the step, `None` after the
+    /// last.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongSize`]; [`StoreError::Volume`] where more is damaged or lost than there is parity: wrong bytes are never
+    /// given; [`StoreError::PeerFailed`], [`StoreError::Message`]. After an error the content of `part` is undefined.
+    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, StoreError> {
+        if let Some(e) = &self.failed {
+            return Err(e.clone());
+        }
+        if self.team.is_none() {
+            return Err(StoreError::Closed { store: self.store.shown.clone() });
+        }
+        if part.len() != self.len {
+            let (store, expected, found) = (self.store.shown.clone(), self.len as u64, part.len() as u64);
+            return Err(StoreError::WrongSize { store, expected, found });
+        }
+        if self.next >= self.meta.steps {
+            return Ok(None);
+        }
+        if let Some(ask) = &self.options.interrupt {
+            if ask() {
+                return Err(StoreError::Interrupted { store: self.store.shown.clone() });
+            }
+        }
+        let start = clock::now();
+        let moved = self.move_step(part);
+        self.stats.copied += clock::now().saturating_sub(start);
+        if let Err(e) = moved {
+            self.failed = Some(e.clone());
+            self.team = None;
+            return Err(e);
+        }
+        self.next += 1;
+        self.stats.steps += 1;
+        self.stats.bytes += self.len as u64;
+        Ok(Some(self.next - 1))
+    }
+
+    fn move_step(&mut self, part: &mut [u8]) -> Result<(), StoreError> {
+        let shown = &self.store.shown;
+        let Some(team) = &self.team else { return Err(StoreError::Closed { store: shown.clone() }) };
+        let (row, offset) = self.meta.place(self.fill, self.next);
+        let object = self.io.object();
+        let store = &self.store;
+        // By way of the protocol, which repairs: whoever meets damage becomes the store's owner for a moment.
+        let mut repairer = None;
+        let mut otherwise = |block: u64, mut to: BytesMut<'_>| -> Result<(), StoreError> {
+            let owned = match &mut repairer {
+                Some(owned) => owned,
+                none => none.insert(store.own()?),
+            };
+            let bytes = owned.read(object, block).map_err(StoreError::volume(&store.shown))?;
+            let n = to.len().min(BLOCK);
+            let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
+            copied.map_err(StoreError::plan(&store.shown))
+        };
+        let wanted_of_row = if self.fill.per_row > 1 { self.wanted_of_row(row) } else { 0 };
+        let Some(staging) = &mut self.staging else {
+            return self.io.read(row..row + self.fill.rows, BytesMut::Own(part), &mut otherwise);
+        };
+        let mine = staging.rows();
+        // Several steps of a row are read together.
+        let again = self.fill.per_row > 1 && offset > 0 && self.next > 0;
+        let half = if self.fill.per_row > 1 { row } else { self.next };
+        let mut able = Ok(());
+        if !again && !mine.is_empty() {
+            let first = row + mine.start;
+            let wanted = match self.fill.per_row {
+                1 => self.fill.step_bytes.saturating_sub(mine.start * self.fill.row_bytes),
+                _ => wanted_of_row,
+            };
+            let bytes = staging.mine(half);
+            let bytes = bytes.get(..wanted as usize).unwrap_or(bytes);
+            able =
+                self.io.read(first..first + (mine.end - mine.start), BytesMut::Shared(bytes), &mut otherwise);
+        }
+        drop(repairer);
+        let waiting = clock::now();
+        let met = team.meet(Stage::Step, able);
+        self.stats.waited += clock::now().saturating_sub(waiting);
+        met?;
+        for transfer in self.plan.transfers() {
+            let from =
+                staging.of(transfer.src_unit() as u32, half).get(offset as usize..).unwrap_or_default();
+            for table in transfer.tables() {
+                let (src, dst) = (Source::from(from), Dest::from(&mut *part));
+                let copied = match self.conversion {
+                    None => self.kernels.execute(&table, src, dst),
+                    Some(to) => self.kernels.execute_convert(&table, to, src, dst),
+                };
+                copied.map_err(StoreError::plan(shown))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a row of several steps that steps have filled.
+    fn wanted_of_row(&self, row: u64) -> u64 {
+        let last =
+            (self.next..self.meta.steps).take_while(|&s| self.meta.place(self.fill, s).0 == row).last();
+        last.map_or(0, |s| self.meta.place(self.fill, s).1 + self.fill.step_bytes)
+    }
+
+    /// Leaves the dataset.
+    pub fn close(&mut self) -> Stats {
+        self.team = None;
+        self.staging = None;
+        self.stats
+    }
+
+    /// The dataset's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The dataset as the caller reads it.
+fn expected(store: &str, name: &str, meta: &Meta, expect: &Expect) -> Result<Dataset, StoreError> {
+    let found = meta.dataset;
+    if let Some(shape) = expect.shape.as_ref().filter(|shape| shape[..] != *found.shape()) {
+        let (expected, found) = (shape.clone(), found.shape().to_vec());
+        return Err(StoreError::ShapeDiffers { store: store.to_owned(), name: name.into(), expected, found });
+    }
+    let elem: ElemType = expect.elem.unwrap_or(found.elem());
+    let converts = expect.convert && Conversion::between(found.elem(), elem).is_some();
+    if elem != found.elem() && !converts {
+        let (expected, found) = (elem, found.elem());
+        return Err(StoreError::ElemDiffers { store: store.to_owned(), name: name.into(), expected, found });
+    }
+    Dataset::new(found.shape(), elem).map_err(StoreError::layout(store))
+}

@@ -1,0 +1,467 @@
+//! The writing port of a dataset in a store.
+
+use super::io::RowIo;
+use super::meta::{check_name, Meta};
+use super::staging::{is_straight, Staging};
+use super::store::InUse;
+use super::team::{Stage, Team};
+use super::{Fill, Store, StoreError};
+use crate::file::{Options, Stats};
+use crate::volume::rows::Bytes;
+use crate::volume::Entry;
+use polyduct_copy::{Dest, Kernels, Source};
+use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_os::clock;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// One unit's writing end of a dataset in a store.
+///
+/// All units of the program open it, write the same number of steps, and [close](StoreWriter::close) it; then the dataset is there
+/// as a whole, in place of what had its name. Dropped without having been closed, a port gives the dataset up for all units.
+/// Every step is a collective call: each unit copies its part to those who move the rows, and they write them.
+pub struct StoreWriter {
+    store: Store,
+    name: String,
+    team: Option<Team>,
+    mapping: Mapping,
+    plan: Plan,
+    kernels: Kernels,
+    fill: Fill,
+    meta: Meta,
+    object: u64,
+    /// Steps that were there before this port.
+    before: u64,
+    io: RowIo,
+    /// `None` where a unit's part is the step as it lies in the rows.
+    staging: Option<Staging>,
+    /// A row of several steps, of which not all have come.
+    open_row: Option<u64>,
+    /// Units that were not used when this port was opened.
+    lost: Vec<u32>,
+    failed: Option<StoreError>,
+    part: Vec<u8>,
+    len: usize,
+    stats: Stats,
+    _in_use: InUse,
+    _appending: Option<InUse>,
+}
+
+/// What each unit says when it opens.
+#[derive(Serialize, Deserialize)]
+struct Wish {
+    shape: Vec<u64>,
+    elem: String,
+    layout: String,
+    append: bool,
+}
+
+/// What unit 0 found out.
+#[derive(Serialize, Deserialize)]
+struct Start {
+    object: u64,
+    generation: u32,
+    lost: Vec<u32>,
+    meta: Vec<u8>,
+}
+
+/// What each unit says when it closes: its steps, and the units of the store that failed it.
+#[derive(Serialize, Deserialize)]
+struct End {
+    steps: u64,
+    failed: Vec<(u32, String, bool)>,
+}
+
+impl StoreWriter {
+    /// Opens a dataset to write unit `options.unit`'s part of each of its steps, and waits until all units have come. With
+    /// `append` the steps follow those that are there, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Layout`], [`StoreError::BadName`], [`StoreError::Exists`] where a folder has the name, or another program
+    /// appends; [`StoreError::ShapeDiffers`], [`StoreError::ElemDiffers`] when appending to something else;
+    /// [`StoreError::Disagree`], [`StoreError::PeerFailed`], [`StoreError::Message`] when the units do not come together; as
+    /// [`Store::own`].
+    pub fn open(
+        dir: &Path,
+        name: &str,
+        dataset: &Dataset,
+        layout: &str,
+        append: bool,
+        options: &Options,
+    ) -> Result<StoreWriter, StoreError> {
+        let start = clock::now();
+        let mut store = Store::open(dir)?;
+        (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
+        let shown = store.shown.clone();
+        let fill = Fill::of(store.geometry(), dataset.len_bytes());
+        let planned = || -> Result<_, StoreError> {
+            check_name(&shown, name)?;
+            let layout: Layout = layout.parse().map_err(StoreError::layout(&shown))?;
+            let mapping = layout.bind(dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
+            mapping.check_writer().map_err(StoreError::layout(&shown))?;
+            let rows = Staging::mapping(&shown, dataset, fill, options.units)?;
+            let plan = Plan::from_writer(&mapping, &rows, options.unit.into())
+                .map_err(StoreError::layout(&shown))?;
+            Ok((layout, mapping, plan))
+        };
+        let planned = planned();
+        let team = Team::join(&shown, &format!("w {} {name}", dir_id(dir)), options)?;
+        let wish = planned.as_ref().map_err(Clone::clone).map(|(layout, ..)| Wish {
+            shape: dataset.shape().to_vec(),
+            elem: dataset.elem().to_string(),
+            layout: layout.to_string(),
+            append,
+        });
+        let mut mine = None;
+        let begun: Start = team.agree(Stage::Open, wish, |wishes| {
+            same(&shown, &wishes)?;
+            let (start, held) = begin(&store, name, dataset, append)?;
+            mine = Some(held);
+            Ok(start)
+        })?;
+        let (_, mapping, plan) = planned?;
+        let (meta, lost) = (Meta::parse(&shown, name, &begun.meta)?, begun.lost.clone());
+        let in_use = store.use_object(begun.object);
+        let io = RowIo::open(
+            &store.disks(),
+            store.geometry(),
+            begun.object,
+            begun.generation,
+            &|unit| lost.contains(&unit),
+            true,
+            options.units,
+        );
+        let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
+        let partners: Vec<u32> = plan.transfers().iter().map(|t| t.dst_unit() as u32).collect();
+        let straight = is_straight(&plan, fill, options.units);
+        team.meet(Stage::Ready, in_use.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        let staging = match straight {
+            true => None,
+            false => Some(Staging::new(&shown, &team, fill, options.units, &partners)?),
+        };
+        // Unit 0's, from before the others came.
+        let appending = mine.and_then(|(in_use, appending): (InUse, _)| {
+            drop(in_use);
+            appending
+        });
+        let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
+        Ok(StoreWriter {
+            name: name.to_owned(),
+            team: Some(team),
+            mapping,
+            plan,
+            kernels: Kernels::detect(),
+            fill,
+            before: meta.steps,
+            meta,
+            object: begun.object,
+            io,
+            staging,
+            open_row: None,
+            lost,
+            failed: None,
+            part: Vec::new(),
+            len,
+            stats,
+            _in_use: in_use?,
+            _appending: appending,
+            store,
+        })
+    }
+
+    /// The dataset and who owns what of it.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Number of the next step: those that were there before count, too.
+    pub fn next_step(&self) -> u64 {
+        self.meta.steps
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Writes this unit's part of the next step, together with the other units.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongSize`]; all others end the port: [`StoreError::Volume`] for a full disk or too many lost units,
+    /// [`StoreError::PeerFailed`], [`StoreError::Message`].
+    pub fn write(&mut self, part: &[u8]) -> Result<(), StoreError> {
+        self.check_open()?;
+        if part.len() != self.len {
+            let (store, expected, found) = (self.store.shown.clone(), self.len as u64, part.len() as u64);
+            return Err(StoreError::WrongSize { store, expected, found });
+        }
+        let start = clock::now();
+        let written = self.move_step(part);
+        self.stats.copied += clock::now().saturating_sub(start);
+        written.map_err(|e| self.fail(e))?;
+        self.stats.steps += 1;
+        self.stats.bytes += self.len as u64;
+        self.meta.steps += 1;
+        Ok(())
+    }
+
+    /// Gives this unit's part of the next step to be filled and [written](StoreWriter::publish). Its content is undefined.
+    ///
+    /// # Errors
+    /// As [`write`](StoreWriter::write).
+    pub fn part_mut(&mut self) -> Result<&mut [u8], StoreError> {
+        self.check_open()?;
+        self.part.resize(self.len, 0);
+        Ok(&mut self.part)
+    }
+
+    /// Writes what [`part_mut`](StoreWriter::part_mut) gave.
+    ///
+    /// # Errors
+    /// As [`write`](StoreWriter::write).
+    pub fn publish(&mut self) -> Result<(), StoreError> {
+        let part = std::mem::take(&mut self.part);
+        let written = self.write(&part);
+        self.part = part;
+        written
+    }
+
+    fn move_step(&mut self, part: &[u8]) -> Result<(), StoreError> {
+        let Some(team) = &self.team else { return Err(self.closed()) };
+        let shown = self.store.shown.clone();
+        let (row, offset) = self.meta.place(self.fill, self.meta.steps);
+        let rows = row..row.saturating_add(self.fill.rows);
+        let mut able = Ok(());
+        if team.unit() == 0 {
+            able = self.io.reserve(rows.clone()).map_err(|e| self.refused(e));
+        }
+        let Some(staging) = &mut self.staging else {
+            able?;
+            self.io.write(rows, Bytes::Own(part));
+            return Ok(());
+        };
+        // Steps of one row fill the same half.
+        let half = if self.fill.per_row > 1 { row } else { self.meta.steps };
+        for transfer in self.plan.transfers() {
+            let to = staging.of(transfer.dst_unit() as u32, half).get(offset as usize..).unwrap_or_default();
+            for table in transfer.tables() {
+                let copied = self.kernels.execute(&table, Source::from(part), Dest::from(to));
+                able = able.and(copied.map_err(StoreError::plan(&shown)));
+            }
+        }
+        let waiting = clock::now();
+        let met = team.meet(Stage::Step, able);
+        self.stats.waited += clock::now().saturating_sub(waiting);
+        met?;
+        if self.fill.per_row > 1 {
+            let last = offset + 2 * self.fill.stride > self.fill.row_bytes;
+            self.open_row = (!last).then_some(row);
+            if last {
+                self.flush_row(row);
+            }
+            return Ok(());
+        }
+        let mine = staging.rows();
+        let first = row + mine.start;
+        // The last unit's stretch ends with the step.
+        let len = self.fill.step_bytes.saturating_sub(mine.start * self.fill.row_bytes);
+        let bytes = staging.mine(half);
+        let bytes = bytes.get(..len as usize).unwrap_or(bytes);
+        self.io.write(first..first + (mine.end - mine.start), Bytes::Shared(bytes));
+        Ok(())
+    }
+
+    /// Writes a row of several steps: whoever has it. What no step has filled is what older rows left there.
+    fn flush_row(&mut self, row: u64) {
+        if let Some(staging) = self.staging.as_mut().filter(|s| !s.rows().is_empty()) {
+            self.io.write(row..row + 1, Bytes::Shared(staging.mine(row)));
+        }
+    }
+
+    /// Ends the dataset, and waits until all units have and it is safe from a power cut, under its name. All must have written the
+    /// same number of steps.
+    ///
+    /// # Errors
+    /// [`StoreError::Disagree`] for other numbers of steps; [`StoreError::Volume`], [`StoreError::PeerFailed`],
+    /// [`StoreError::Message`]: what had the name before is there as it was.
+    pub fn close(&mut self) -> Result<Stats, StoreError> {
+        if let Some(e) = &self.failed {
+            return Err(e.clone());
+        }
+        if self.team.is_none() {
+            return Ok(self.stats);
+        }
+        if let Some(row) = self.open_row.take() {
+            self.flush_row(row);
+        }
+        self.io.finish();
+        let failed = self.io.failed();
+        let end = End {
+            steps: self.meta.steps,
+            failed: failed.into_values().map(|e| (e.unit, e.reason, e.full)).collect(),
+        };
+        let Some(team) = self.team.take() else { return Ok(self.stats) };
+        let waiting = clock::now();
+        let ended = team.agree(Stage::Close, Ok(end), |ends| self.commit(&ends));
+        self.stats.waited += clock::now().saturating_sub(waiting);
+        ended.map_err(|e| self.fail(e))?;
+        (self.part, self.staging) = (Vec::new(), None);
+        Ok(self.stats)
+    }
+
+    /// Unit 0's part of closing.
+    fn commit(&self, ends: &[End]) -> Result<(), StoreError> {
+        let shown = &self.store.shown;
+        if let Some((unit, end)) = (0..).zip(ends).find(|(_, end)| end.steps != self.meta.steps) {
+            return Err(StoreError::Disagree {
+                store: shown.clone(),
+                unit,
+                what: "that it wrote this many steps:",
+                expected: (self.meta.steps - self.before).to_string(),
+                found: end.steps.saturating_sub(self.before).to_string(),
+            });
+        }
+        let mut owned = self.store.own()?;
+        for (unit, reason, full) in ends.iter().flat_map(|end| &end.failed) {
+            if *full {
+                let reason = reason.clone();
+                return Err(self.refused(crate::volume::units::UnitError {
+                    unit: *unit,
+                    reason,
+                    full: true,
+                }));
+            }
+            owned.fail(*unit, reason);
+        }
+        // What is used now and was not when the rows were written, does not have them.
+        for &unit in &self.lost {
+            owned.fail(unit, "it lacks what was written while it was not used");
+        }
+        owned.check_free(&self.name, &[&self.name])?;
+        owned.settle(self.object);
+        let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
+        let entry = Entry { object: self.object, blocks, about: self.meta.to_bytes(shown)? };
+        owned.commit_names(vec![(self.name.clone(), Some(entry))])
+    }
+
+    /// Gives the dataset up: the other units get an error.
+    pub fn abort(&mut self) {
+        let e = self.closed();
+        let _ = self.fail(e);
+    }
+
+    fn refused(&self, e: crate::volume::units::UnitError) -> StoreError {
+        let (store, full) = (self.store.shown.clone(), e.full);
+        match full {
+            true => StoreError::Volume { store, source: crate::volume::VolumeError::Full(e) },
+            false => StoreError::System { store, operation: e.to_string(), errno: polyduct_os::Errno::IO },
+        }
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Closed { store: self.store.shown.clone() }
+    }
+
+    fn check_open(&mut self) -> Result<(), StoreError> {
+        match (&self.failed, &self.team) {
+            (Some(e), _) => Err(e.clone()),
+            (None, None) => Err(self.closed()),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+
+    /// Remembers an error that ends the port. Leaving the team tells the others, and the next who owns the store removes what was
+    /// written.
+    fn fail(&mut self, e: StoreError) -> StoreError {
+        self.failed.get_or_insert_with(|| e.clone());
+        self.team = None;
+        self.staging = None;
+        e
+    }
+}
+
+impl Drop for StoreWriter {
+    fn drop(&mut self) {
+        if self.team.is_some() {
+            self.abort();
+        }
+    }
+}
+
+/// Whether all units want the same.
+fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
+    let Some(first) = wishes.first() else { return Ok(()) };
+    for (unit, wish) in (0..).zip(wishes) {
+        let differs = |what, expected: String, found: String| {
+            Err(StoreError::Disagree { store: store.to_owned(), unit, what, expected, found })
+        };
+        if wish.shape != first.shape {
+            return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));
+        }
+        if wish.elem != first.elem {
+            return differs("dtype", first.elem.clone(), wish.elem.clone());
+        }
+        if wish.layout != first.layout {
+            return differs("layout", first.layout.clone(), wish.layout.clone());
+        }
+        if wish.append != first.append {
+            return differs("append", first.append.to_string(), wish.append.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// What is held for an object: that it is in use, and that nobody else appends to it.
+type Held = (InUse, Option<InUse>);
+
+/// Unit 0's part of opening.
+fn begin(store: &Store, name: &str, dataset: &Dataset, append: bool) -> Result<(Start, Held), StoreError> {
+    let mut owned = store.own()?;
+    owned.check_free(name, &[name])?;
+    let there = append && owned.names().contains_key(name);
+    let (object, mut meta, held) = if there {
+        let (entry, meta) = owned.find(name)?;
+        if meta.dataset.shape() != dataset.shape() {
+            return Err(StoreError::ShapeDiffers {
+                store: store.shown.clone(),
+                name: name.into(),
+                expected: dataset.shape().to_vec(),
+                found: meta.dataset.shape().to_vec(),
+            });
+        }
+        if meta.dataset.elem() != dataset.elem() {
+            let (expected, found) = (dataset.elem(), meta.dataset.elem());
+            return Err(StoreError::ElemDiffers {
+                store: store.shown.clone(),
+                name: name.into(),
+                expected,
+                found,
+            });
+        }
+        let appending = store.append_alone(entry.object, name)?;
+        (entry.object, meta, (store.use_object(entry.object)?, Some(appending)))
+    } else {
+        let (object, in_use) = owned.fresh()?;
+        (object, Meta::new(*dataset), (in_use, None))
+    };
+    meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
+    let start = Start {
+        object,
+        generation: owned.generation(),
+        lost: owned.lost().map(|(unit, _)| unit).collect(),
+        meta: meta.to_bytes(&store.shown)?,
+    };
+    Ok((start, held))
+}
+
+/// The same for the same directory, however it is named.
+pub(super) fn dir_id(dir: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(dir)
+        .map_or_else(|_| dir.display().to_string(), |m| format!("{:x}-{:x}", m.dev(), m.ino()))
+}

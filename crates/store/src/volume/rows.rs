@@ -1,0 +1,479 @@
+//! Whole rows of an object that nobody changes, between one memory and the chunks of the units: encoded to be written, checked and
+//! decoded when they were read. Computation only, for those who write and read rows themselves, without the [`Volume`](super::Volume).
+//!
+//! Each byte is taken into the first-level cache once: copied, summed and added to the parity there.
+
+use super::geometry::{Geometry, BLOCK};
+use super::sums::{stride, Home, Sum, SUM};
+use polyduct_copy::{Dest, Kernels, Source};
+use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
+use std::ops::Range;
+use std::sync::atomic::AtomicU8;
+
+/// Blocks of each chunk that are worked on together: those of some chunks fit the second-level cache.
+const PIECE: usize = 8;
+
+/// Memory of this process alone, or memory that others may write at the same time.
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes<'a> {
+    /// This process's.
+    Own(&'a [u8]),
+    /// Shared.
+    Shared(&'a [AtomicU8]),
+}
+
+/// The same, to be written.
+#[derive(Debug)]
+pub enum BytesMut<'a> {
+    /// This process's.
+    Own(&'a mut [u8]),
+    /// Shared.
+    Shared(&'a [AtomicU8]),
+}
+
+impl<'a> Bytes<'a> {
+    /// How many they are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> usize {
+        match self {
+            Bytes::Own(bytes) => bytes.len(),
+            Bytes::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// Some of them: those that there are.
+    pub fn part(self, range: Range<usize>) -> Bytes<'a> {
+        let end = range.end.min(self.len());
+        let range = range.start.min(end)..end;
+        match self {
+            Bytes::Own(bytes) => Bytes::Own(&bytes[range]),
+            Bytes::Shared(bytes) => Bytes::Shared(&bytes[range]),
+        }
+    }
+
+    /// For a copy.
+    pub fn source(self) -> Source<'a> {
+        match self {
+            Bytes::Own(bytes) => bytes.into(),
+            Bytes::Shared(bytes) => bytes.into(),
+        }
+    }
+}
+
+impl BytesMut<'_> {
+    /// How many they are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            BytesMut::Own(bytes) => bytes.len(),
+            BytesMut::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// Some of them: those that there are.
+    pub fn part(&mut self, range: Range<usize>) -> BytesMut<'_> {
+        let end = range.end.min(self.len());
+        let range = range.start.min(end)..end;
+        match self {
+            BytesMut::Own(bytes) => BytesMut::Own(&mut bytes[range]),
+            BytesMut::Shared(bytes) => BytesMut::Shared(&bytes[range]),
+        }
+    }
+
+    /// For a copy.
+    pub fn dest(&mut self) -> Dest<'_> {
+        match self {
+            BytesMut::Own(bytes) => (&mut **bytes).into(),
+            BytesMut::Shared(bytes) => (&**bytes).into(),
+        }
+    }
+}
+
+/// What one unit has of a row, as it was read: its chunk and the entries of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Of [`Rows::chunk_bytes`].
+    pub chunk: &'a [u8],
+    /// Of [`Rows::sum_bytes`].
+    pub sums: &'a [u8],
+}
+
+/// Codes the rows of one object.
+pub struct Rows {
+    geometry: Geometry,
+    object: u64,
+    generation: u32,
+    kernels: Kernels,
+    encoder: Option<ReedSolomonEncoder>,
+    decoder: Option<ReedSolomonDecoder>,
+}
+
+impl Rows {
+    /// For the rows of `object`; `generation` is that of the store's epoch, for rows that are written.
+    pub fn new(geometry: Geometry, object: u64, generation: u32) -> Rows {
+        Rows { geometry, object, generation, kernels: Kernels::detect(), encoder: None, decoder: None }
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self) -> usize {
+        self.geometry.chunk_blocks() as usize * BLOCK
+    }
+
+    /// Bytes of the entries that a unit has with a chunk.
+    pub fn sum_bytes(&self) -> usize {
+        self.geometry.chunk_blocks() as usize * stride(self.geometry)
+    }
+
+    fn home(&self, row: u64, chunk: usize, at: usize) -> Home {
+        // Whoever writes beyond what files can hold is told by the system; here the number only has to be the same each time.
+        let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
+        Home { object: self.object, chunk: chunk as u32, block }
+    }
+
+    /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the chunks in order, data
+    /// before parity, each with its entries; they are written whole.
+    ///
+    /// # Panics
+    /// With parts of other sizes or numbers than the geometry has.
+    pub fn encode(&mut self, row: u64, data: Bytes<'_>, parts: &mut [(&mut [u8], &mut [u8])]) {
+        let g = self.geometry;
+        let (k, chunk, each) = (g.data() as usize, self.chunk_bytes(), stride(g));
+        assert_eq!(parts.len(), g.units() as usize, "parts of a row");
+        assert!(parts.iter().all(|(c, s)| c.len() == chunk && s.len() == self.sum_bytes()), "sizes of parts");
+        parts.iter_mut().for_each(|(_, sums)| sums.fill(0));
+        let blocks = g.chunk_blocks() as usize;
+        for first in (0..blocks).step_by(PIECE) {
+            let piece = first..(first + PIECE).min(blocks);
+            let bytes = piece.start * BLOCK..piece.end * BLOCK;
+            for c in 0..k {
+                for at in piece.clone() {
+                    let from = c * chunk + at * BLOCK;
+                    let block = &mut parts[c].0[at * BLOCK..(at + 1) * BLOCK];
+                    let some = data.part(from..from + BLOCK);
+                    if some.len() < BLOCK {
+                        block[some.len()..].fill(0);
+                    }
+                    // A block holds what it is given.
+                    let copied = self.kernels.memcpy((&mut *block).into(), some.source());
+                    debug_assert!(copied.is_ok());
+                    self.enter(row, c, at, each, parts);
+                }
+            }
+            let (data, parity) = parts.split_at_mut(k);
+            match parity {
+                [] => {}
+                [(sum, _)] => {
+                    let sum = &mut sum[bytes.clone()];
+                    sum.copy_from_slice(&data[0].0[bytes.clone()]);
+                    data[1..].iter().for_each(|(chunk, _)| xor(sum, &chunk[bytes.clone()]));
+                }
+                _ => self.reed_solomon(data, parity, bytes),
+            }
+            for p in k..parts.len() {
+                for at in piece.clone() {
+                    self.enter(row, p, at, each, parts);
+                }
+            }
+        }
+    }
+
+    /// Writes the entry of a block down: in its own part and, if it is of data, with each parity.
+    fn enter(&self, row: u64, chunk: usize, at: usize, each: usize, parts: &mut [(&mut [u8], &mut [u8])]) {
+        let k = self.geometry.data() as usize;
+        let Some(block) = parts[chunk].0[at * BLOCK..].first_chunk::<BLOCK>() else { return };
+        let sum = Sum::of(self.home(row, chunk, at), self.generation, block).to_bytes();
+        parts[chunk].1[at * each..at * each + SUM].copy_from_slice(&sum);
+        if chunk < k {
+            let place = at * each + SUM * (1 + chunk);
+            parts[k..].iter_mut().for_each(|(_, sums)| sums[place..place + SUM].copy_from_slice(&sum));
+        }
+    }
+
+    fn reed_solomon(
+        &mut self,
+        data: &[(&mut [u8], &mut [u8])],
+        parity: &mut [(&mut [u8], &mut [u8])],
+        bytes: Range<usize>,
+    ) {
+        let counts = "counts within 128 and whole blocks are supported";
+        let encoder = match &mut self.encoder {
+            Some(encoder) => {
+                encoder.reset(data.len(), parity.len(), bytes.len()).expect(counts);
+                encoder
+            }
+            none => {
+                none.insert(ReedSolomonEncoder::new(data.len(), parity.len(), bytes.len()).expect(counts))
+            }
+        };
+        data.iter().for_each(|(chunk, _)| encoder.add_original_shard(&chunk[bytes.clone()]).expect(counts));
+        let out = encoder.encode().expect(counts);
+        for ((chunk, _), made) in parity.iter_mut().zip(out.recovery_iter()) {
+            chunk[bytes.clone()].copy_from_slice(made);
+        }
+    }
+
+    /// Checks what was read of a row and copies its data, as many as fit, to `to`. `parts` are the chunks in order; none are those of
+    /// units that are lost. Gives the places in the chunk of the words for which this was not enough: something is damaged, lost
+    /// twice, or being changed. Their bytes in `to` mean nothing.
+    ///
+    /// # Panics
+    /// With parts of other sizes or numbers than the geometry has.
+    pub fn decode(&mut self, row: u64, parts: &[Option<Part<'_>>], mut to: BytesMut<'_>) -> Vec<u32> {
+        let g = self.geometry;
+        let (k, chunk, blocks) = (g.data() as usize, self.chunk_bytes(), g.chunk_blocks() as usize);
+        assert_eq!(parts.len(), g.units() as usize, "parts of a row");
+        let sizes = |p: &Part<'_>| p.chunk.len() == chunk && p.sums.len() == self.sum_bytes();
+        assert!(parts.iter().flatten().all(sizes), "sizes of parts");
+        let end = to.len();
+        let wanted = |c: usize, at: usize| c * chunk + at * BLOCK < end;
+        let lost: Vec<usize> = (0..k).filter(|&c| parts[c].is_none() && wanted(c, 0)).collect();
+        let mut bad = Vec::new();
+        // A word is good when every block that is used has the entry that all who know it agree on.
+        for at in 0..blocks {
+            let used = |c: usize| c < k && wanted(c, at) || !lost.is_empty();
+            let good = (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some())
+                && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at));
+            if !good {
+                bad.push(at as u32);
+                continue;
+            }
+            for (c, part) in parts[..k].iter().enumerate() {
+                if let Some(part) = part.filter(|_| wanted(c, at)) {
+                    let from = c * chunk + at * BLOCK;
+                    let mut place = to.part(from..from + BLOCK);
+                    let n = place.len();
+                    let copied =
+                        self.kernels.memcpy(place.dest(), part.chunk[at * BLOCK..at * BLOCK + n].into());
+                    debug_assert!(copied.is_ok());
+                }
+            }
+        }
+        if !lost.is_empty() {
+            self.restore(row, parts, &lost, &mut to, &mut bad);
+        }
+        bad
+    }
+
+    /// The entry of a data block, if all who have one have the same, and somebody does.
+    fn agreed(&self, parts: &[Option<Part<'_>>], c: usize, at: usize) -> Option<Sum> {
+        let (k, each) = (self.geometry.data() as usize, stride(self.geometry));
+        let entry = |part: &Part<'_>, place: usize| Sum::from_bytes(&part.sums[at * each + place..][..SUM]);
+        let own = parts[c].as_ref().map(|part| entry(part, 0));
+        let mut all =
+            own.into_iter().chain(parts[k..].iter().flatten().map(|part| entry(part, SUM * (1 + c))));
+        let first = all.next().filter(|sum| sum.generation != 0)?;
+        all.all(|sum| sum == first).then_some(first)
+    }
+
+    /// Whether the block of a part, if there is one, is that of its own entry.
+    fn is_right(&self, row: u64, parts: &[Option<Part<'_>>], c: usize, at: usize) -> bool {
+        let Some(part) = parts[c] else { return true };
+        let sum = Sum::from_bytes(&part.sums[at * stride(self.geometry)..][..SUM]);
+        let block = part.chunk[at * BLOCK..].first_chunk::<BLOCK>();
+        let made = |block| Sum::of(self.home(row, c, at), sum.generation, block);
+        sum.generation != 0 && block.is_some_and(|block| made(block) == sum)
+    }
+
+    /// Computes the chunks that are lost from the others.
+    fn restore(
+        &mut self,
+        row: u64,
+        parts: &[Option<Part<'_>>],
+        lost: &[usize],
+        to: &mut BytesMut<'_>,
+        bad: &mut Vec<u32>,
+    ) {
+        let g = self.geometry;
+        let (k, chunk, blocks) = (g.data() as usize, self.chunk_bytes(), g.chunk_blocks() as usize);
+        let all_bad = |bad: &mut Vec<u32>| *bad = (0..blocks as u32).collect();
+        // Also those of the row's end, which nobody wants.
+        let missing: Vec<usize> = (0..k).filter(|&c| parts[c].is_none()).collect();
+        if missing.len() > parts[k..].iter().flatten().count() {
+            return all_bad(bad);
+        }
+        let mut made = vec![0; lost.len() * PIECE * BLOCK];
+        for first in (0..blocks).step_by(PIECE) {
+            let piece = first..(first + PIECE).min(blocks);
+            let bytes = piece.start * BLOCK..piece.end * BLOCK;
+            let len = bytes.len();
+            match (&missing[..], &parts[k..]) {
+                ([_], [Some(sum)]) => {
+                    let made = &mut made[..len];
+                    made.copy_from_slice(&sum.chunk[bytes.clone()]);
+                    parts[..k].iter().flatten().for_each(|p| xor(made, &p.chunk[bytes.clone()]));
+                }
+                _ => {
+                    if self.solve(parts, lost, bytes, &mut made).is_none() {
+                        return all_bad(bad);
+                    }
+                }
+            }
+            for (i, &c) in lost.iter().enumerate() {
+                for at in piece.clone() {
+                    let block = made[i * len + (at - first) * BLOCK..].first_chunk::<BLOCK>();
+                    let right = |block: &[u8; BLOCK]| {
+                        let sum = self.agreed(parts, c, at)?;
+                        (Sum::of(self.home(row, c, at), sum.generation, block) == sum).then_some(())
+                    };
+                    let from = c * chunk + at * BLOCK;
+                    let mut place = to.part(from..from + BLOCK);
+                    let n = place.len();
+                    match block.filter(|block| n == 0 || right(block).is_some()) {
+                        Some(block) => drop(self.kernels.memcpy(place.dest(), block[..n].into())),
+                        None if !bad.contains(&(at as u32)) => bad.push(at as u32),
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reed-Solomon: the pieces of the lost chunks, one after the other.
+    fn solve(
+        &mut self,
+        parts: &[Option<Part<'_>>],
+        lost: &[usize],
+        bytes: Range<usize>,
+        made: &mut [u8],
+    ) -> Option<()> {
+        let k = self.geometry.data() as usize;
+        let (m, len) = (parts.len() - k, bytes.len());
+        let decoder = match &mut self.decoder {
+            Some(decoder) => {
+                decoder.reset(k, m, len).ok()?;
+                decoder
+            }
+            none => none.insert(ReedSolomonDecoder::new(k, m, len).ok()?),
+        };
+        for (i, part) in parts.iter().enumerate().filter_map(|(i, p)| Some((i, p.as_ref()?))) {
+            let shard = &part.chunk[bytes.clone()];
+            match i < k {
+                true => decoder.add_original_shard(i, shard).ok()?,
+                false => decoder.add_recovery_shard(i - k, shard).ok()?,
+            }
+        }
+        let out = decoder.decode().ok()?;
+        for (i, &c) in lost.iter().enumerate() {
+            made[i * len..(i + 1) * len].copy_from_slice(out.restored_original(c)?);
+        }
+        Some(())
+    }
+}
+
+fn xor(into: &mut [u8], from: &[u8]) {
+    into.iter_mut().zip(from).for_each(|(a, b)| *a ^= b);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parity::encode;
+    use super::*;
+
+    fn bytes(n: usize, seed: usize) -> Vec<u8> {
+        (0..n).map(|i| ((i * 7 + seed * 31) ^ (i >> 9)) as u8).collect()
+    }
+
+    /// What a row becomes: its parts as vectors.
+    fn encoded(rows: &mut Rows, row: u64, data: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let n = rows.geometry.units() as usize;
+        let mut parts = vec![(vec![9; rows.chunk_bytes()], vec![9; rows.sum_bytes()]); n];
+        let mut refs: Vec<_> = parts.iter_mut().map(|(c, s)| (&mut c[..], &mut s[..])).collect();
+        rows.encode(row, Bytes::Own(data), &mut refs);
+        parts
+    }
+
+    const CODES: [(u32, u32, u64); 7] =
+        [(1, 0, 1), (3, 0, 2), (1, 1, 1), (2, 1, 9), (4, 1, 3), (4, 2, 10), (3, 3, 1)];
+
+    #[test]
+    fn rows_are_encoded_as_words_are() {
+        for (k, m, chunk) in CODES {
+            let g = Geometry::new(k, m, chunk * BLOCK as u64).unwrap();
+            let mut rows = Rows::new(g, 5, 3);
+            let data = bytes((g.row_blocks() as usize - 1) * BLOCK + 100, 1);
+            let parts = encoded(&mut rows, 7, &data);
+            for at in 0..chunk as usize {
+                let block = |c: usize| -> Box<[u8; BLOCK]> {
+                    let from = (c * chunk as usize + at) * BLOCK;
+                    let mut block = Box::new([0; BLOCK]);
+                    let some = data.get(from..).unwrap_or(&[]);
+                    let n = some.len().min(BLOCK);
+                    block[..n].copy_from_slice(&some[..n]);
+                    block
+                };
+                let mut word: Vec<_> = (0..k as usize).map(block).collect();
+                let parity = encode(g, &word.iter().map(|b| &**b).collect::<Vec<_>>());
+                word.extend(parity);
+                for (c, block) in word.iter().enumerate() {
+                    assert!(parts[c].0[at * BLOCK..(at + 1) * BLOCK] == block[..], "{k}+{m} {c} {at}");
+                    let home = Home { object: 5, chunk: c as u32, block: 7 * chunk + at as u64 };
+                    let sum = Sum::of(home, 3, block).to_bytes();
+                    assert_eq!(parts[c].1[at * stride(g)..][..SUM], sum);
+                    let copies = parts[k as usize..].iter().filter(|_| c < k as usize);
+                    copies.for_each(|p| assert_eq!(p.1[at * stride(g) + SUM * (1 + c)..][..SUM], sum));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_computed_and_what_is_damaged_is_said() {
+        for (k, m, chunk) in CODES {
+            let g = Geometry::new(k, m, chunk * BLOCK as u64).unwrap();
+            let mut rows = Rows::new(g, 1, 1);
+            let data = bytes((g.row_blocks() as usize - 1) * BLOCK + 77, 2);
+            let parts = encoded(&mut rows, 3, &data);
+            for lost in 0_u32..1 << g.units() {
+                let some: Vec<Option<Part>> = parts
+                    .iter()
+                    .enumerate()
+                    .map(|(i, (chunk, sums))| (lost >> i & 1 == 0).then_some(Part { chunk, sums }))
+                    .collect();
+                let mut got = vec![1; data.len()];
+                let bad = rows.decode(3, &some, BytesMut::Own(&mut got));
+                let data_lost = (lost & ((1 << k) - 1)).count_ones() > 0;
+                let enough = lost.count_ones() <= m;
+                assert_eq!(bad.is_empty(), enough || !data_lost, "{k}+{m} {lost:b} {bad:?}");
+                assert!(!bad.is_empty() || got == data, "{k}+{m} {lost:b}");
+            }
+            // One flipped bit anywhere, with all units there and with one of them lost.
+            for i in 0..parts.len() {
+                for (at, of_sums) in [(5, false), (rows.chunk_bytes() - 1, false), (2, true)] {
+                    let mut parts = parts.clone();
+                    let (chunk_of, sums_of) = &mut parts[i];
+                    let byte = if of_sums { &mut sums_of[at] } else { &mut chunk_of[at] };
+                    *byte ^= 1 << 3;
+                    for lost in [None, Some((i + 1) % parts.len())].into_iter().filter(|l| *l != Some(i)) {
+                        let some: Vec<Option<Part>> = (0..parts.len())
+                            .map(|u| {
+                                (Some(u) != lost).then_some(Part { chunk: &parts[u].0, sums: &parts[u].1 })
+                            })
+                            .collect();
+                        let mut got = vec![1; data.len()];
+                        let bad = rows.decode(3, &some, BytesMut::Own(&mut got));
+                        for (n, block) in data.chunks(BLOCK).enumerate() {
+                            let word = (n % chunk as usize) as u32;
+                            let same = got[n * BLOCK..][..block.len()] == *block;
+                            assert!(
+                                same || bad.contains(&word),
+                                "{k}+{m}: {i} at {at}, {lost:?} lost, block {n}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_another_place_object_or_time_is_not_taken() {
+        let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+        let data = bytes(2 * BLOCK, 4);
+        let parts = encoded(&mut Rows::new(g, 1, 1), 0, &data);
+        let some: Vec<_> = parts.iter().map(|(chunk, sums)| Some(Part { chunk, sums })).collect();
+        let mut got = vec![0; data.len()];
+        assert!(Rows::new(g, 1, 9).decode(0, &some, BytesMut::Own(&mut got)).is_empty());
+        assert_eq!(Rows::new(g, 2, 1).decode(0, &some, BytesMut::Own(&mut got)), [0]);
+        assert_eq!(Rows::new(g, 1, 1).decode(1, &some, BytesMut::Own(&mut got)), [0]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Stores on real directories, by threads and processes that are the units of programs.
+
+mod ports;
+mod rig;
