@@ -43,6 +43,9 @@ pub enum Error {
     /// A file.
     #[error(transparent)]
     File(#[from] polyduct_store::FileError),
+    /// A store over many disks.
+    #[error(transparent)]
+    Store(Box<polyduct_store::disk::StoreError>),
     /// Messages.
     #[error(transparent)]
     Message(Box<polyduct_message::MessageError>),
@@ -63,6 +66,12 @@ pub enum Error {
 impl From<polyduct_message::MessageError> for Error {
     fn from(e: polyduct_message::MessageError) -> Error {
         Error::Message(Box::new(e))
+    }
+}
+
+impl From<polyduct_store::disk::StoreError> for Error {
+    fn from(e: polyduct_store::disk::StoreError) -> Error {
+        Error::Store(Box::new(e))
     }
 }
 

@@ -28,11 +28,13 @@ pub struct Open {
     shape: Option<Vec<u64>>,
     elem: Option<ElemType>,
     convert: bool,
+    append: bool,
     trust: Option<Trust>,
     pipe: polyduct_pipe::Options,
 }
 
-/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, `PATH.npy`, `PATH.raw`, or `-` for what the pipeline gave.
+/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, `PATH.npy`, `PATH.raw`, `store:DIR/NAME`, or `-` for what the pipeline
+/// gave.
 ///
 /// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at HOST:PORT, all other
 /// units connect there; writers with more than one unit also listen at ports that the system picks. Every unit needs the job's
@@ -48,6 +50,7 @@ pub fn open(url: &str) -> Open {
         shape: None,
         elem: None,
         convert: false,
+        append: false,
         trust: None,
         pipe: polyduct_pipe::Options::default(),
     }
@@ -122,6 +125,12 @@ impl Open {
         self
     }
 
+    /// Lets the steps of a writer follow those that are there, in a store.
+    pub fn append(mut self, append: bool) -> Open {
+        self.append = append;
+        self
+    }
+
     /// The job's key, and whether the network is trusted, instead of what the environment says: for pipes across hosts.
     pub fn trust(mut self, trust: Trust) -> Open {
         self.trust = Some(trust);
@@ -168,7 +177,7 @@ impl Open {
         self.place()?;
         let target = self.target(Mode::Write)?;
         let opening = Opening::begin(&target, Mode::Write);
-        let port = Writer::open(&target, given, layout, &self.pipe, self.trust);
+        let port = Writer::open(&target, given, layout, self.append, &self.pipe, self.trust);
         opening.end(port.is_ok());
         port
     }

@@ -6,7 +6,7 @@ use polyduct_message::Domain;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, NetStepMut, NetWriter, Trust};
 use polyduct_pipe::{Addresses, Expect, Given, Stats};
-use polyduct_store::{self as store, Format};
+use polyduct_store::{self as store, disk, Format};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -23,6 +23,7 @@ enum WriteEnd {
     Pipe(Box<pipe::Writer>),
     Net(Box<NetWriter>),
     File(Box<store::FileWriter>),
+    Store(Box<disk::StoreWriter>),
 }
 
 impl Writer {
@@ -30,9 +31,14 @@ impl Writer {
         target: &Target,
         given: &Given,
         layout: &str,
+        append: bool,
         options: &pipe::Options,
         trust: Option<Trust>,
     ) -> Result<Writer, Error> {
+        if append && !matches!(target, Target::Store(_)) {
+            let what = "only what is in a store can be appended to (store:DIR/NAME)";
+            return Err(Error::Misuse { what: what.into() });
+        }
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
@@ -45,6 +51,14 @@ impl Writer {
             Target::Raw(path) => {
                 WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?))
             }
+            Target::Store(path) => {
+                let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                let (dir, name) = disk::split(path)?;
+                let options = file_options(options);
+                WriteEnd::Store(Box::new(disk::StoreWriter::open(
+                    &dir, &name, data, layout, append, &options,
+                )?))
+            }
         };
         Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
     }
@@ -55,6 +69,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.mapping(),
             WriteEnd::Net(w) => w.mapping(),
             WriteEnd::File(w) => w.mapping(),
+            WriteEnd::Store(w) => w.mapping(),
         }
     }
 
@@ -69,6 +84,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
             WriteEnd::Net(w) => w.local_len_bytes(),
             WriteEnd::File(w) => w.local_len_bytes(),
+            WriteEnd::Store(w) => w.local_len_bytes(),
         }
     }
 
@@ -78,6 +94,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.next_step(),
             WriteEnd::Net(w) => w.next_step(),
             WriteEnd::File(w) => w.next_step(),
+            WriteEnd::Store(w) => w.next_step(),
         }
     }
 
@@ -91,6 +108,7 @@ impl Writer {
             WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
             WriteEnd::Net(w) => Ok(StepMut(StepEnd::Net(w.step()?))),
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
+            WriteEnd::Store(w) => Ok(StepMut(StepEnd::Store(w.step_mut()?))),
         }
     }
 
@@ -104,6 +122,7 @@ impl Writer {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
             WriteEnd::Net(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
+            WriteEnd::Store(w) => Ok(w.write(part).map(|()| true)?),
         }
     }
 
@@ -112,7 +131,7 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(p) => Some(p.addresses()),
             WriteEnd::Net(p) => Some(p.addresses()),
-            WriteEnd::File(_) => None,
+            WriteEnd::File(_) | WriteEnd::Store(_) => None,
         }
     }
 
@@ -128,7 +147,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(p) => Ok(p.domain(&wishes)?),
             WriteEnd::Net(p) => Ok(p.domain(&wishes)?),
-            WriteEnd::File(_) => {
+            WriteEnd::File(_) | WriteEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
         }
@@ -140,6 +159,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.stats(),
             WriteEnd::Net(w) => w.stats(),
             WriteEnd::File(w) => file_stats(w.stats()),
+            WriteEnd::Store(w) => file_stats(w.stats()),
         }
     }
 
@@ -153,6 +173,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
             WriteEnd::Net(w) => w.close().map_err(Error::from),
             WriteEnd::File(w) => w.close().map(file_stats).map_err(Error::from),
+            WriteEnd::Store(w) => w.close().map(file_stats).map_err(Error::from),
         };
         self.told.tell(&self.stats());
         closed
@@ -164,6 +185,7 @@ impl Writer {
             WriteEnd::Pipe(w) => w.abort(),
             WriteEnd::Net(w) => w.abort(),
             WriteEnd::File(w) => w.abort(""),
+            WriteEnd::Store(w) => w.abort(),
         }
     }
 }
@@ -185,6 +207,7 @@ enum StepEnd<'a> {
     Pipe(pipe::StepMut<'a>),
     Net(NetStepMut<'a>),
     File(store::StepMut<'a>),
+    Store(disk::StoreStepMut<'a>),
 }
 
 impl StepMut<'_> {
@@ -197,6 +220,7 @@ impl StepMut<'_> {
             StepEnd::Pipe(step) => Ok(step.publish()),
             StepEnd::Net(step) => Ok(step.publish()?),
             StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
+            StepEnd::Store(step) => Ok(step.publish().map(|()| true)?),
         }
     }
 }
@@ -209,6 +233,7 @@ impl Deref for StepMut<'_> {
             StepEnd::Pipe(step) => step,
             StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
+            StepEnd::Store(step) => step,
         }
     }
 }
@@ -219,6 +244,7 @@ impl DerefMut for StepMut<'_> {
             StepEnd::Pipe(step) => step,
             StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
+            StepEnd::Store(step) => step,
         }
     }
 }
@@ -233,6 +259,7 @@ enum ReadEnd {
     Pipe(Box<pipe::Reader>),
     Net(Box<NetReader>),
     File(Box<store::FileReader>),
+    Store(Box<disk::StoreReader>),
 }
 
 impl Reader {
@@ -255,6 +282,12 @@ impl Reader {
             Target::Raw(path) => {
                 ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?))
             }
+            Target::Store(path) => {
+                let (dir, name) = disk::split(path)?;
+                let options = file_options(options);
+                let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
+                ReadEnd::Store(Box::new(port))
+            }
         };
         Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, options) })
     }
@@ -265,6 +298,7 @@ impl Reader {
             ReadEnd::Pipe(r) => r.dataset(),
             ReadEnd::Net(r) => r.dataset(),
             ReadEnd::File(r) => r.dataset(),
+            ReadEnd::Store(r) => r.dataset(),
         }
     }
 
@@ -274,6 +308,7 @@ impl Reader {
             ReadEnd::Pipe(r) => r.mapping(),
             ReadEnd::Net(r) => r.mapping(),
             ReadEnd::File(r) => r.mapping(),
+            ReadEnd::Store(r) => r.mapping(),
         }
     }
 
@@ -283,6 +318,7 @@ impl Reader {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
             ReadEnd::Net(r) => r.local_len_bytes(),
             ReadEnd::File(r) => r.local_len_bytes(),
+            ReadEnd::Store(r) => r.local_len_bytes(),
         }
     }
 
@@ -297,6 +333,7 @@ impl Reader {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
             ReadEnd::Net(r) => Ok(r.read(part)?),
             ReadEnd::File(r) => Ok(r.read(part)?),
+            ReadEnd::Store(r) => Ok(r.read(part)?),
         }
     }
 
@@ -305,7 +342,7 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(p) => Some(p.addresses()),
             ReadEnd::Net(p) => Some(p.addresses()),
-            ReadEnd::File(_) => None,
+            ReadEnd::File(_) | ReadEnd::Store(_) => None,
         }
     }
 
@@ -321,7 +358,7 @@ impl Reader {
         match &mut self.end {
             ReadEnd::Pipe(p) => Ok(p.domain(&wishes)?),
             ReadEnd::Net(p) => Ok(p.domain(&wishes)?),
-            ReadEnd::File(_) => {
+            ReadEnd::File(_) | ReadEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
         }
@@ -333,6 +370,7 @@ impl Reader {
             ReadEnd::Pipe(r) => r.stats(),
             ReadEnd::Net(r) => r.stats(),
             ReadEnd::File(r) => file_stats(r.stats()),
+            ReadEnd::Store(r) => file_stats(r.stats()),
         }
     }
 
@@ -345,6 +383,7 @@ impl Reader {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
             ReadEnd::Net(r) => r.close().map_err(Error::from),
             ReadEnd::File(r) => Ok(file_stats(r.close())),
+            ReadEnd::Store(r) => Ok(file_stats(r.close())),
         };
         self.told.tell(&self.stats());
         closed
@@ -357,6 +396,9 @@ impl Reader {
             ReadEnd::Net(r) => r.abort(),
             // Nobody else is concerned by who reads a file.
             ReadEnd::File(r) => {
+                r.close();
+            }
+            ReadEnd::Store(r) => {
                 r.close();
             }
         }
@@ -395,10 +437,12 @@ fn write_file(
         Given::Dataset(data) => {
             Ok(store::FileWriter::open(path, format, data, layout, &file_options(options))?)
         }
-        Given::ByReader => {
-            Err(Error::Misuse { what: "a file needs the shape and dtype of what is written".into() })
-        }
+        Given::ByReader => Err(needs_dataset()),
     }
+}
+
+fn needs_dataset() -> Error {
+    Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }
 }
 
 fn read_file(
@@ -408,8 +452,11 @@ fn read_file(
     expect: &Expect,
     options: &pipe::Options,
 ) -> Result<store::FileReader, Error> {
-    let expect = store::Expect { shape: expect.shape.clone(), elem: expect.elem, convert: expect.convert };
-    Ok(store::FileReader::open(path, format, layout, &expect, &file_options(options))?)
+    Ok(store::FileReader::open(path, format, layout, &file_expect(expect), &file_options(options))?)
+}
+
+fn file_expect(expect: &Expect) -> store::Expect {
+    store::Expect { shape: expect.shape.clone(), elem: expect.elem, convert: expect.convert }
 }
 
 fn file_stats(s: store::Stats) -> Stats {

@@ -86,6 +86,7 @@ impl Sink {
             Target::Pipe(name) => format!("pipe:{name}"),
             Target::Net(place) => format!("pipe:{place}"),
             Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
+            Target::Store(path) => format!("store:{}", path.display()),
         };
         let (program, unit) = (options.program.clone(), options.unit);
         Sink(Runner::find().map(|runner| Line {

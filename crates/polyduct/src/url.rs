@@ -16,6 +16,8 @@ pub enum Target {
     Npy(PathBuf),
     /// `PATH.raw`: the bytes of the row-major array and nothing else.
     Raw(PathBuf),
+    /// `store:DIR/NAME`: a dataset in a store over many disks.
+    Store(PathBuf),
 }
 
 /// Which way data go.
@@ -64,17 +66,23 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             },
         };
     }
+    if let Some(path) = url.strip_prefix("store:") {
+        return match path {
+            "" => bad("expected store:DIR/NAME, a dataset in the store that is in DIR"),
+            path => Ok(Target::Store(path.into())),
+        };
+    }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
         None if url.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme)) => {
-            return bad("unknown kind; expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw or -")
+            return bad("unknown kind; expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, store:DIR/NAME or -")
         }
         None => url,
     };
     match path.rsplit_once('.').map(|(_, end)| end) {
         Some("npy") => Ok(Target::Npy(path.into())),
         Some("raw") => Ok(Target::Raw(path.into())),
-        _ => bad("expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw or -"),
+        _ => bad("expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, store:DIR/NAME or -"),
     }
 }
 

@@ -25,5 +25,5 @@ pub mod writer;
 pub use error::StoreError;
 pub use meta::{Fill, Meta};
 pub use reader::StoreReader;
-pub use store::{Create, Owned, Store};
-pub use writer::StoreWriter;
+pub use store::{split, Create, Owned, Store};
+pub use writer::{StoreStepMut, StoreWriter};

@@ -388,6 +388,28 @@ impl Owned<'_> {
     }
 }
 
+/// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.
+///
+/// # Errors
+/// [`StoreError::Manifest`]: there is none.
+pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
+    let ways = || {
+        let mut ways: Vec<&Path> = path.ancestors().skip(1).collect();
+        ways.reverse();
+        ways.into_iter().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
+    };
+    let is_store = |dir: &&Path| dir.join(manifest::NAME).is_file();
+    // Where the store's own manifest is gone, a unit's tells of it.
+    let found = ways().find(is_store).or_else(|| ways().find(|dir| manifest_elsewhere(dir).is_some()));
+    let no = |problem: String| StoreError::Manifest { store: path.display().to_string(), problem };
+    let Some(dir) = found else {
+        return Err(no("no directory on this path is a store; `polyduct store create` makes one".into()));
+    };
+    let name = path.strip_prefix(dir).unwrap_or(path).to_str();
+    let name = name.ok_or_else(|| no("the dataset's name is not UTF-8".into()))?;
+    Ok((dir.to_owned(), name.to_owned()))
+}
+
 /// The time in µs, for epochs.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_micros() as u64)

@@ -13,6 +13,7 @@ use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 /// One unit's writing end of a dataset in a store.
@@ -210,25 +211,15 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Gives this unit's part of the next step to be filled and [written](StoreWriter::publish). Its content is undefined.
+    /// Gives this unit's part of the next step to be filled and [published](StoreStepMut::publish). Its content is undefined. Dropped
+    /// without publishing, the step is not written.
     ///
     /// # Errors
-    /// As [`write`](StoreWriter::write).
-    pub fn part_mut(&mut self) -> Result<&mut [u8], StoreError> {
+    /// What ended the port.
+    pub fn step_mut(&mut self) -> Result<StoreStepMut<'_>, StoreError> {
         self.check_open()?;
         self.part.resize(self.len, 0);
-        Ok(&mut self.part)
-    }
-
-    /// Writes what [`part_mut`](StoreWriter::part_mut) gave.
-    ///
-    /// # Errors
-    /// As [`write`](StoreWriter::write).
-    pub fn publish(&mut self) -> Result<(), StoreError> {
-        let part = std::mem::take(&mut self.part);
-        let written = self.write(&part);
-        self.part = part;
-        written
+        Ok(StoreStepMut { writer: self })
     }
 
     fn move_step(&mut self, part: &[u8]) -> Result<(), StoreError> {
@@ -390,6 +381,38 @@ impl Drop for StoreWriter {
         if self.team.is_some() {
             self.abort();
         }
+    }
+}
+
+/// This unit's part of one step, to be filled in place.
+pub struct StoreStepMut<'a> {
+    writer: &'a mut StoreWriter,
+}
+
+impl StoreStepMut<'_> {
+    /// Writes it, together with the other units.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::write`].
+    pub fn publish(self) -> Result<(), StoreError> {
+        let part = std::mem::take(&mut self.writer.part);
+        let written = self.writer.write(&part);
+        self.writer.part = part;
+        written
+    }
+}
+
+impl Deref for StoreStepMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.writer.part
+    }
+}
+
+impl DerefMut for StoreStepMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.writer.part
     }
 }
 
