@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_refused_with_a_reason() {
-        for url in ["", "x", "x.png", "http://x.npy", "store:d/x"] {
+        for url in ["", "x", "x.png", "http://x.npy", "store:", "disk:d/x"] {
             assert!(matches!(read(url), Err(Error::Url { .. })), "{url}");
         }
         assert!(matches!(parse("-", Mode::Write, |_| None), Err(Error::Url { .. })));

@@ -4,6 +4,7 @@
 //! case one after the other.
 
 mod case;
+mod disk;
 mod kernels;
 mod latency;
 mod logp;
@@ -32,6 +33,8 @@ pub struct BenchArgs {
 enum What {
     /// Parallel pipes: layouts, kernels, plans, latency, and the peers if they are installed.
     Pipe(PipeArgs),
+    /// Stores over many disks: collective writing and reading, parity, loss, and small writes, against fio and memcpy.
+    Disk(disk::DiskArgs),
     /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
     Message(message::MessageArgs),
     /// The LogP signature of every link: o_s, o_r, g and L.
@@ -68,6 +71,7 @@ pub fn bench(args: &BenchArgs) -> u8 {
         What::Logp(args) => logp::logp(args),
         What::Overlap(args) => overlap::overlap(args),
         What::Pipe(args) => pipe(args),
+        What::Disk(args) => disk::disk(args),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::pattern;
 use clap::Args;
-use polyduct::layout::{Dataset, ElemType};
+use polyduct::layout::{Dataset, ElemType, Layout};
 use polyduct::open;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
@@ -41,6 +41,10 @@ pub enum Role {
     Ping,
     /// Answers.
     Pong,
+    /// Writes a dataset in a store, whose URL is the name, from opening it to its being safe.
+    DiskWrite,
+    /// Reads one, and checks it.
+    DiskRead,
 }
 
 /// `bench unit`.
@@ -81,6 +85,7 @@ fn act(spec: &Spec) -> Result<Report, String> {
     let port = |name: &str| open(&format!("pipe:{}{name}", spec.pipe)).timeout(Duration::from_secs(60));
     let unit = polyduct::place(None, None, None, |v| std::env::var(v).ok()).map_err(text)?.unit.into();
     match spec.role {
+        Role::DiskWrite | Role::DiskRead => disk(spec, &data, unit),
         Role::Write => {
             let mut out = port("").write(&data, &spec.layout).map_err(text)?;
             let mapping = out.mapping().clone();
@@ -145,6 +150,35 @@ fn act(spec: &Spec) -> Result<Report, String> {
             Ok(Report { start: 0.0, end: 0.0 })
         }
     }
+}
+
+/// One step of a dataset in a store. All units begin together.
+fn disk(spec: &Spec, data: &Dataset, unit: u64) -> Result<Report, String> {
+    let text = |e: polyduct::Error| e.to_string();
+    let team = polyduct::domain().join().map_err(text)?;
+    let mapping = spec.layout.parse::<Layout>().and_then(|l| l.bind(data, team.units().into()));
+    let mapping = mapping.map_err(|e| e.to_string())?;
+    let len = mapping.local_len_bytes(unit).map_err(|e| e.to_string())? as usize;
+    // Not zeros: memory that nobody has touched would be given out in the time that is measured.
+    let mut part = vec![1; len];
+    let port = || open(&spec.pipe).timeout(Duration::from_secs(60));
+    let meet = || team.barrier().map_err(|e| e.to_string());
+    if spec.role == Role::DiskWrite {
+        pattern::fill(&mapping, unit, &mut part, 0).map_err(|e| e.to_string())?;
+        let mut out = port().write(data, &spec.layout).map_err(text)?;
+        meet()?;
+        let start = now();
+        out.write(&part).map_err(text)?;
+        out.close().map_err(text)?;
+        return Ok(Report { start, end: now() });
+    }
+    let mut input = port().read(&spec.layout).map_err(text)?;
+    meet()?;
+    let start = now();
+    input.read(&mut part).map_err(text)?;
+    let end = now();
+    pattern::check(&mapping, unit, &part, 0)?;
+    Ok(Report { start, end })
 }
 
 /// Programs that run together: each a specification and its number of units.

@@ -141,7 +141,12 @@ pub struct RowIo {
     slices: (usize, usize),
     /// Rows for which room was made.
     reserved: u64,
+    /// Rows that were asked for, in order.
+    asked: VecDeque<Asked>,
 }
+
+/// Rows that the disks were asked for: the first, how many, and where the answers come.
+type Asked = (u64, u64, Receiver<Answer>);
 
 /// What came of reading one unit's slice.
 type Answer = (u32, Option<Slice>);
@@ -187,6 +192,7 @@ impl RowIo {
             // As many as there are threads are written while the next are filled.
             slices: (0, threads.div_ceil(n) * n + n),
             reserved: 0,
+            asked: VecDeque::new(),
         }
     }
 
@@ -315,16 +321,12 @@ impl RowIo {
         let g = self.geometry;
         let (row_bytes, chunk_blocks) = (g.row_blocks() as usize * BLOCK, u64::from(g.chunk_blocks()));
         let (chunk, sum) = (self.rows.chunk_bytes(), self.rows.sum_bytes());
-        let mut under_way: VecDeque<(u64, u64, Receiver<Answer>)> = VecDeque::new();
-        let groups = (self.slices.1 / g.units() as usize).max(1);
-        let mut next = rows.start;
-        loop {
-            while next < rows.end && under_way.len() < groups {
-                let n = self.group.min(rows.end - next);
-                under_way.push_back((next, n, self.ask(next, n)));
-                next += n;
-            }
-            let Some((first, n, answers)) = under_way.pop_front() else { return Ok(()) };
+        let mut done = rows.start;
+        while done < rows.end {
+            self.ahead(done..rows.end);
+            // At least one was asked for.
+            let Some((first, n, answers)) = self.asked.pop_front() else { return Ok(()) };
+            done = first + n;
             let mut slices: Vec<Option<Slice>> = (0..g.units()).map(|_| None).collect();
             answers.iter().for_each(|(unit, slice)| slices[unit as usize] = slice);
             for row in first..first + n {
@@ -354,6 +356,26 @@ impl RowIo {
             for slice in slices.into_iter().flatten() {
                 let _ = self.free.0.send(slice);
             }
+        }
+        Ok(())
+    }
+
+    /// Asks the disks for as many of these rows as there is room for: they will be [read](RowIo::read) next. Others that were asked
+    /// for are forgotten.
+    pub fn ahead(&mut self, rows: Range<u64>) {
+        if self.asked.front().is_some_and(|&(first, ..)| first != rows.start) {
+            for (_, _, answers) in std::mem::take(&mut self.asked) {
+                let slices = answers.iter().filter_map(|(_, slice)| slice);
+                slices.for_each(|slice| drop(self.free.0.send(slice)));
+            }
+        }
+        let most = (self.slices.1 / self.geometry.units() as usize).max(1);
+        let mut next = self.asked.back().map_or(rows.start, |&(first, n, _)| first + n);
+        while next < rows.end && self.asked.len() < most {
+            let n = self.group.min(rows.end - next);
+            let answers = self.ask(next, n);
+            self.asked.push_back((next, n, answers));
+            next += n;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::io::RowIo;
 use super::meta::Meta;
-use super::staging::{is_straight, Staging};
+use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::writer::dir_id;
@@ -32,6 +32,11 @@ pub struct StoreReader {
     conversion: Option<Conversion>,
     kernels: Kernels,
     fill: Fill,
+    windows: Windows,
+    /// The transfers of each round, with the unit that moves their window.
+    rounds: Vec<Vec<(usize, u32)>>,
+    /// Rounds so far: they use the halves in turn.
+    turn: u64,
     io: RowIo,
     staging: Option<Staging>,
     next: u64,
@@ -92,23 +97,27 @@ impl StoreReader {
                 false => Conversion::between(meta.dataset.elem(), dataset.elem()),
             };
             let mapping = layout.bind(&dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
-            let rows = Staging::mapping(&shown, &meta.dataset, fill, options.units)?;
+            let windows = Windows::of(fill, options.units);
+            let rows = windows.mapping(&shown, &meta.dataset)?;
             let plan =
                 Plan::to_reader(&rows, &mapping, options.unit.into()).map_err(StoreError::layout(&shown))?;
             let in_use = store.use_object(begun.object)?;
-            Ok((meta, dataset, fill, conversion, mapping, plan, in_use))
+            Ok((meta, dataset, (fill, windows), conversion, mapping, plan, in_use))
         };
         let opened = opened();
         team.meet(Stage::Ready, opened.as_ref().map(|_| ()).map_err(Clone::clone))?;
         // Until all have said that they use the object, unit 0 did.
         drop(held);
-        let (meta, dataset, fill, conversion, mapping, plan, in_use) = opened?;
+        let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
         let lost = |unit: u32| begun.lost.contains(&unit);
         let io = RowIo::open(&store.disks(), store.geometry(), begun.object, 0, &lost, false, options.units);
-        let partners: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
-        let staging = match is_straight(&plan, fill, options.units) && conversion.is_none() {
+        let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
+        let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        let staging = match is_straight(&mapping, fill, options.units) && conversion.is_none() {
             true => None,
-            false => Some(Staging::new(&shown, &team, fill, options.units, &partners)?),
+            false => Some(Staging::new(&shown, &team, windows, &partners)?),
         };
         let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
@@ -123,6 +132,9 @@ impl StoreReader {
             conversion,
             kernels: Kernels::detect(),
             fill,
+            windows,
+            rounds,
+            turn: 0,
             io,
             staging,
             next: 0,
@@ -225,37 +237,37 @@ impl StoreReader {
         let Some(staging) = &mut self.staging else {
             return self.io.read(row..row + self.fill.rows, BytesMut::Own(part), &mut otherwise);
         };
-        let mine = staging.rows();
         // Several steps of a row are read together.
         let again = self.fill.per_row > 1 && offset > 0 && self.next > 0;
-        let half = if self.fill.per_row > 1 { row } else { self.next };
-        let mut able = Ok(());
-        if !again && !mine.is_empty() {
-            let first = row + mine.start;
-            let wanted = match self.fill.per_row {
-                1 => self.fill.step_bytes.saturating_sub(mine.start * self.fill.row_bytes),
-                _ => wanted_of_row,
-            };
-            let bytes = staging.mine(half);
-            let bytes = bytes.get(..wanted as usize).unwrap_or(bytes);
-            able =
-                self.io.read(first..first + (mine.end - mine.start), BytesMut::Shared(bytes), &mut otherwise);
-        }
-        drop(repairer);
-        let waiting = clock::now();
-        let met = team.meet(Stage::Step, able);
-        self.stats.waited += clock::now().saturating_sub(waiting);
-        met?;
-        for transfer in self.plan.transfers() {
-            let from =
-                staging.of(transfer.src_unit() as u32, half).get(offset as usize..).unwrap_or_default();
-            for table in transfer.tables() {
-                let (src, dst) = (Source::from(from), Dest::from(&mut *part));
-                let copied = match self.conversion {
-                    None => self.kernels.execute(&table, src, dst),
-                    Some(to) => self.kernels.execute_convert(&table, to, src, dst),
-                };
-                copied.map_err(StoreError::plan(shown))?;
+        for (round, transfers) in (0..).zip(&self.rounds) {
+            let half = if self.fill.per_row > 1 { row } else { self.turn };
+            let (rows, len) = self.windows.rows(round, team.unit());
+            let mut able = Ok(());
+            if !again && !rows.is_empty() {
+                let len = if self.fill.per_row > 1 { wanted_of_row } else { len };
+                let bytes = staging.mine(half);
+                let bytes = bytes.get(..len as usize).unwrap_or(bytes);
+                let rows = row + rows.start..row + rows.end;
+                able = self.io.read(rows, BytesMut::Shared(bytes), &mut otherwise);
+            }
+            // The disks work on while this window is handed out.
+            let (ahead, _) = self.windows.rows(round + 1, team.unit());
+            self.io.ahead(row + ahead.start..row + ahead.end);
+            let waiting = clock::now();
+            let met = team.meet(Stage::Step, able);
+            self.stats.waited += clock::now().saturating_sub(waiting);
+            met?;
+            self.turn += 1;
+            for &(i, unit) in transfers {
+                let from = staging.of(unit, half).get(offset as usize..).unwrap_or_default();
+                for table in self.plan.transfers()[i].tables() {
+                    let (src, dst) = (Source::from(from), Dest::from(&mut *part));
+                    let copied = match self.conversion {
+                        None => self.kernels.execute(&table, src, dst),
+                        Some(to) => self.kernels.execute_convert(&table, to, src, dst),
+                    };
+                    copied.map_err(StoreError::plan(shown))?;
+                }
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! The rows of a step, each in the memory of the unit that moves it to or from the disks.
+//! A window of a step at a time, in the memory of the unit that moves it to or from the disks.
 //!
-//! A unit has a stretch of each step: rows that lie one after the other. Whoever has elements of it copies them there, or from
-//! there, directly. There are two halves, used in turn: while one is moved the other is filled.
+//! The rows of a step are cut into windows, and these are dealt round to the units: one each, and then the next round. Whoever has
+//! elements of a window copies them there, or from there, directly. There are two halves, used in turn: while one is moved the other
+//! is filled. So the memory is small, and stays in the caches, however large the step is.
 
 use super::team::{Stage, Team};
 use super::{Fill, StoreError};
@@ -11,16 +12,79 @@ use polyduct_message::domain::Region;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 
-/// The memory, and who has which rows.
-pub struct Staging {
-    /// Rows of a step that each unit has.
-    each: u64,
-    units: u32,
-    unit: u32,
+/// Bytes of a window, where a row has less.
+const WINDOW: u64 = 4 << 20;
+/// The most windows of a step: a plan has a table for each. Longer steps have longer windows.
+const MAX_WINDOWS: u64 = 4096;
+
+/// How the rows of a step are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
     fill: Fill,
+    units: u32,
+    /// Rows of a window.
+    rows: u64,
+}
+
+impl Windows {
+    /// For the units of a program.
+    pub fn of(fill: Fill, units: u32) -> Windows {
+        let most = fill.rows.div_ceil(MAX_WINDOWS);
+        let rows = (WINDOW / fill.row_bytes).max(most).clamp(1, fill.rows.max(1));
+        Windows { fill, units: units.max(1), rows }
+    }
+
+    /// Windows of a step.
+    fn count(self) -> u64 {
+        self.fill.rows.div_ceil(self.rows).max(1)
+    }
+
+    /// How often each unit has one.
+    pub fn rounds(self) -> u64 {
+        self.count().div_ceil(self.units.into())
+    }
+
+    /// Bytes of a window.
+    pub fn bytes(self) -> u64 {
+        self.rows.saturating_mul(self.fill.row_bytes)
+    }
+
+    /// The window of a unit in a round: rows of the step, and the bytes of them that the step fills.
+    pub fn rows(self, round: u64, unit: u32) -> (Range<u64>, u64) {
+        let start =
+            (round * u64::from(self.units) + u64::from(unit)).saturating_mul(self.rows).min(self.fill.rows);
+        let end = (start + self.rows).min(self.fill.rows);
+        let left = self.fill.step_bytes.saturating_sub(start.saturating_mul(self.fill.row_bytes));
+        (start..end, left.min(self.bytes()))
+    }
+
+    /// The windows as units of a layout: one each.
+    ///
+    /// # Errors
+    /// [`StoreError::Layout`].
+    pub fn mapping(self, store: &str, dataset: &Dataset) -> Result<Mapping, StoreError> {
+        let text = format!("stripe({})", self.bytes());
+        let bind = || text.parse::<Layout>()?.bind(dataset, self.count());
+        bind().map_err(StoreError::layout(store))
+    }
+
+    /// The transfers of a plan by round, each with the unit that has the window: `window` says which one a transfer is of.
+    pub fn by_round(self, plan: &Plan, window: impl Fn(usize) -> u64) -> Vec<Vec<(usize, u32)>> {
+        let mut rounds = vec![Vec::new(); self.rounds() as usize];
+        for i in 0..plan.transfers().len() {
+            let (round, unit) = (window(i) / u64::from(self.units), window(i) % u64::from(self.units));
+            rounds[round as usize].push((i, unit as u32));
+        }
+        rounds
+    }
+}
+
+/// The memory.
+pub struct Staging {
+    unit: u32,
     half: usize,
     mine: Mine,
-    /// Of each unit that this one has to do with.
+    /// Of each other unit that this one has to do with.
     theirs: Vec<Option<Region>>,
 }
 
@@ -30,37 +94,21 @@ enum Mine {
 }
 
 impl Staging {
-    /// Which unit has what of a step, as a layout of it.
+    /// Memory for windows; `partners` are the units that this one has to do with.
     ///
     /// # Errors
-    /// [`StoreError::Layout`].
-    pub fn mapping(store: &str, dataset: &Dataset, fill: Fill, units: u32) -> Result<Mapping, StoreError> {
-        let text = format!("stripe({})", stretch(fill, units).saturating_mul(fill.row_bytes));
-        let bind = || text.parse::<Layout>()?.bind(dataset, units.into());
-        bind().map_err(StoreError::layout(store))
-    }
-
-    /// Memory for the units of a program, of which `plan` says whom this one has to do with.
-    ///
-    /// # Errors
-    /// [`StoreError::Message`], [`StoreError::Bad`] for more than memory can be.
-    pub fn new(
-        store: &str,
-        team: &Team,
-        fill: Fill,
-        units: u32,
-        partners: &[u32],
-    ) -> Result<Staging, StoreError> {
-        let each = stretch(fill, units);
+    /// [`StoreError::Message`], [`StoreError::PeerFailed`], [`StoreError::Bad`] for more than memory can be.
+    pub fn new(store: &str, team: &Team, windows: Windows, partners: &[u32]) -> Result<Staging, StoreError> {
         let unit = team.unit();
-        let rows = rows_of(each, fill, unit);
-        let len = (rows.end - rows.start).checked_mul(fill.row_bytes).and_then(|n| usize::try_from(n).ok());
-        let both = len.and_then(|len| len.checked_mul(2)).filter(|&n| n <= isize::MAX as usize);
-        let (Some(half), Some(both)) = (len, both) else {
+        let both = usize::try_from(windows.bytes())
+            .ok()
+            .and_then(|n| n.checked_mul(2))
+            .filter(|&n| n <= isize::MAX as usize);
+        let Some(both) = both else {
             return Err(StoreError::Bad {
                 store: store.to_owned(),
-                what: "this unit's part of a step".into(),
-                found: format!("{} rows of {} bytes", rows.end - rows.start, fill.row_bytes),
+                what: "a row of the store".into(),
+                found: format!("{} bytes", windows.bytes()),
                 expected: "what memory can hold twice".into(),
             });
         };
@@ -69,20 +117,16 @@ impl Staging {
             None => Mine::Alone(vec![0; both]),
         });
         team.meet(Stage::Memory, mine.as_ref().map(|_| ()).map_err(Clone::clone))?;
-        let mut theirs: Vec<Option<Region>> = (0..units).map(|_| None).collect();
+        let mut theirs: Vec<Option<Region>> = (0..windows.units).map(|_| None).collect();
         let mut found = Ok(());
         for &other in partners.iter().filter(|&&other| other != unit) {
-            let region = team.shared(other).and_then(|region| {
-                let rows = rows_of(each, fill, other);
-                let expected = 2 * (rows.end - rows.start) * fill.row_bytes;
-                match region {
-                    Some(region) if region.len() as u64 >= expected => Ok(region),
-                    _ => Err(StoreError::PeerFailed {
-                        store: store.to_owned(),
-                        unit: other,
-                        reason: "its memory is not as long as it must be".into(),
-                    }),
-                }
+            let region = team.shared(other).and_then(|region| match region {
+                Some(region) if region.len() >= both => Ok(region),
+                _ => Err(StoreError::PeerFailed {
+                    store: store.to_owned(),
+                    unit: other,
+                    reason: "its memory is not as long as it must be".into(),
+                }),
             });
             match region {
                 Ok(region) => theirs[other as usize] = Some(region),
@@ -90,54 +134,36 @@ impl Staging {
             }
         }
         team.meet(Stage::Memory, found)?;
-        Ok(Staging { each, units, unit, fill, half, mine: mine?, theirs })
-    }
-
-    /// Rows of each step that this unit moves.
-    pub fn rows(&self) -> Range<u64> {
-        rows_of(self.each, self.fill, self.unit)
-    }
-
-    /// A half of this unit's memory.
-    pub fn mine(&mut self, half: u64) -> &[AtomicU8] {
-        let range = (half % 2) as usize * self.half..(half % 2 + 1) as usize * self.half;
-        match &mut self.mine {
-            Mine::Alone(bytes) => &as_shared(bytes)[range],
-            Mine::Shared(region) => &region.bytes()[range],
-        }
+        Ok(Staging { unit, half: both / 2, mine: mine?, theirs })
     }
 
     /// A half of a unit's memory; nothing of one that this unit has nothing to do with.
     pub fn of(&mut self, unit: u32, half: u64) -> &[AtomicU8] {
-        if unit == self.unit || unit >= self.units {
-            return self.mine(half);
-        }
-        let rows = rows_of(self.each, self.fill, unit);
-        let len = ((rows.end - rows.start) * self.fill.row_bytes) as usize;
-        match &self.theirs[unit as usize] {
-            Some(region) => {
-                region.bytes().get((half % 2) as usize * len..(half % 2 + 1) as usize * len).unwrap_or(&[])
-            }
-            None => &[],
-        }
+        let range = (half % 2) as usize * self.half..(half % 2 + 1) as usize * self.half;
+        let all = match (&mut self.mine, self.theirs.get(unit as usize)) {
+            (Mine::Alone(bytes), _) if unit == self.unit => as_shared(bytes),
+            (Mine::Shared(region), _) if unit == self.unit => region.bytes(),
+            (_, Some(Some(region))) => region.bytes(),
+            _ => &[],
+        };
+        all.get(range).unwrap_or(&[])
+    }
+
+    /// A half of this unit's memory.
+    pub fn mine(&mut self, half: u64) -> &[AtomicU8] {
+        self.of(self.unit, half)
     }
 }
 
-/// Rows of a step that each unit has, the last ones fewer or none.
-fn stretch(fill: Fill, units: u32) -> u64 {
-    fill.rows.div_ceil(units.max(1).into()).max(1)
-}
-
-fn rows_of(each: u64, fill: Fill, unit: u32) -> Range<u64> {
-    let start = each.saturating_mul(unit.into()).min(fill.rows);
-    start..start.saturating_add(each).min(fill.rows)
-}
-
-/// Whether the plan moves a whole step, in its order, between this unit and itself: there is nothing to stage.
-pub fn is_straight(plan: &Plan, fill: Fill, units: u32) -> bool {
-    let [transfer] = plan.transfers() else { return false };
-    let Some(table) = transfer.table() else { return false };
-    let [op] = table.ops() else { return false };
-    let whole = op.loops == 0 && op.src == 0 && op.dst == 0 && op.run * table.elem_len() == fill.step_bytes;
-    units == 1 && whole && fill.per_row == 1
+/// Whether the part of the only unit is the step as it lies in the rows: there is nothing to stage.
+pub fn is_straight(mapping: &Mapping, fill: Fill, units: u32) -> bool {
+    let whole = || -> Option<bool> {
+        let row_major = "stripe(1024MiB)".parse::<Layout>().ok()?.bind(mapping.dataset(), 1).ok()?;
+        let plan = Plan::from_writer(mapping, &row_major, 0).ok()?;
+        let [transfer] = plan.transfers() else { return Some(false) };
+        let table = transfer.table()?;
+        let [op] = table.ops() else { return Some(false) };
+        Some(op.loops == 0 && op.src == 0 && op.dst == 0 && op.run * table.elem_len() == fill.step_bytes)
+    };
+    units == 1 && fill.per_row == 1 && whole() == Some(true)
 }

@@ -2,7 +2,7 @@
 
 use super::io::RowIo;
 use super::meta::{check_name, Meta};
-use super::staging::{is_straight, Staging};
+use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::{Fill, Store, StoreError};
@@ -29,6 +29,11 @@ pub struct StoreWriter {
     plan: Plan,
     kernels: Kernels,
     fill: Fill,
+    windows: Windows,
+    /// The transfers of each round, with the unit that moves their window.
+    rounds: Vec<Vec<(usize, u32)>>,
+    /// Rounds so far: they use the halves in turn.
+    turn: u64,
     meta: Meta,
     object: u64,
     /// Steps that were there before this port.
@@ -95,12 +100,13 @@ impl StoreWriter {
         (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
         let shown = store.shown.clone();
         let fill = Fill::of(store.geometry(), dataset.len_bytes());
+        let windows = Windows::of(fill, options.units);
         let planned = || -> Result<_, StoreError> {
             check_name(&shown, name)?;
             let layout: Layout = layout.parse().map_err(StoreError::layout(&shown))?;
             let mapping = layout.bind(dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
             mapping.check_writer().map_err(StoreError::layout(&shown))?;
-            let rows = Staging::mapping(&shown, dataset, fill, options.units)?;
+            let rows = windows.mapping(&shown, dataset)?;
             let plan = Plan::from_writer(&mapping, &rows, options.unit.into())
                 .map_err(StoreError::layout(&shown))?;
             Ok((layout, mapping, plan))
@@ -133,12 +139,15 @@ impl StoreWriter {
             options.units,
         );
         let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
-        let partners: Vec<u32> = plan.transfers().iter().map(|t| t.dst_unit() as u32).collect();
-        let straight = is_straight(&plan, fill, options.units);
+        let rounds = windows.by_round(&plan, |i| plan.transfers()[i].dst_unit());
+        let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        let straight = is_straight(&mapping, fill, options.units);
         team.meet(Stage::Ready, in_use.as_ref().map(|_| ()).map_err(Clone::clone))?;
         let staging = match straight {
             true => None,
-            false => Some(Staging::new(&shown, &team, fill, options.units, &partners)?),
+            false => Some(Staging::new(&shown, &team, windows, &partners)?),
         };
         // Unit 0's, from before the others came.
         let appending = mine.and_then(|(in_use, appending): (InUse, _)| {
@@ -153,6 +162,9 @@ impl StoreWriter {
             plan,
             kernels: Kernels::detect(),
             fill,
+            windows,
+            rounds,
+            turn: 0,
             before: meta.steps,
             meta,
             object: begun.object,
@@ -236,41 +248,46 @@ impl StoreWriter {
             self.io.write(rows, Bytes::Own(part));
             return Ok(());
         };
-        // Steps of one row fill the same half.
-        let half = if self.fill.per_row > 1 { row } else { self.meta.steps };
-        for transfer in self.plan.transfers() {
-            let to = staging.of(transfer.dst_unit() as u32, half).get(offset as usize..).unwrap_or_default();
-            for table in transfer.tables() {
-                let copied = self.kernels.execute(&table, Source::from(part), Dest::from(to));
-                able = able.and(copied.map_err(StoreError::plan(&shown)));
+        for (round, transfers) in (0..).zip(&self.rounds) {
+            // Steps of one row fill the same half.
+            let half = if self.fill.per_row > 1 { row } else { self.turn };
+            for &(i, unit) in transfers {
+                let to = staging.of(unit, half).get(offset as usize..).unwrap_or_default();
+                for table in self.plan.transfers()[i].tables() {
+                    let copied = self.kernels.execute(&table, Source::from(part), Dest::from(to));
+                    able = able.and(copied.map_err(StoreError::plan(&shown)));
+                }
             }
+            let waiting = clock::now();
+            let met = team.meet(Stage::Step, std::mem::replace(&mut able, Ok(())));
+            self.stats.waited += clock::now().saturating_sub(waiting);
+            met?;
+            self.turn += 1;
+            if self.fill.per_row > 1 {
+                continue;
+            }
+            let (rows, len) = self.windows.rows(round, team.unit());
+            let bytes = staging.mine(half);
+            let bytes = bytes.get(..len as usize).unwrap_or(bytes);
+            self.io.write(row + rows.start..row + rows.end, Bytes::Shared(bytes));
         }
-        let waiting = clock::now();
-        let met = team.meet(Stage::Step, able);
-        self.stats.waited += clock::now().saturating_sub(waiting);
-        met?;
         if self.fill.per_row > 1 {
             let last = offset + 2 * self.fill.stride > self.fill.row_bytes;
             self.open_row = (!last).then_some(row);
             if last {
                 self.flush_row(row);
             }
-            return Ok(());
         }
-        let mine = staging.rows();
-        let first = row + mine.start;
-        // The last unit's stretch ends with the step.
-        let len = self.fill.step_bytes.saturating_sub(mine.start * self.fill.row_bytes);
-        let bytes = staging.mine(half);
-        let bytes = bytes.get(..len as usize).unwrap_or(bytes);
-        self.io.write(first..first + (mine.end - mine.start), Bytes::Shared(bytes));
         Ok(())
     }
 
     /// Writes a row of several steps: whoever has it. What no step has filled is what older rows left there.
     fn flush_row(&mut self, row: u64) {
-        if let Some(staging) = self.staging.as_mut().filter(|s| !s.rows().is_empty()) {
-            self.io.write(row..row + 1, Bytes::Shared(staging.mine(row)));
+        let mine = self.team.as_ref().is_some_and(|team| !self.windows.rows(0, team.unit()).0.is_empty());
+        if let Some(staging) = self.staging.as_mut().filter(|_| mine) {
+            let bytes = staging.mine(row);
+            let bytes = bytes.get(..self.fill.row_bytes as usize).unwrap_or(bytes);
+            self.io.write(row..row + 1, Bytes::Shared(bytes));
         }
     }
 

@@ -36,6 +36,17 @@ fn what_one_program_writes_another_reads_in_any_layout() {
 }
 
 #[test]
+fn steps_of_many_windows_come_whole() {
+    let place = Place::store(3, 1, 64 << 10);
+    let dataset = Dataset::new(&[700, 4003], ElemType::F64).unwrap();
+    good(write(&place.0, "w", &dataset, "*,block", 3, false, 0..2));
+    good(check(&place.0, "w", &dataset, "block,*", 2, 0..2));
+    good(check(&place.0, "w", &dataset, "*,*", 1, 0..2));
+    place.lose(2);
+    good(check(&place.0, "w", &dataset, "*,block", 2, 0..2));
+}
+
+#[test]
 fn steps_are_appended_and_readers_keep_the_version_that_they_opened() {
     let place = Place::store(2, 1, 8192);
     for (name, len) in [("small", 100), ("block", 4096), ("large", 40_000)] {
