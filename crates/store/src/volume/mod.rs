@@ -3,7 +3,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`geometry`] | which unit holds which block |
-//! | [`parity`] | what is computed from a word's data, and back |
+//! | [`parity`], `inverse` | what is computed from a word's data, and back |
 //! | [`sums`] | checksums, apart from the blocks |
 //! | [`units`] | the seam: requests in batches |
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
@@ -27,6 +27,7 @@
 mod decode;
 mod error;
 pub mod geometry;
+mod inverse;
 mod open;
 pub mod parity;
 #[cfg(feature = "planted")]

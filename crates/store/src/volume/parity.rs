@@ -11,7 +11,8 @@ pub fn zeros() -> Block {
     Box::new([0; BLOCK])
 }
 
-fn xor(into: &mut [u8; BLOCK], from: &[u8; BLOCK]) {
+/// Adds one block to another.
+pub(super) fn xor(into: &mut [u8; BLOCK], from: &[u8; BLOCK]) {
     for (a, b) in into.iter_mut().zip(from) {
         *a ^= b;
     }
@@ -30,14 +31,24 @@ pub fn encode(geometry: Geometry, data: &[&[u8; BLOCK]]) -> Vec<Block> {
             data.iter().for_each(|block| xor(&mut sum, block));
             vec![sum]
         }
-        parity => {
-            let counts = "counts within 128 and blocks of 4 KiB are supported";
-            let mut encoder = ReedSolomonEncoder::new(data.len(), parity as usize, BLOCK).expect(counts);
-            data.iter().for_each(|block| encoder.add_original_shard(block).expect(counts));
-            let out = encoder.encode().expect(counts);
-            out.recovery_iter().map(|block| Box::new(block.try_into().expect(counts))).collect()
+        _ => {
+            let shards = encode_shards(geometry, data.iter().map(|block| &block[..]));
+            let block = |bytes: Vec<u8>| bytes.into_boxed_slice().try_into().expect("as long as the data");
+            shards.into_iter().map(block).collect()
         }
     }
+}
+
+/// Reed-Solomon parity of pieces of one length, a multiple of 64 bytes.
+pub(super) fn encode_shards<'a>(geometry: Geometry, data: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let counts = "counts within 128 and blocks of 4 KiB are supported";
+    let mut data = data.peekable();
+    let len = data.peek().map_or(BLOCK, |shard| shard.len());
+    let (count, parity) = (geometry.data() as usize, geometry.parity() as usize);
+    let mut encoder = ReedSolomonEncoder::new(count, parity, len).expect(counts);
+    data.for_each(|shard| encoder.add_original_shard(shard).expect(counts));
+    let out = encoder.encode().expect(counts);
+    out.recovery_iter().map(<[u8]>::to_vec).collect()
 }
 
 /// All blocks of a word, data and parity, from those that are there. `None` where more are missing than there is parity.
@@ -58,21 +69,9 @@ pub fn complete(geometry: Geometry, word: &[Option<Block>]) -> Option<Vec<Block>
         whole[*lost] = found;
     }
     if !missing.is_empty() && parity.len() > 1 {
-        let counts = "counts within 128 and blocks of 4 KiB are supported";
-        let mut decoder = ReedSolomonDecoder::new(data.len(), parity.len(), BLOCK).expect(counts);
-        for (i, block) in data.iter().enumerate() {
-            if let Some(block) = block {
-                decoder.add_original_shard(i, &block[..]).expect(counts);
-            }
-        }
-        for (i, block) in parity.iter().enumerate() {
-            if let Some(block) = block {
-                decoder.add_recovery_shard(i, &block[..]).expect(counts);
-            }
-        }
-        let out = decoder.decode().expect("as many blocks as there are data");
-        for (i, block) in out.restored_original_iter() {
-            whole[i].copy_from_slice(block);
+        match super::inverse::find(geometry, data, parity, &missing) {
+            Some(found) => missing.iter().zip(found).for_each(|(&i, block)| whole[i] = block),
+            None => restore(data, parity, &mut whole),
         }
     }
     let parity = encode(geometry, &whole.iter().map(|b| &**b).collect::<Vec<_>>());
@@ -80,20 +79,73 @@ pub fn complete(geometry: Geometry, word: &[Option<Block>]) -> Option<Vec<Block>
     Some(whole)
 }
 
+/// Puts the lost data blocks of a word into their places.
+fn restore(data: &[Option<Block>], parity: &[Option<Block>], whole: &mut [Block]) {
+    let counts = "counts within 128 and blocks of 4 KiB are supported";
+    let mut decoder = ReedSolomonDecoder::new(data.len(), parity.len(), BLOCK).expect(counts);
+    for (i, block) in data.iter().enumerate() {
+        if let Some(block) = block {
+            decoder.add_original_shard(i, &block[..]).expect(counts);
+        }
+    }
+    for (i, block) in parity.iter().enumerate() {
+        if let Some(block) = block {
+            decoder.add_recovery_shard(i, &block[..]).expect(counts);
+        }
+    }
+    let out = decoder.decode().expect("as many blocks as there are data");
+    for (i, block) in out.restored_original_iter() {
+        whole[i].copy_from_slice(block);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn some_word(g: Geometry) -> Vec<Block> {
+        let block =
+            |i: u32| Box::new(std::array::from_fn(|j| (j as u32 * 7 + i * 31 + (j as u32 >> 8)) as u8));
+        let blocks: Vec<Block> = (0..g.data()).map(block).collect();
+        let parity = encode(g, &blocks.iter().map(|b| &**b).collect::<Vec<_>>());
+        blocks.into_iter().chain(parity).collect()
+    }
+
+    /// What the few equations give is what the decoder gives.
+    #[test]
+    fn both_ways_agree() {
+        for (data, parity) in [(2, 2), (4, 2), (5, 4), (16, 3), (100, 28), (1, 4), (3, 9)] {
+            let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
+            let word = some_word(g);
+            let mut random = 1_u64;
+            for _ in 0..20 {
+                let mut some: Vec<Option<Block>> = word.iter().cloned().map(Some).collect();
+                for _ in 0..parity {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    some[(random >> 33) as usize % word.len()] = None;
+                }
+                let (d, p) = some.split_at(data as usize);
+                let lost: Vec<usize> = (0..d.len()).filter(|&i| d[i].is_none()).collect();
+                let mut whole: Vec<Block> = d.iter().map(|b| b.clone().unwrap_or_else(zeros)).collect();
+                if !lost.is_empty() {
+                    restore(d, p, &mut whole);
+                }
+                let found = super::super::inverse::find(g, d, p, &lost);
+                assert_eq!(found.is_none(), lost.len() > 4, "{data}+{parity}");
+                if let Some(found) = found {
+                    let want: Vec<Block> = lost.iter().map(|&i| whole[i].clone()).collect();
+                    assert!(found == want && whole == word[..data as usize], "{data}+{parity}, {lost:?}");
+                }
+            }
+        }
+    }
 
     /// Every set of lost blocks of a word, of codes that tests use.
     #[test]
     fn what_is_lost_comes_back() {
         for (data, parity) in [(1, 0), (1, 1), (2, 1), (4, 1), (4, 2), (3, 3), (8, 2)] {
             let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
-            let blocks: Vec<Block> = (0..data)
-                .map(|i| Box::new(std::array::from_fn(|j| (j as u32 * 7 + i * 31 + (j as u32 >> 8)) as u8)))
-                .collect();
-            let mut word = blocks.clone();
-            word.extend(encode(g, &blocks.iter().map(|b| &**b).collect::<Vec<_>>()));
+            let word = some_word(g);
             for lost in 0_u32..1 << g.units() {
                 let some: Vec<Option<Block>> =
                     word.iter().enumerate().map(|(i, b)| (lost >> i & 1 == 0).then(|| b.clone())).collect();
