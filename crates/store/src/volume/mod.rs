@@ -7,7 +7,7 @@
 //! | [`sums`] | checksums, apart from the blocks |
 //! | [`units`] | the seam: requests in batches |
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
-//! | `state`, `sealed` | superblocks, log records, catalogs |
+//! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
 //! | `open` | recovery, and epochs |
 //!
@@ -35,6 +35,7 @@ pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
 pub mod rows;
+mod raw;
 mod sealed;
 mod state;
 pub mod sums;

@@ -88,6 +88,7 @@ pub struct Patch {
     /// The object.
     pub object: u64,
     /// The block in the unit's file, and its content.
+    #[serde(with = "super::raw::placed")]
     pub block: Option<(u64, Vec<u8>)>,
     /// Where in the file of checksums, and what.
     pub sums: Vec<(u64, Vec<u8>)>,
@@ -101,6 +102,7 @@ pub struct Entry {
     /// Blocks of it that belong to the dataset.
     pub blocks: u64,
     /// What the layers above know of it.
+    #[serde(with = "super::raw::plain")]
     pub about: Vec<u8>,
 }
 
