@@ -39,7 +39,23 @@ pub enum VolumeError {
         /// Blocks that may be missing.
         parity: u32,
     },
-    /// There is no such dataset, object or block.
+    /// A unit cannot take part: it failed, or what it holds is in the way.
+    #[error("unit {unit} does not join: {why}")]
+    NotJoined {
+        /// The unit.
+        unit: u32,
+        /// What is the matter with it.
+        why: String,
+    },
+    /// What a unit's directory holds belongs to somebody else, or nobody knows to whom. Nothing was changed.
+    #[error("unit {unit} is not written over: {why}")]
+    Foreign {
+        /// The unit.
+        unit: u32,
+        /// Whose it is, as far as it says.
+        why: String,
+    },
+    /// There is no such dataset, object, block or unit.
     #[error("there is no {what} {found}")]
     NotThere {
         /// What was asked for.

@@ -10,6 +10,9 @@
 //! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
 //! | `open` | recovery, and epochs |
+//! | `span` | runs of words: read, checked and made good at once |
+//! | [`scrub`] | all words checked, in steps |
+//! | `rebuild` | a unit that comes back, or a new one in its place |
 //!
 //! The hole in RAID-5 is that data and parity of a word cannot be changed at once. It is closed in two ways:
 //!
@@ -21,6 +24,9 @@
 //! At [open](Volume::open), what stands in any log is done again: each log that has a change has all of it. Then a new epoch
 //! begins, on all units, before any serves. So what stood only in the log of a unit that was not there can never come back. A
 //! unit that missed an epoch is stale, and is not read.
+//!
+//! A unit that is to come back is *joining* until all of it is rebuilt ([`Volume::replace`], [`Volume::rebuild`]): it is written
+//! to like any other, and nothing of it is read.
 //!
 //! What was agreed survives the loss of any `parity` units, or as many damaged logs: `parity` + 1 logs have it.
 
@@ -36,7 +42,10 @@ pub mod planted;
 mod planted;
 pub mod rows;
 mod raw;
+mod rebuild;
+pub mod scrub;
 mod sealed;
+mod span;
 mod state;
 pub mod sums;
 pub mod units;
@@ -44,10 +53,13 @@ mod words;
 
 pub use error::VolumeError;
 pub use geometry::{Geometry, BLOCK};
+pub use scrub::Scrub;
+pub use span::{Cursor, Progress};
 pub use state::Entry;
 pub use words::Repair;
 
 use planted::Bug;
+use rebuild::Join;
 use sealed::seal;
 use state::{Action, Record, RECORD};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +78,10 @@ pub struct Volume<U> {
     geometry: Geometry,
     /// Why a unit is not used, if it is not.
     lost: Vec<Option<String>>,
+    /// How far a unit is rebuilt, if it is joining. It is lost, too: nothing of it is read.
+    joining: Vec<Option<Join>>,
+    /// Of each unit: objects from this number on have all of their rows on it, those before only if they have a name.
+    whole_from: Vec<u64>,
     /// Of each unit: the number of its last superblock, and the bytes of its log.
     seq: Vec<u64>,
     log: Vec<u64>,
@@ -105,25 +121,29 @@ impl<U: Units> Volume<U> {
     }
 
     /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
-    pub fn fail(&mut self, unit: u32, why: &str) {
-        if let Some(lost) = self.lost.get_mut(unit as usize) {
-            lost.get_or_insert_with(|| why.to_owned());
+    pub fn report(&mut self, error: UnitError) {
+        if self.lost.get(error.unit as usize).is_some_and(|lost| lost.is_none()) || self.is_joining(error.unit) {
+            self.fail(error);
         }
+    }
+
+    /// Whether a unit is joining: it is written to, and not read.
+    pub fn is_joining(&self, unit: u32) -> bool {
+        self.joining.get(unit as usize).is_some_and(Option::is_some)
     }
 
     /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
     pub fn settle(&mut self, object: u64) {
-        let files =
-            self.used().into_iter().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
+        let files = self.team().all().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
         self.dirty.extend(files);
     }
 
-    /// Units that are not used, and why.
+    /// Units that are not used, and why. Those that are joining are among them.
     pub fn lost(&self) -> impl Iterator<Item = (u32, &str)> {
         (0..).zip(&self.lost).filter_map(|(unit, why)| Some((unit, why.as_deref()?)))
     }
 
-    /// What was found damaged and made good, since this was last asked.
+    /// What was found damaged and made good, since this was last asked: up to 65,536 blocks.
     pub fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
     }
@@ -131,6 +151,12 @@ impl<U: Units> Volume<U> {
     /// The units, to look at.
     pub fn units(&self) -> &U {
         &self.units
+    }
+
+    /// What does the work, to be told where a lost unit has its files from now on. Of units that are in use it must not change
+    /// that.
+    pub fn units_mut(&mut self) -> &mut U {
+        &mut self.units
     }
 
     /// A number for a new object, which nobody reads until it is [committed](Volume::commit) under a name.
@@ -154,6 +180,7 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::Full`]: nothing has changed. [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, now: u64) -> Result<(), VolumeError> {
+        self.catch_up(&changes)?;
         if !self.has(Bug::DataNotSynced) {
             self.sync()?;
         }
@@ -224,9 +251,10 @@ impl<U: Units> Volume<U> {
 
     /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
     fn mend(&mut self, now: u64) -> Result<(), VolumeError> {
-        let long = self.log.iter().any(|&bytes| bytes > LOG_LIMIT);
+        let long = self.log.iter().any(|&bytes| bytes > LOG_LIMIT && bytes != open::LEFT);
         // Lost units keep the log that they had when that was noticed.
-        let news = self.lost.iter().zip(&self.log).any(|(lost, &log)| lost.is_some() && log != open::LEFT);
+        let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
+        let news = (0..self.log.len()).any(|unit| left(unit) && self.log[unit] != open::LEFT);
         if long || news {
             self.begin_epoch(now)?;
         }
@@ -238,25 +266,45 @@ impl<U: Units> Volume<U> {
         (0..self.geometry.units()).filter(|&u| self.lost[u as usize].is_none()).collect()
     }
 
-    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`.
+    /// Whether a request goes to its unit: of those that are joining nothing is read.
+    fn reaches(&self, request: &Request) -> bool {
+        let unit = request.unit() as usize;
+        match (&self.lost[unit], &self.joining[unit]) {
+            (None, _) => true,
+            (Some(_), Some(_)) => !matches!(request, Request::Read { .. }),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// A unit that failed is not used any more, and does not join any more.
+    fn fail(&mut self, error: UnitError) {
+        let unit = error.unit as usize;
+        match self.joining[unit].take() {
+            Some(_) => self.lost[unit] = Some(error.reason),
+            None => drop(self.lost[unit].get_or_insert(error.reason)),
+        }
+    }
+
+    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`. A unit
+    /// that is joining does not hold up the others: if it has no room it joins no more.
     ///
     /// # Errors
     /// [`VolumeError::Full`].
     fn run(&mut self, batch: Vec<Request>) -> Result<Vec<Option<Done>>, VolumeError> {
         let asked: Vec<bool> = batch.iter().map(|r| matches!(r, Request::Write { .. })).collect();
-        let there: Vec<bool> = batch.iter().map(|r| self.lost[r.unit() as usize].is_none()).collect();
+        let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();
         let mut answers = self.units.run(batch).into_iter();
         let mut full: Option<UnitError> = None;
         let done = there.into_iter().zip(asked).map(|(there, written)| {
             match there.then(|| answers.next()).flatten()? {
                 Ok(done) => Some(done),
-                Err(error) if error.full && written => {
+                Err(error) if error.full && written && self.joining[error.unit as usize].is_none() => {
                     full.get_or_insert(error);
                     None
                 }
                 Err(error) => {
-                    self.lost[error.unit as usize].get_or_insert(error.reason);
+                    self.fail(error);
                     None
                 }
             }

@@ -4,7 +4,7 @@ use super::error::VolumeError;
 use super::geometry::Geometry;
 use super::planted::Bug;
 use super::sealed::{seal, unseal};
-use super::state::{Action, Catalog, Members, Patch, Record, Superblock, CATALOG, RECORD, SLOT, SUPERBLOCK};
+use super::state::{Action, Catalog, Patch, Record, Superblock, CATALOG, RECORD, SLOT, SUPERBLOCK};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +81,7 @@ impl<U: Units> Volume<U> {
             self.begin_epoch(now)?;
         }
         self.forget_unnamed(in_use)?;
+        self.forget_of_joiners(in_use)?;
         Ok(self)
     }
 
@@ -100,6 +101,8 @@ impl<U: Units> Volume<U> {
             id,
             geometry,
             lost: vec![None; n],
+            joining: vec![None; n],
+            whole_from: vec![0; n],
             seq: vec![0; n],
             log: vec![0; n],
             catalog: vec![0; n],
@@ -121,7 +124,7 @@ impl<U: Units> Volume<U> {
         Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
     }
 
-    fn lose(&mut self, unit: usize, why: impl Into<String>) {
+    pub(super) fn lose(&mut self, unit: usize, why: impl Into<String>) {
         self.lost[unit].get_or_insert(why.into());
     }
 
@@ -152,11 +155,16 @@ impl<U: Units> Volume<U> {
         let served = blocks().any(|block| block.epoch == newest.epoch && block.serving);
         for block in blocks() {
             // Who was to take part in an epoch in which nobody came to serve has missed nothing.
-            let waits = !served && block.epoch == newest.before && newest.members.has(block.unit);
-            if block.epoch != newest.epoch && !waits && !self.has(Bug::StaleRead) {
+            let part =
+                newest.members.has(block.unit) || block.joining.is_some() && newest.joiners.has(block.unit);
+            let waits = !served && block.epoch == newest.before && part;
+            let bug = if block.joining.is_some() { Bug::StaleJoins } else { Bug::StaleRead };
+            if block.epoch != newest.epoch && !waits && !self.has(bug) {
                 let why =
                     format!("it is stale: it was last used in epoch {}, not {}", block.epoch, newest.epoch);
                 self.lose(block.unit as usize, why);
+            } else if let Some(mark) = block.joining.filter(|_| !self.has(Bug::JoiningRead)) {
+                self.joins(block.unit, mark);
             }
         }
         (self.epoch, self.generation) = (newest.epoch, newest.generation);
@@ -213,6 +221,9 @@ impl<U: Units> Volume<U> {
 
     /// Writes blocks and checksums to their places.
     pub(super) fn put(&mut self, unit: u32, patches: Vec<Patch>) -> Result<(), VolumeError> {
+        if self.has(Bug::JoiningSkipped) && self.joining[unit as usize].is_some() {
+            return Ok(());
+        }
         let mut writes = Vec::new();
         for patch in patches {
             if let Some((block, bytes)) = patch.block {
@@ -265,18 +276,18 @@ impl<U: Units> Volume<U> {
     /// meanwhile are left behind.
     pub(super) fn begin_epoch(&mut self, now: u64) -> Result<(), VolumeError> {
         loop {
-            let used = self.used();
-            if self.lost().count() > self.geometry.parity() as usize {
-                return Err(self.too_many());
-            }
             if !self.has(Bug::TrimmedEarly) {
                 self.sync()?;
             }
+            if self.lost().count() > self.geometry.parity() as usize {
+                return Err(self.too_many());
+            }
+            let team = self.team();
             // What is decided is in places where the logs are not needed any more.
             let (tx, next_object) = (self.tx, self.next_object);
             let (mut writes, mut syncs) = (Vec::new(), Vec::new());
-            for &unit in &used {
-                let file = File::Catalog(self.catalog[unit as usize]);
+            for (unit, slot) in self.catalogs_of(&team) {
+                let file = File::Catalog(slot);
                 let names = self.names.clone();
                 let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
                 writes.push(Request::Write { unit, file, at: 0, bytes });
@@ -289,10 +300,9 @@ impl<U: Units> Volume<U> {
                 self.catalog.iter_mut().for_each(|slot| *slot = 1 - *slot);
             }
             let epoch = now.max(self.epoch + 1);
-            let members = Members::of(self.geometry.units(), |u| used.contains(&u));
             for serving in [false, true] {
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
-                for &unit in &used {
+                for unit in team.all() {
                     let seq = self.seq[unit as usize] + 1;
                     self.seq[unit as usize] = seq;
                     let block = Superblock {
@@ -302,7 +312,9 @@ impl<U: Units> Volume<U> {
                         seq,
                         epoch,
                         before: self.epoch,
-                        members,
+                        members: team.members,
+                        joiners: team.joiners,
+                        joining: team.joiners.has(unit).then(|| self.mark(unit)).flatten(),
                         serving,
                         generation: self.generation + 1,
                         trimmed: self.tx,
@@ -318,17 +330,15 @@ impl<U: Units> Volume<U> {
                 }
                 self.run(writes)?;
                 self.run(syncs)?;
-                if self.used() != used {
+                if self.team() != team {
                     break;
                 }
             }
             (self.epoch, self.generation) = (epoch, self.generation + 1);
-            if self.used() == used {
-                let lost = &self.lost;
-                self.log
-                    .iter_mut()
-                    .zip(lost)
-                    .for_each(|(log, lost)| *log = if lost.is_some() { LEFT } else { 0 });
+            if self.team() == team {
+                self.admit();
+                let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
+                self.log = (0..self.log.len()).map(|unit| if left(unit) { LEFT } else { 0 }).collect();
                 return Ok(());
             }
         }

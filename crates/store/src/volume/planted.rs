@@ -27,4 +27,20 @@ pub enum Bug {
     PlaceNotSummed,
     /// What parity knows of its data's checksums is not looked at.
     CopiesIgnored,
+    /// Parity and checksums are made anew of data that rotted.
+    RottenParity,
+    /// A unit that is joining counts as a full one when the store is opened.
+    JoiningRead,
+    /// What is written to objects in use does not go to a unit that is joining.
+    JoiningSkipped,
+    /// How far a unit is rebuilt is written before what was rebuilt is durable.
+    MarkFirst,
+    /// A unit that is joining and missed an epoch goes on where it was.
+    StaleJoins,
+    /// A unit that joins keeps the catalogs that it had.
+    OldCatalogs,
+    /// An object that was begun before a unit came to join is not completed on it.
+    LateObjects,
+    /// A unit joins over whatever its directory holds.
+    TakenBlindly,
 }

@@ -2,6 +2,7 @@
 
 use super::geometry::Geometry;
 use super::sealed::Kind;
+use super::span::Cursor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,12 +51,27 @@ pub struct Superblock {
     pub before: u64,
     /// Who takes part.
     pub members: Members,
+    /// Who is written to and not read: units that are being rebuilt.
+    pub joiners: Members,
+    /// How far that is, if this is one of them.
+    pub joining: Option<Mark>,
     /// All of them know.
     pub serving: bool,
     /// Counts the epochs: what rows written in this one have as their blocks' generation.
     pub generation: u32,
     /// Transactions up to this one have reached their places on every unit.
     pub trimmed: u64,
+}
+
+/// How far a unit is rebuilt: what is behind the mark is durable on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The next word.
+    pub at: Cursor,
+    /// Objects from this number on were begun when the unit was joining already, and were written to it, too.
+    pub born: u64,
+    /// Words behind the mark that could not be rebuilt.
+    pub damaged: u64,
 }
 
 /// A change, as one unit's log has it: all of it, so that any log that has it is enough.

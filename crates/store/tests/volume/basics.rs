@@ -7,12 +7,14 @@ pub const ID: [u8; 16] = *b"a store in tests";
 
 pub fn block(seed: u64) -> [u8; BLOCK] {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::array::from_fn(|_| {
+    let mut block = [0; BLOCK];
+    for word in block.chunks_exact_mut(8) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        x as u8
-    })
+        word.copy_from_slice(&x.to_le_bytes());
+    }
+    block
 }
 
 pub fn rows(seeds: impl Iterator<Item = u64>) -> Vec<u8> {
@@ -99,14 +101,9 @@ fn units_of_others_are_refused_by_name() {
     let (mut one, mut other) = (Sim::default(), Sim::default());
     drop(Volume::create(&mut one, ID, g, 10).unwrap());
     drop(Volume::create(&mut other, [7; 16], g, 10).unwrap());
-    let swap = |sim: &mut Sim, unit: u32, from: &Sim, theirs: u32| {
-        sim.disks.retain(|key, _| key.0 != unit);
-        let files = from.disks.iter().filter(|(key, _)| key.0 == theirs);
-        sim.disks.extend(files.map(|(key, bytes)| ((unit, key.1), bytes.clone())));
-    };
     for (theirs, from, words) in [(1, &other, "another store"), (2, &one, "it is unit 2 of this store")] {
         let mut sim = one.clone();
-        swap(&mut sim, 1, from, theirs);
+        sim.swap(1, &from.disks, theirs);
         let v = Volume::open(&mut sim, ID, g, 20).unwrap();
         let why: Vec<_> = v.lost().collect();
         assert!(why.len() == 1 && why[0].0 == 1 && why[0].1.contains(words), "{why:?}");

@@ -1,23 +1,38 @@
 //! Every state in which a cut may leave a store: old or new content of each write, nothing between, and what was
-//! acknowledged is there, with each unit lost in turn.
+//! acknowledged is there, with each unit lost in turn. So it is while a unit is rebuilt and while the store is scrubbed, and when
+//! that is done everything can be lost again that parity allows.
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Cut, Disks, Sim};
 use polyduct_store::volume::planted::Bug;
-use polyduct_store::volume::{Geometry, Volume, BLOCK};
+use polyduct_store::volume::units::File;
+use polyduct_store::volume::{Geometry, Scrub, Volume, BLOCK};
 
 /// A step of a scenario.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub enum Step {
     /// Writes a new object with seeds from here on and gives it the name.
     Replace(&'static str, u64),
     /// Overwrites a block of what the name stands for.
     Overwrite(&'static str, u64, u64),
     Remove(&'static str),
+    /// A unit does nothing any more.
+    Lose(u32),
+    /// It does again, with what it had.
+    Back(u32),
+    /// It does again, with a new directory.
+    Wipe(u32),
+    Join(u32),
+    /// So many words of it.
+    Rebuild(u32, u64),
+    /// A byte of the object's data, or of its checksums, is not what it was.
+    Rot(u32, &'static str, bool, u64),
+    /// So many words.
+    Scrub(u64),
 }
 
 /// What readers may see: of each name its blocks' seeds.
-type View = std::collections::BTreeMap<&'static str, Vec<u64>>;
+pub type View = std::collections::BTreeMap<&'static str, Vec<u64>>;
 
 fn after(view: &View, step: Step, blocks: u64) -> View {
     let mut view = view.clone();
@@ -25,41 +40,95 @@ fn after(view: &View, step: Step, blocks: u64) -> View {
         Step::Replace(name, seed) => drop(view.insert(name, (seed..seed + blocks).collect())),
         Step::Overwrite(name, b, seed) => view.get_mut(name).unwrap()[b as usize] = seed,
         Step::Remove(name) => drop(view.remove(name)),
+        _ => {}
     }
     view
 }
 
-fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64) {
-    let (n, object) =
-        (2 * v.geometry().row_blocks(), |v: &Volume<&mut Sim>, name: &str| v.names()[name].object);
-    match step {
+/// What goes on beside the content.
+#[derive(Clone, Default)]
+struct Beside {
+    /// Units that were lost and are not whole again, and those of which something rotted.
+    lost: u32,
+    rotten: u32,
+    scrub: Scrub,
+}
+
+fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside) -> Result<(), String> {
+    let n = 2 * v.geometry().row_blocks();
+    let object = |v: &Volume<&mut Sim>, name: &str| v.names()[name].object;
+    let done = match step {
         Step::Replace(name, seed) => {
             let object = v.new_object().unwrap();
-            for row in 0..2 {
-                v.write_row(object, row, &rows(seed + row * n / 2..seed + (row + 1) * n / 2)).unwrap();
-            }
-            v.commit(vec![(name.into(), entry(object, n))], now).unwrap();
+            let write = |row| v.write_row(object, row, &rows(seed + row * n / 2..seed + (row + 1) * n / 2));
+            (0..2).try_for_each(write).and_then(|()| v.commit(vec![(name.into(), entry(object, n))], now))
         }
-        Step::Overwrite(name, b, seed) => v.overwrite(object(v, name), b, &block(seed), now).unwrap(),
-        Step::Remove(name) => v.commit(vec![(name.into(), None)], now).unwrap(),
-    }
+        Step::Overwrite(name, b, seed) => v.overwrite(object(v, name), b, &block(seed), now),
+        Step::Remove(name) => v.commit(vec![(name.into(), None)], now),
+        Step::Lose(unit) => {
+            v.units_mut().dead.push(unit);
+            beside.lost |= 1 << unit;
+            Ok(())
+        }
+        Step::Back(unit) => {
+            v.units_mut().dead.retain(|&dead| dead != unit);
+            Ok(())
+        }
+        Step::Wipe(unit) => {
+            v.units_mut().dead.retain(|&dead| dead != unit);
+            v.units_mut().wipe(unit);
+            Ok(())
+        }
+        Step::Join(unit) => v.replace(unit, false, now).map(drop),
+        Step::Rebuild(unit, words) => v.rebuild(unit, words, now).map(|progress| {
+            if progress.finished {
+                beside.lost &= !(1 << unit);
+            }
+        }),
+        Step::Rot(unit, name, sums, at) => {
+            let object = object(v, name);
+            v.units_mut().rot(unit, if sums { File::Sums(object) } else { File::Data(object) }, at);
+            beside.rotten |= 1 << unit;
+            beside.scrub = Scrub::new();
+            Ok(())
+        }
+        Step::Scrub(words) => v.scrub(&mut beside.scrub, words).map(|progress| {
+            if progress.finished {
+                beside.rotten = 0;
+            }
+        }),
+    };
+    done.map_err(|e| format!("{step:?}: {e}"))
 }
 
 /// How a scenario is gone through.
 #[derive(Clone, Copy)]
-struct Run {
-    geometry: Geometry,
-    bug: Option<Bug>,
+pub struct Run {
+    pub geometry: Geometry,
+    pub bug: Option<Bug>,
     /// States of one cut, at most.
-    most: u64,
-    /// One cut of so many is looked at.
-    each: usize,
+    pub most: u64,
+    /// All that is lost is rebuilt in each state, and the store scrubbed.
+    pub heal: bool,
+}
+
+/// What was gone through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// States in which cuts left the disks.
+    pub cuts: u64,
+    /// States that were opened and read: those, with each unit lost, and what came of them.
+    pub states: u64,
 }
 
 impl Run {
-    fn of(data: u32, parity: u32, most: u64, each: usize) -> Run {
+    pub fn of(data: u32, parity: u32, most: u64) -> Run {
         let geometry = Geometry::new(data, parity, BLOCK as u64).unwrap();
-        Run { geometry, bug: None, most, each }
+        Run { geometry, bug: None, most, heal: false }
+    }
+
+    pub fn healing(self) -> Run {
+        Run { heal: true, ..self }
     }
 
     fn open<'a>(&self, sim: &'a mut Sim, now: u64) -> Result<Volume<&'a mut Sim>, String> {
@@ -87,45 +156,103 @@ impl Run {
         Err(format!("neither the old nor the new content: {names:?}"))
     }
 
+    /// Rebuilds and repairs all; then any unit may be lost. Gives how many states that were.
+    fn mend(&self, disks: Disks, now: u64, seen: &View, rotten: u32) -> Result<u64, String> {
+        let mut sim = Sim::of(disks, &[]);
+        let mut v = self.open(&mut sim, now)?;
+        let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
+        for unit in lost {
+            v.replace(unit, false, now).map_err(|e| e.to_string())?;
+            while v.joining().any(|(joining, _)| joining == unit) {
+                v.rebuild(unit, 3, now).map_err(|e| e.to_string())?;
+            }
+        }
+        let mut scrub = Scrub::new();
+        while !v.scrub(&mut scrub, 3).map_err(|e| e.to_string())?.finished {}
+        // Where nothing has rotted there is nothing to repair: what a cut left open, the logs say.
+        let whole = scrub.report().damaged == 0 && v.lost().count() == 0;
+        if !whole || rotten == 0 && !scrub.report().repaired.is_empty() {
+            return Err(format!("it is not whole: {:?}, {:?}", scrub.report(), v.lost().collect::<Vec<_>>()));
+        }
+        drop(v);
+        let disks = sim.disks;
+        for unit in 0..self.geometry.units() {
+            let mut without = Sim::of(disks.clone(), &[unit]);
+            self.look(&mut without, now + 100, &[seen]).map_err(|e| format!("unit {unit} lost then: {e}"))?;
+        }
+        Ok(1 + u64::from(self.geometry.units()))
+    }
+
     /// The state is right as it is and with each unit lost; and what was seen once stays so, whatever is lost or comes back.
-    fn check(&self, disks: &Disks, known: &[&View]) -> Result<u64, String> {
+    /// Some units were `gone` before, or have rotted: with these, more than parity makes up for may be lost, and that is said.
+    fn check(&self, disks: &Disks, known: &[&View], (gone, rotten): (u32, u32)) -> Result<u64, String> {
         let units = self.geometry.units();
         let mut sim = Sim::of(disks.clone(), &[]);
         let seen = self.look(&mut sim, 10_000, known)?;
         let mut states = 1;
+        if self.heal {
+            states +=
+                self.mend(sim.disks.clone(), 12_000, &seen, rotten).map_err(|e| format!("healed: {e}"))?;
+        }
         let lost = |unit: u32, when: &str, e: String| format!("unit {unit} lost {when}: {e}");
         for unit in (0..units).filter(|_| self.geometry.parity() > 0) {
+            let mut without = Sim::of(disks.clone(), &[unit]);
+            let seen_without = self.look(&mut without, 10_000, known);
+            states += 1;
+            if (gone | rotten | 1 << unit).count_ones() > self.geometry.parity() {
+                let too_many = match seen_without {
+                    Err(e) if e.contains("are not to be used") => true,
+                    Err(e) if e.contains("is damaged") && rotten != 0 => false,
+                    Err(e) => return Err(lost(unit, "beyond parity", e)),
+                    Ok(_) => false,
+                };
+                if too_many {
+                    without.dead.clear();
+                    let back = self.look(&mut without, 20_000, known);
+                    back.map_err(|e| lost(unit, "beyond parity, and there again", e))?;
+                    states += 1;
+                }
+                continue;
+            }
+            let seen_without = seen_without.map_err(|e| lost(unit, "in the cut", e))?;
             let mut after = Sim::of(sim.disks.clone(), &[unit]);
             self.look(&mut after, 20_000, &[&seen]).map_err(|e| lost(unit, "afterwards", e))?;
-            let mut without = Sim::of(disks.clone(), &[unit]);
-            let seen = self.look(&mut without, 10_000, known).map_err(|e| lost(unit, "in the cut", e))?;
             without.dead.clear();
-            self.look(&mut without, 20_000, &[&seen]).map_err(|e| lost(unit, "for a while", e))?;
-            states += 3;
+            self.look(&mut without, 20_000, &[&seen_without]).map_err(|e| lost(unit, "for a while", e))?;
+            states += 2;
+            if self.heal {
+                let healed = self.mend(without.disks, 30_000, &seen_without, rotten);
+                states += healed.map_err(|e| lost(unit, "for a while, and healed", e))?;
+            }
         }
         Ok(states)
     }
 
-    /// Goes through a scenario and the states that cuts leave. Returns how many there were.
-    fn enumerate(&self, steps: &[Step]) -> Result<u64, String> {
+    /// Goes through a scenario and the states that cuts leave.
+    pub fn enumerate(&self, steps: &[Step]) -> Result<Count, String> {
         let mut sim = Sim::default();
         drop(Volume::create(&mut sim, ID, self.geometry, 1000).unwrap());
         let base = std::mem::take(&mut sim.disks);
         sim = Sim::of(base.clone(), &[]);
-        let mut views = vec![View::new()];
+        let (mut views, mut beside, mut acknowledged) =
+            (vec![View::new()], vec![Beside::default()], Vec::new());
         let mut v = self.open(&mut sim, 2000)?;
         for (i, &step) in steps.iter().enumerate() {
-            take(&mut v, step, 3000 + i as u64);
+            let mut now = beside[i].clone();
+            take(&mut v, step, 3000 + i as u64, &mut now)?;
+            acknowledged.push(v.units().history.len());
             views.push(after(&views[i], step, 2 * self.geometry.row_blocks()));
+            beside.push(now);
         }
-        v.close(9000).unwrap();
+        v.close(9000).map_err(|e| e.to_string())?;
         let history = std::mem::take(&mut sim.history);
-        let done = self.acknowledged(&base, steps)?;
-        let (mut states, mut random) = (0, 0x2545_f491_4f6c_dd1d_u64);
-        for len in (0..=history.len()).filter(|len| len % self.each == 0) {
-            let cut = Cut::after(&base, &history, len);
-            let acked = done.iter().filter(|&&at| at <= len).count();
-            let known: Vec<&View> = views[acked..views.len().min(acked + 2)].iter().collect();
+        let (mut count, mut random) = (Count::default(), 0x2545_f491_4f6c_dd1d_u64);
+        let mut cut = Cut::new(base, &history);
+        loop {
+            let acked = acknowledged.iter().filter(|&&at| at <= cut.len).count();
+            let now = acked..views.len().min(acked + 2);
+            let known: Vec<&View> = views[now.clone()].iter().collect();
+            let faulty = beside[now].iter().fold((0, 0), |all, b| (all.0 | b.lost, all.1 | b.rotten));
             let all = 1_u64.checked_shl(cut.open.len() as u32).unwrap_or(u64::MAX);
             for subset in 0..all.min(self.most) {
                 random ^= random << 13;
@@ -138,29 +265,19 @@ impl Run {
                     (_, 0) => 0,
                     _ => (torn >> (i % 40)) as usize % parts,
                 };
-                let found = self.check(&cut.disks(kept), &known);
-                states += found.map_err(|e| format!("after {len} of {}, {bits:b}: {e}", history.len()))?;
+                let found = self.check(&cut.disks(kept), &known, faulty);
+                let at = |e| format!("after {} of {}, step {acked}, {bits:b}: {e}", cut.len, history.len());
+                count.states += found.map_err(at)?;
+                count.cuts += 1;
+            }
+            if !cut.advance() {
+                return Ok(count);
             }
         }
-        Ok(states)
-    }
-
-    /// After how many events each step was acknowledged.
-    fn acknowledged(&self, base: &Disks, steps: &[Step]) -> Result<Vec<usize>, String> {
-        let upto = |n: usize| {
-            let mut sim = Sim::of(base.clone(), &[]);
-            let mut v = self.open(&mut sim, 2000)?;
-            for (i, &step) in steps[..n].iter().enumerate() {
-                take(&mut v, step, 3000 + i as u64);
-            }
-            drop(v);
-            Ok(sim.history.len())
-        };
-        (1..=steps.len()).map(upto).collect()
     }
 }
 
-const STEPS: &[Step] = &[
+const IN_USE: &[Step] = &[
     Step::Replace("a", 100),
     Step::Overwrite("a", 1, 900),
     Step::Overwrite("a", 1, 901),
@@ -172,40 +289,132 @@ const STEPS: &[Step] = &[
     Step::Overwrite("a", 3, 904),
 ];
 
-/// `POLYDUCT_CUTS=all` looks at ten times as many.
-fn all(run: Run) {
+/// A unit is lost, and a new one rebuilt in its place, while the store is in use.
+const NEW_UNIT: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Replace("b", 200),
+    Step::Lose(1),
+    Step::Overwrite("a", 1, 900),
+    Step::Wipe(1),
+    Step::Join(1),
+    Step::Overwrite("a", 0, 901),
+    Step::Rebuild(1, 1),
+    Step::Overwrite("a", 0, 902),
+    Step::Replace("c", 300),
+    Step::Rebuild(1, 1),
+    Step::Remove("a"),
+    Step::Overwrite("c", 1, 903),
+    Step::Rebuild(1, 1),
+    Step::Overwrite("b", 0, 904),
+    Step::Rebuild(1, 1),
+    Step::Overwrite("b", 1, 905),
+];
+
+/// The same unit comes back, after it has missed something.
+const STALE_UNIT: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Overwrite("a", 1, 900),
+    Step::Lose(0),
+    Step::Replace("b", 200),
+    Step::Overwrite("a", 0, 901),
+    Step::Back(0),
+    Step::Join(0),
+    Step::Overwrite("a", 2, 902),
+    Step::Rebuild(0, 2),
+    Step::Overwrite("a", 0, 903),
+    Step::Rebuild(0, 2),
+];
+
+/// With more parity another unit is lost meanwhile, and comes back.
+const TWO_UNITS: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Lose(1),
+    Step::Overwrite("a", 1, 900),
+    Step::Wipe(1),
+    Step::Join(1),
+    Step::Rebuild(1, 1),
+    Step::Lose(3),
+    Step::Overwrite("a", 0, 901),
+    Step::Back(3),
+    Step::Join(3),
+    Step::Overwrite("a", 2, 902),
+    Step::Rebuild(1, 1),
+    Step::Overwrite("a", 0, 903),
+    Step::Rebuild(3, 9),
+];
+
+/// What has rotted is found and made good.
+const SCRUBBED: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Replace("b", 200),
+    Step::Overwrite("a", 1, 900),
+    Step::Rot(1, "a", false, 17),
+    Step::Rot(1, "a", true, 3),
+    Step::Rot(1, "b", false, 4096 + 5),
+    Step::Scrub(1),
+    Step::Overwrite("b", 1, 901),
+    Step::Scrub(2),
+    Step::Overwrite("a", 0, 902),
+    Step::Scrub(9),
+    Step::Overwrite("a", 1, 903),
+];
+
+/// `POLYDUCT_CUTS=all` looks at many times as many.
+fn all(run: Run, scenarios: &[(&str, &[Step])]) {
     let more = if std::env::var("POLYDUCT_CUTS").is_ok_and(|v| v == "all") { 10 } else { 1 };
     let (data, parity) = (run.geometry.data(), run.geometry.parity());
-    match (Run { most: run.most * more, ..run }).enumerate(STEPS) {
-        Ok(states) => println!("{data}+{parity}: {states} states"),
-        Err(error) => panic!("{data}+{parity}: {error}"),
+    for (name, steps) in scenarios {
+        match (Run { most: run.most * more, ..run }).enumerate(steps) {
+            Ok(Count { cuts, states }) => {
+                println!("{data}+{parity}, {name}: {cuts} states left by cuts, {states} opened");
+            }
+            Err(error) => panic!("{data}+{parity}, {name}: {error}"),
+        }
     }
 }
 
 #[test]
 fn cuts_of_2_and_1() {
-    all(Run::of(2, 1, 32, 1));
+    all(Run::of(2, 1, 32), &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_of_4_and_1() {
-    all(Run::of(4, 1, 8, 1));
+    all(Run::of(4, 1, 8), &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_of_4_and_2() {
-    all(Run::of(4, 2, 4, 1));
+    all(Run::of(4, 2, 4), &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_without_parity() {
-    all(Run::of(2, 0, 64, 1));
+    all(Run::of(2, 0, 64), &[("in use", IN_USE)]);
+}
+
+#[test]
+fn cuts_of_2_and_1_while_healing() {
+    let scenarios = [("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT), ("a scrub", SCRUBBED)];
+    all(Run::of(2, 1, 8).healing(), &scenarios);
+}
+
+#[test]
+fn cuts_of_4_and_1_while_healing() {
+    let scenarios = [("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT), ("a scrub", SCRUBBED)];
+    all(Run::of(4, 1, 4).healing(), &scenarios);
+}
+
+#[test]
+fn cuts_of_4_and_2_while_healing() {
+    let scenarios = [("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT), ("two units", TWO_UNITS)];
+    all(Run::of(4, 2, 2).healing(), &scenarios);
 }
 
 /// The checks find each of these.
 #[test]
 fn planted_bugs_are_found() {
-    let bugs = [
+    let in_use = [
         Bug::DataNotSynced,
         Bug::LogNotSynced,
         Bug::PlaceFirst,
@@ -216,10 +425,20 @@ fn planted_bugs_are_found() {
         Bug::NoEpoch,
         Bug::StaleRead,
     ];
-    for bug in bugs {
-        let run = Run { bug: Some(bug), ..Run::of(2, 1, 32, 1) };
-        match run.enumerate(STEPS) {
-            Ok(states) => panic!("{bug:?} is not found in {states} states"),
+    let healing = [
+        (Bug::JoiningRead, NEW_UNIT),
+        (Bug::JoiningSkipped, NEW_UNIT),
+        (Bug::MarkFirst, NEW_UNIT),
+        (Bug::StaleJoins, NEW_UNIT),
+        (Bug::RottenParity, SCRUBBED),
+    ];
+    let in_use = in_use.into_iter().map(|bug| (Run { bug: Some(bug), ..Run::of(2, 1, 32) }, IN_USE));
+    let healing =
+        healing.into_iter().map(|(bug, steps)| (Run { bug: Some(bug), ..Run::of(2, 1, 8).healing() }, steps));
+    for (run, steps) in in_use.chain(healing) {
+        let bug = run.bug.unwrap();
+        match run.enumerate(steps) {
+            Ok(count) => panic!("{bug:?} is not found in {} states", count.states),
             Err(error) => println!("{bug:?}: {error}"),
         }
     }

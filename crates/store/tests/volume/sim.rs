@@ -10,9 +10,40 @@ pub type Disks = BTreeMap<(u32, File), Arc<Vec<u8>>>;
 /// What happened, in order.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Write { unit: u32, file: File, at: u64, bytes: Vec<u8> },
-    Sync { unit: u32, file: File },
-    Remove { unit: u32, object: u64 },
+    Write {
+        unit: u32,
+        file: File,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Sync {
+        unit: u32,
+        file: File,
+    },
+    Remove {
+        unit: u32,
+        object: u64,
+    },
+    /// The unit has a new directory, with nothing in it.
+    Wipe {
+        unit: u32,
+    },
+    /// What the disk holds has changed by itself.
+    Rot {
+        unit: u32,
+        file: File,
+        at: u64,
+        byte: u8,
+    },
+}
+
+/// What a disk does with a write, and says that it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Lost,
+    /// It writes it one block, or one entry, further on.
+    Elsewhere(u64),
 }
 
 /// Disks that do all that is asked of them, and remember it.
@@ -22,6 +53,10 @@ pub struct Sim {
     pub history: Vec<Event>,
     /// Units that do nothing any more.
     pub dead: Vec<u32>,
+    /// Units that have no room any more.
+    pub full: Vec<u32>,
+    /// A write of this unit's data or checksums, after so many others, goes wrong.
+    pub fault: Option<(u32, u64, Fault)>,
 }
 
 fn write(disks: &mut Disks, key: (u32, File), at: u64, bytes: &[u8]) {
@@ -33,31 +68,87 @@ fn write(disks: &mut Disks, key: (u32, File), at: u64, bytes: &[u8]) {
     file[at..end].copy_from_slice(bytes);
 }
 
+fn remove(disks: &mut Disks, unit: u32, object: u64) {
+    disks.remove(&(unit, File::Data(object)));
+    disks.remove(&(unit, File::Sums(object)));
+}
+
 impl Sim {
     pub fn of(disks: Disks, dead: &[u32]) -> Sim {
-        Sim { disks, history: Vec::new(), dead: dead.to_vec() }
+        Sim { disks, dead: dead.to_vec(), ..Sim::default() }
+    }
+
+    /// Gives a unit a new directory, with nothing in it.
+    pub fn wipe(&mut self, unit: u32) {
+        self.disks.retain(|key, _| key.0 != unit);
+        self.history.push(Event::Wipe { unit });
+    }
+
+    /// Gives a unit the directory that another, maybe of another store, has.
+    pub fn swap(&mut self, unit: u32, from: &Disks, theirs: u32) {
+        self.wipe(unit);
+        let files = from.iter().filter(|(key, _)| key.0 == theirs);
+        self.disks.extend(files.map(|(key, bytes)| ((unit, key.1), bytes.clone())));
+    }
+
+    /// Changes a byte of what a disk holds.
+    pub fn rot(&mut self, unit: u32, file: File, at: u64) {
+        let byte = self.disks[&(unit, file)][at as usize] ^ 0x40;
+        write(&mut self.disks, (unit, file), at, &[byte]);
+        self.history.push(Event::Rot { unit, file, at, byte });
+    }
+
+    /// Where a write goes, if it goes anywhere.
+    fn place(&mut self, unit: u32, file: File, at: u64) -> Option<u64> {
+        let of_object = matches!(file, File::Data(_) | File::Sums(_));
+        match &mut self.fault {
+            Some((whose, after, fault)) if *whose == unit && of_object => {
+                match (after.checked_sub(1), *fault) {
+                    (Some(left), _) => {
+                        *after = left;
+                        Some(at)
+                    }
+                    (None, fault) => {
+                        self.fault = None;
+                        match fault {
+                            Fault::Lost => None,
+                            Fault::Elsewhere(sums) => {
+                                Some(at + if matches!(file, File::Sums(_)) { sums } else { 4096 })
+                            }
+                        }
+                    }
+                }
+            }
+            _ => Some(at),
+        }
     }
 
     fn one(&mut self, request: Request) -> Result<Done, UnitError> {
-        if self.dead.contains(&request.unit()) {
-            return Err(UnitError { unit: request.unit(), reason: "it is gone".to_owned(), full: false });
+        let unit = request.unit();
+        if self.dead.contains(&unit) {
+            return Err(UnitError { unit, reason: "it is gone".to_owned(), full: false });
         }
         match request {
-            Request::Read { unit, file, at, len } => {
+            Request::Read { file, at, len, .. } => {
                 let bytes = self.disks.get(&(unit, file)).map_or(&[][..], |b| &b[..]);
                 let from = bytes.len().min(at as usize);
                 Ok(Done::Bytes(bytes[from..bytes.len().min(from + len)].to_vec()))
             }
-            Request::Write { unit, file, at, bytes } => {
-                write(&mut self.disks, (unit, file), at, &bytes);
-                self.history.push(Event::Write { unit, file, at, bytes });
+            Request::Write { .. } if self.full.contains(&unit) => {
+                Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
+            }
+            Request::Write { file, at, bytes, .. } => {
+                if let Some(at) = self.place(unit, file, at) {
+                    write(&mut self.disks, (unit, file), at, &bytes);
+                    self.history.push(Event::Write { unit, file, at, bytes });
+                }
                 Ok(Done::Yes)
             }
-            Request::Sync { unit, file } => {
+            Request::Sync { file, .. } => {
                 self.history.push(Event::Sync { unit, file });
                 Ok(Done::Yes)
             }
-            Request::List { unit } => {
+            Request::List { .. } => {
                 let objects = self.disks.keys().filter(|key| key.0 == unit).filter_map(|key| match key.1 {
                     File::Data(object) | File::Sums(object) => Some(object),
                     _ => None,
@@ -67,9 +158,8 @@ impl Sim {
                 objects.dedup();
                 Ok(Done::Objects(objects))
             }
-            Request::Remove { unit, object } => {
-                self.disks.remove(&(unit, File::Data(object)));
-                self.disks.remove(&(unit, File::Sums(object)));
+            Request::Remove { object, .. } => {
+                remove(&mut self.disks, unit, object);
                 self.history.push(Event::Remove { unit, object });
                 Ok(Done::Yes)
             }
@@ -89,46 +179,90 @@ impl Units for &mut Sim {
     }
 }
 
-/// What a cut leaves: what was synced before it, and any of the writes that were not, each whole or in part.
+/// What a cut leaves: what was synced before it, and any of the writes and removals that were not, writes whole or in part.
+/// A removal is durable when anything of its unit is synced after it.
 pub struct Cut<'a> {
-    base: &'a Disks,
     history: &'a [Event],
-    /// The writes that may be missing: where they stand in the history.
+    /// Events before the cut.
+    pub len: usize,
+    /// What was synced.
+    synced: Disks,
+    /// What may be missing: where it stands in the history.
     pub open: Vec<usize>,
 }
 
 impl<'a> Cut<'a> {
-    /// After the first `len` events of a history that began with `base`.
-    pub fn after(base: &'a Disks, history: &'a [Event], len: usize) -> Cut<'a> {
-        let history = &history[..len];
-        let open = (0..len).filter(|&i| match &history[i] {
-            Event::Write { unit, file, .. } => !history[i..]
-                .iter()
-                .any(|e| matches!(e, Event::Sync { unit: u, file: f } if (u, f) == (unit, file))),
-            _ => false,
-        });
-        Cut { base, history, open: open.collect() }
+    /// Before the first event of a history that begins with `base`.
+    pub fn new(base: Disks, history: &'a [Event]) -> Cut<'a> {
+        Cut { history, len: 0, synced: base, open: Vec::new() }
+    }
+
+    /// One event later; `false` when there is none.
+    pub fn advance(&mut self) -> bool {
+        let Some(event) = self.history.get(self.len) else { return false };
+        match *event {
+            Event::Write { .. } | Event::Remove { .. } => self.open.push(self.len),
+            Event::Sync { unit, file } => self.close(unit, file),
+            Event::Wipe { unit } => {
+                self.synced.retain(|key, _| key.0 != unit);
+                let history = self.history;
+                self.open.retain(|&i| match &history[i] {
+                    Event::Write { unit: u, .. } | Event::Remove { unit: u, .. } => *u != unit,
+                    _ => true,
+                });
+            }
+            Event::Rot { unit, file, at, byte } => {
+                self.close(unit, file);
+                write(&mut self.synced, (unit, file), at, &[byte]);
+            }
+        }
+        self.len += 1;
+        true
+    }
+
+    /// What was written to a file, and what was removed of its unit, is durable.
+    fn close(&mut self, unit: u32, file: File) {
+        let history = self.history;
+        let (closed, open): (Vec<usize>, _) =
+            std::mem::take(&mut self.open).into_iter().partition(|&i| match &history[i] {
+                Event::Write { unit: u, file: f, .. } => (*u, *f) == (unit, file),
+                Event::Remove { unit: u, .. } => *u == unit,
+                _ => true,
+            });
+        self.open = open;
+        for i in closed {
+            apply(&mut self.synced, &history[i], usize::MAX);
+            if let Event::Remove { unit, object } = history[i] {
+                self.open.retain(|&earlier| match &history[earlier] {
+                    Event::Write { unit: u, file, .. } => {
+                        earlier > i || *u != unit || ![File::Data(object), File::Sums(object)].contains(file)
+                    }
+                    _ => true,
+                });
+            }
+        }
     }
 
     /// The disks, where of each open write `kept` says how many of its parts of 512 bytes, of so many, are there.
     pub fn disks(&self, kept: impl Fn(usize, usize) -> usize) -> Disks {
-        let mut disks = self.base.clone();
-        for (i, event) in self.history.iter().enumerate() {
-            match event {
-                Event::Write { unit, file, at, bytes } => {
-                    let open = self.open.iter().position(|&o| o == i);
-                    let n = open.map_or(bytes.len(), |i| kept(i, bytes.len().div_ceil(512)) * 512);
-                    if n > 0 {
-                        write(&mut disks, (*unit, *file), *at, &bytes[..n.min(bytes.len())]);
-                    }
-                }
-                Event::Remove { unit, object } => {
-                    disks.remove(&(*unit, File::Data(*object)));
-                    disks.remove(&(*unit, File::Sums(*object)));
-                }
-                Event::Sync { .. } => {}
-            }
+        let mut disks = self.synced.clone();
+        for (i, &event) in self.open.iter().enumerate() {
+            let event = &self.history[event];
+            let parts = if let Event::Write { bytes, .. } = event { bytes.len().div_ceil(512) } else { 1 };
+            apply(&mut disks, event, kept(i, parts));
         }
         disks
+    }
+}
+
+/// Does of a write so many parts of 512 bytes; a removal if it is not none.
+fn apply(disks: &mut Disks, event: &Event, parts: usize) {
+    match event {
+        Event::Write { unit, file, at, bytes } if parts > 0 => {
+            let n = bytes.len().min(parts.saturating_mul(512));
+            write(disks, (*unit, *file), *at, &bytes[..n]);
+        }
+        Event::Remove { unit, object } if parts > 0 => remove(disks, *unit, *object),
+        _ => {}
     }
 }

@@ -1,0 +1,324 @@
+//! A unit that comes back, or a new one in its place.
+//!
+//! A unit that missed something is not read again as it is. It *joins*: [`replace`](Volume::replace) gives it a superblock of the
+//! running epoch that says so, and from then on all that is written goes to it as to any other, and what stands in the logs of
+//! the others at an opening is done again on it, too. But it keeps no log, counts as lost, and nothing of it is read.
+//! [`rebuild`](Volume::rebuild) goes through the words of all named objects and writes its blocks from what the others have. How
+//! far that is stands in its superblock, and is written when what lies behind is durable: so it goes on from there after a cut.
+//! At the end all begin an epoch of which the unit is a member.
+//!
+//! 1. A unit in an epoch as a joiner has all that was written to objects in this epoch and is behind its mark; a joiner that
+//!    misses anything is left behind by a new epoch, like a member, and begins again.
+//! 2. Objects that were begun after it came to join are written to it by all writers, and are not gone through. One that was
+//!    begun before, and has no name yet, is completed on it before it gets one.
+//! 3. Its catalogs and its log are made void before it joins, and both catalogs are written with each epoch, so that it never
+//!    brings back what the others have discarded.
+
+use super::error::VolumeError;
+use super::planted::Bug;
+use super::sealed::{seal, unseal};
+use super::span::{Cursor, Progress};
+use super::state::{Entry, Mark, Members, Superblock, SLOT, SUPERBLOCK};
+use super::units::{Done, File, Request, UnitError, Units};
+use super::Volume;
+use std::collections::BTreeSet;
+
+/// Why a unit that is joining is not used.
+const JOINING: &str = "it is joining: it is not rebuilt yet";
+
+/// How far a unit is rebuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Join {
+    /// As its superblock says.
+    mark: Mark,
+    /// Nothing is missing: it is a member in the next epoch.
+    whole: bool,
+}
+
+/// Who begins an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Team {
+    pub members: Members,
+    pub joiners: Members,
+}
+
+impl Team {
+    pub fn all(self) -> impl Iterator<Item = u32> {
+        let both = Members(self.members.0 | self.joiners.0);
+        (0..super::geometry::MAX_UNITS).filter(move |&unit| both.has(unit))
+    }
+}
+
+/// What a unit's directory holds.
+struct Held {
+    superblock: Option<Superblock>,
+    objects: Vec<u64>,
+}
+
+impl<U: Units> Volume<U> {
+    /// Takes a lost unit back: it joins, and [`rebuild`](Volume::rebuild) brings it to what the others have. Its directory may be
+    /// the one that it had, or an empty one. What it holds of objects is removed. A unit that is joining goes on where it was.
+    ///
+    /// A directory that is another unit's, of this store or of another, is not touched unless `force` is given; then what it holds
+    /// is lost. `now` is the time in µs.
+    ///
+    /// # Errors
+    /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::NotJoined`] for a unit that is in use or does not
+    /// work; [`VolumeError::NotThere`]; and as [`commit`](Volume::commit).
+    pub fn replace(&mut self, unit: u32, force: bool, now: u64) -> Result<Progress, VolumeError> {
+        let why = |why: &str| VolumeError::NotJoined { unit, why: why.to_owned() };
+        match self.lost.get(unit as usize) {
+            None => return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() }),
+            Some(None) => return Err(why("it is in use")),
+            Some(Some(_)) => {}
+        }
+        if self.joining[unit as usize].is_some() {
+            return Ok(self.progress(unit));
+        }
+        // What it still says of itself must be of an epoch that is over before it is changed.
+        self.mend(now)?;
+        let held = self.look_into(unit)?;
+        if !force && !self.has(Bug::TakenBlindly) {
+            self.may_take(unit, &held)?;
+        }
+        self.clear(unit, &held)?;
+        let u = unit as usize;
+        self.seq[u] = held.superblock.map_or(0, |block| block.seq);
+        self.whole_from[u] = self.next_object;
+        self.joins(unit, Mark { born: self.next_object, ..Mark::default() });
+        if let Err(error) = self.begin_epoch(now) {
+            let reason = "it did not come to join".to_owned();
+            self.fail(UnitError { unit, reason, full: false });
+            return Err(error);
+        }
+        self.joined(unit)?;
+        Ok(self.progress(unit))
+    }
+
+    /// Rebuilds the next so many words of a unit that is joining. What was rebuilt is durable when this returns; a call that was
+    /// cut short is gone through again. When nothing is left the unit is a member. `now` is the time in µs.
+    ///
+    /// Words of which too much is damaged on the other units are left out and [counted](Volume::not_rebuilt).
+    ///
+    /// # Errors
+    /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to be
+    /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as it was;
+    /// [`VolumeError::Full`].
+    pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
+        let mut next = match self.joining.get(unit as usize) {
+            Some(Some(join)) => join.mark,
+            _ => return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() }),
+        };
+        let extents = self.extents(next.born);
+        let mut left = words.max(1);
+        while let Some((span, after)) = extents.next(next.at, left) {
+            let checked = self.restore(span, &[unit])?;
+            self.joined(unit)?;
+            next = Mark { at: after, damaged: next.damaged + checked.damaged.len() as u64, ..next };
+            left -= span.words;
+            if left == 0 {
+                break;
+            }
+        }
+        self.keep(unit, next)?;
+        self.mend(now)?;
+        let progress = extents.progress(next.at);
+        if progress.finished {
+            self.joined(unit)?.whole = true;
+            self.begin_epoch(now)?;
+            if self.lost[unit as usize].is_some() {
+                self.joined(unit)?;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Units that are joining, and how far each is rebuilt.
+    pub fn joining(&self) -> impl Iterator<Item = (u32, Progress)> + '_ {
+        let units = (0..).zip(&self.joining).filter(|(_, join)| join.is_some());
+        units.map(|(unit, _)| (unit, self.progress(unit)))
+    }
+
+    /// How many words of a unit that is joining were left out, since too much of them is damaged on the others.
+    pub fn not_rebuilt(&self, unit: u32) -> u64 {
+        self.joining.get(unit as usize).and_then(Option::as_ref).map_or(0, |join| join.mark.damaged)
+    }
+
+    fn progress(&self, unit: u32) -> Progress {
+        let mark = self.joining[unit as usize].as_ref().map_or(Mark::default(), |join| join.mark);
+        Progress { finished: false, ..self.extents(mark.born).progress(mark.at) }
+    }
+
+    /// The unit, if it is still joining.
+    fn joined(&mut self, unit: u32) -> Result<&mut Join, VolumeError> {
+        let why = self.lost[unit as usize].clone().unwrap_or_default();
+        self.joining[unit as usize].as_mut().ok_or(VolumeError::NotJoined { unit, why })
+    }
+
+    /// A unit that is joining, as far as the mark says.
+    pub(super) fn joins(&mut self, unit: u32, mark: Mark) {
+        self.lost[unit as usize] = Some(JOINING.to_owned());
+        self.joining[unit as usize] = Some(Join { mark, whole: false });
+    }
+
+    /// Asks a unit that is not used. It remains so.
+    fn ask(&mut self, unit: u32, batch: Vec<Request>) -> Result<Vec<Done>, VolumeError> {
+        let answers: Result<Vec<Done>, UnitError> = self.units.run(batch).into_iter().collect();
+        answers.map_err(|error| VolumeError::NotJoined { unit, why: error.reason })
+    }
+
+    fn look_into(&mut self, unit: u32) -> Result<Held, VolumeError> {
+        let read = Request::Read { unit, file: File::Superblock, at: 0, len: 2 * SLOT };
+        let mut held = Held { superblock: None, objects: Vec::new() };
+        for done in self.ask(unit, vec![read, Request::List { unit }])? {
+            match done {
+                Done::Bytes(bytes) => {
+                    let slots = bytes.chunks(SLOT).filter_map(|slot| unseal(SUPERBLOCK, slot));
+                    held.superblock =
+                        slots.map(|(block, _): (Superblock, _)| block).max_by_key(|block| block.seq);
+                }
+                Done::Objects(objects) => held.objects = objects,
+                Done::Yes => {}
+            }
+        }
+        Ok(held)
+    }
+
+    /// Whether a directory is this unit's, or nobody's.
+    fn may_take(&self, unit: u32, held: &Held) -> Result<(), VolumeError> {
+        let why = match &held.superblock {
+            None if held.objects.is_empty() => return Ok(()),
+            None => format!("it has no readable superblock, and {} objects", held.objects.len()),
+            Some(block) if block.volume != self.id => "it belongs to another store".to_owned(),
+            Some(block) if block.unit != unit => format!("it is unit {} of this store", block.unit),
+            Some(block) if block.geometry != self.geometry => {
+                "it was made for another number of units, or another stripe unit".to_owned()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(VolumeError::Foreign { unit, why })
+    }
+
+    /// Makes void what a unit holds that is to join.
+    fn clear(&mut self, unit: u32, held: &Held) -> Result<(), VolumeError> {
+        let mut batch: Vec<Request> =
+            held.objects.iter().map(|&object| Request::Remove { unit, object }).collect();
+        let files = [File::Log, File::Catalog(0), File::Catalog(1)];
+        let files = files.into_iter().filter(|file| *file == File::Log || !self.has(Bug::OldCatalogs));
+        let files: Vec<File> = files.collect();
+        batch.extend(files.iter().map(|&file| Request::Write { unit, file, at: 0, bytes: vec![0; 16] }));
+        self.ask(unit, batch)?;
+        let syncs = files.into_iter().map(|file| Request::Sync { unit, file }).collect();
+        self.ask(unit, syncs).map(drop)
+    }
+
+    /// What was rebuilt is made durable, and then the mark moved.
+    fn keep(&mut self, unit: u32, next: Mark) -> Result<(), VolumeError> {
+        if self.has(Bug::MarkFirst) {
+            self.write_mark(unit, next)?;
+        }
+        let (theirs, others): (BTreeSet<_>, _) =
+            std::mem::take(&mut self.dirty).into_iter().partition(|&(of, _)| of == unit);
+        self.dirty = others;
+        self.run(theirs.into_iter().map(|(unit, file)| Request::Sync { unit, file }).collect())?;
+        self.write_mark(unit, next)
+    }
+
+    /// Writes the superblock of a unit that is joining in the epoch that there is.
+    fn write_mark(&mut self, unit: u32, mark: Mark) -> Result<(), VolumeError> {
+        let Team { members, joiners } = self.team();
+        self.joined(unit)?.mark = mark;
+        let seq = self.seq[unit as usize] + 1;
+        self.seq[unit as usize] = seq;
+        let block = Superblock {
+            volume: self.id,
+            unit,
+            geometry: self.geometry,
+            seq,
+            epoch: self.epoch,
+            before: self.epoch,
+            members,
+            joiners,
+            joining: Some(mark),
+            serving: true,
+            generation: self.generation,
+            // The others know.
+            trimmed: 0,
+        };
+        let (file, at) = (File::Superblock, seq % 2 * SLOT as u64);
+        self.run(vec![Request::Write { unit, file, at, bytes: seal(SUPERBLOCK, &block) }])?;
+        self.run(vec![Request::Sync { unit, file }])?;
+        self.joined(unit).map(drop)
+    }
+
+    /// What a joiner's superblock says of how far it is.
+    pub(super) fn mark(&self, unit: u32) -> Option<Mark> {
+        self.joining[unit as usize].as_ref().map(|join| join.mark)
+    }
+
+    /// Who begins the next epoch, and as what.
+    pub(super) fn team(&self) -> Team {
+        let whole = |unit: u32| self.joining[unit as usize].as_ref().map(|join| join.whole);
+        let used = |unit: u32| self.lost[unit as usize].is_none() || whole(unit) == Some(true);
+        let n = self.geometry.units();
+        Team { members: Members::of(n, used), joiners: Members::of(n, |unit| whole(unit) == Some(false)) }
+    }
+
+    /// The catalogs that are written with an epoch. A unit that was joining has not told what its catalogs say: it gets both.
+    pub(super) fn catalogs_of(&self, team: &Team) -> Vec<(u32, u8)> {
+        let both = |unit: u32| self.joining[unit as usize].is_some() && !self.has(Bug::OldCatalogs);
+        let slots = |unit: u32| match both(unit) {
+            true => vec![0, 1],
+            false => vec![self.catalog[unit as usize]],
+        };
+        team.all().flat_map(|unit| slots(unit).into_iter().map(move |slot| (unit, slot))).collect()
+    }
+
+    /// An epoch has begun: units that are whole are members.
+    pub(super) fn admit(&mut self) {
+        for (join, lost) in self.joining.iter_mut().zip(&mut self.lost) {
+            if join.as_ref().is_some_and(|join| join.whole) {
+                (*join, *lost) = (None, None);
+            }
+        }
+    }
+
+    /// Removes from units that are joining what was written to objects that came to no name.
+    pub(super) fn forget_of_joiners(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
+        let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
+        for unit in (0..self.geometry.units())
+            .filter(|&unit| self.joining[unit as usize].is_some())
+            .collect::<Vec<_>>()
+        {
+            let listed = self.run(vec![Request::List { unit }])?;
+            let Some(Some(Done::Objects(objects))) = listed.into_iter().next() else { continue };
+            let unnamed = objects.into_iter().filter(|&object| !named.contains(&object) && !in_use(object));
+            self.run(unnamed.map(|object| Request::Remove { unit, object }).collect())?;
+        }
+        Ok(())
+    }
+
+    /// Objects that get a name, and were begun before some unit came to join, lack rows on that unit: it gets them now.
+    pub(super) fn catch_up(&mut self, changes: &[(String, Option<Entry>)]) -> Result<(), VolumeError> {
+        for entry in changes.iter().filter_map(|(_, entry)| entry.as_ref()) {
+            let late = |unit: u32| self.whole_from[unit as usize] > entry.object;
+            let late: Vec<u32> = self.team().all().filter(|&unit| late(unit)).collect();
+            let named = || self.names.values().any(|other| other.object == entry.object);
+            if late.is_empty() || named() || self.has(Bug::LateObjects) {
+                continue;
+            }
+            // Members are given what they lack like any block that is damaged.
+            let onto: Vec<u32> =
+                late.into_iter().filter(|&unit| self.joining[unit as usize].is_some()).collect();
+            let extents = self.extent_of(entry);
+            let mut at = Cursor::default();
+            while let Some((span, next)) = extents.next(at, u64::MAX) {
+                let onto: Vec<u32> =
+                    onto.iter().copied().filter(|&unit| self.joining[unit as usize].is_some()).collect();
+                self.restore(span, &onto)?;
+                at = next;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! Runs of words: read at once, checked, made good. What scrubbing and rebuilding go along.
+//!
+//! The words of an object lie in each unit's file one after the other, over all rows: a run of them is one request to each file.
+
+use super::decode::Found;
+use super::error::VolumeError;
+use super::geometry::{Place, BLOCK};
+use super::state::{Entry, Members};
+use super::sums::{stride, Sum, SUM};
+use super::units::{Done, File, Request, Units};
+use super::words::Word;
+use super::Volume;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Words that are read at once, at most: 256 KiB of each unit.
+const SPAN: u64 = 64;
+/// Words of an object, at most: more cannot be counted in its files.
+const MAX_WORDS: u64 = 1 << 40;
+
+/// A word: its object, and its block in the file of each unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The object.
+    pub object: u64,
+    /// The block in each unit's file.
+    pub block: u64,
+}
+
+/// How far it is, in words: each is a block of every unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Words that are done.
+    pub done: u64,
+    /// Words in all, of what has a name now.
+    pub total: u64,
+    /// Nothing is left to do.
+    pub finished: bool,
+}
+
+/// Some words of an object that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub first: Cursor,
+    pub words: u64,
+}
+
+/// The named objects, and how many words each has.
+#[derive(Debug)]
+pub(super) struct Extents(BTreeMap<u64, u64>);
+
+impl Extents {
+    /// The words from a cursor on that can be done at once, at most so many, and where to go on.
+    pub fn next(&self, from: Cursor, most: u64) -> Option<(Span, Cursor)> {
+        let mut rest = self.0.range(from.object..);
+        let (first, left) = rest.find_map(|(&object, &words)| {
+            let block = if object == from.object { from.block } else { 0 };
+            words.checked_sub(block).filter(|&left| left > 0).map(|left| (Cursor { object, block }, left))
+        })?;
+        let words = left.min(SPAN).min(most.max(1));
+        Some((Span { first, words }, Cursor { block: first.block + words, ..first }))
+    }
+
+    /// How far a cursor is.
+    pub fn progress(&self, at: Cursor) -> Progress {
+        let done = |(&object, &words): (&u64, &u64)| match object.cmp(&at.object) {
+            std::cmp::Ordering::Less => words,
+            std::cmp::Ordering::Equal => words.min(at.block),
+            std::cmp::Ordering::Greater => 0,
+        };
+        let finished = self.next(at, 1).is_none();
+        let sum = |words: &mut dyn Iterator<Item = u64>| words.fold(0, u64::saturating_add);
+        let (done, total) = (sum(&mut self.0.iter().map(done)), sum(&mut self.0.values().copied()));
+        Progress { done, total, finished }
+    }
+}
+
+/// What came of a run of words.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    /// The units whose blocks were read.
+    pub asked: Members,
+    /// Of each unit, how many blocks were made good.
+    pub repaired: BTreeMap<u32, u64>,
+    /// Words of which too much is damaged.
+    pub damaged: Vec<Cursor>,
+}
+
+impl<U: Units> Volume<U> {
+    /// The words of all named objects with numbers below `end`.
+    pub(super) fn extents(&self, end: u64) -> Extents {
+        let mut extents = BTreeMap::new();
+        for entry in self.names.values().filter(|entry| entry.object < end) {
+            let words = self.words_of(entry.blocks);
+            extents
+                .entry(entry.object)
+                .and_modify(|most: &mut u64| *most = words.max(*most))
+                .or_insert(words);
+        }
+        Extents(extents)
+    }
+
+    /// The words of an object that has no name yet.
+    pub(super) fn extent_of(&self, entry: &Entry) -> Extents {
+        Extents(BTreeMap::from([(entry.object, self.words_of(entry.blocks))]))
+    }
+
+    /// The words of so many blocks of data: rows are always whole.
+    fn words_of(&self, blocks: u64) -> u64 {
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        blocks.div_ceil(self.geometry.row_blocks()).saturating_mul(chunk).min(MAX_WORDS)
+    }
+
+    /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`, which hold nothing yet.
+    ///
+    /// # Errors
+    /// [`VolumeError::TooManyLost`], [`VolumeError::Full`]. Words of which too much is damaged are none.
+    pub(super) fn restore(&mut self, span: Span, onto: &[u32]) -> Result<Checked, VolumeError> {
+        let g = self.geometry;
+        let found = self.find_span(span)?;
+        if self.lost().count() > g.parity() as usize {
+            return Err(self.too_many());
+        }
+        let lost = &self.lost;
+        let asked = Members::of(g.units(), |unit| lost[unit as usize].is_none());
+        let mut checked = Checked { asked, ..Checked::default() };
+        let mut writes: Vec<Run> = onto.iter().map(|&unit| Run::new(unit, span.first)).collect();
+        for (block, found) in (span.first.block..).zip(found) {
+            let (row, at) = self.row_of(block);
+            let home = self.home(span.first.object, Place { row, chunk: 0, at })?;
+            let word = match self.check_word(home, row, &found)? {
+                Ok((word, repaired)) => {
+                    let whose = (0..g.units()).filter(|&unit| repaired.has(unit));
+                    whose.for_each(|unit| *checked.repaired.entry(unit).or_default() += 1);
+                    Some(word)
+                }
+                Err(_) => {
+                    checked.damaged.push(Cursor { block, ..span.first });
+                    None
+                }
+            };
+            for run in &mut writes {
+                let chunk = g.chunk(row, run.unit);
+                match &word {
+                    Some(word) => run.push(block, &word.blocks[chunk as usize][..], &self.line(chunk, word)),
+                    None => run.push_sums(&self.known(chunk, &found)),
+                }
+            }
+        }
+        let mut batch = Vec::new();
+        for run in writes {
+            for file in [File::Data(span.first.object), File::Sums(span.first.object)] {
+                self.dirty.insert((run.unit, file));
+            }
+            batch.extend(run.requests(stride(g)));
+        }
+        self.run(batch)?;
+        Ok(checked)
+    }
+
+    /// The row of a block of a unit's file, and its place in the chunk.
+    fn row_of(&self, block: u64) -> (u64, u32) {
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        (block / chunk, (block % chunk) as u32)
+    }
+
+    /// All that a unit has of a word's entries.
+    fn line(&self, chunk: u32, word: &Word) -> Vec<u8> {
+        let mut line = vec![0; stride(self.geometry)];
+        for (to, sum) in self.lines(chunk, &word.sums, &|_| true) {
+            line[to..to + SUM].copy_from_slice(&sum.to_bytes());
+        }
+        line
+    }
+
+    /// What a unit can say of a word that cannot be read. Its own block is nothing; but if it is of parity it must not speak
+    /// against those data that are right.
+    fn known(&self, chunk: u32, found: &Found) -> Vec<u8> {
+        let mut line = vec![0; stride(self.geometry)];
+        if chunk >= self.geometry.data() {
+            for (c, entry) in found.own[..self.geometry.data() as usize].iter().enumerate() {
+                let to = SUM * (1 + c);
+                line[to..to + SUM].copy_from_slice(&entry.unwrap_or_default().to_bytes());
+            }
+        }
+        line
+    }
+
+    /// Asks all units for what they have of a run of words.
+    fn find_span(&mut self, span: Span) -> Result<Vec<Found>, VolumeError> {
+        let g = self.geometry;
+        let (each, words, object) = (stride(g), span.words as usize, span.first.object);
+        let mut batch = Vec::new();
+        for unit in 0..g.units() {
+            let (file, at) = (File::Data(object), span.first.block * BLOCK as u64);
+            batch.push(Request::Read { unit, file, at, len: words * BLOCK });
+            let (file, at) = (File::Sums(object), span.first.block * each as u64);
+            batch.push(Request::Read { unit, file, at, len: words * each });
+        }
+        let answers = self.run(batch)?.into_iter().map(|done| match done {
+            Some(Done::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        });
+        let answers: Vec<Option<Vec<u8>>> = answers.collect();
+        let part = |i: usize, from: usize, len: usize| {
+            let bytes = answers[i].as_deref()?;
+            Some(&bytes[bytes.len().min(from)..bytes.len().min(from + len)])
+        };
+        let word = |i: usize| {
+            let (row, _) = self.row_of(span.first.block + i as u64);
+            let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
+            for chunk in 0..g.units() {
+                let unit = g.unit(row, chunk) as usize;
+                let block = part(2 * unit, i * BLOCK, BLOCK);
+                found.blocks.push(block.and_then(|b| Box::<[u8]>::from(b).try_into().ok()));
+                let sums = part(2 * unit + 1, i * each, each);
+                let entry = |i: usize| sums.map(|s| Sum::from_bytes(s.get(i * SUM..).unwrap_or(&[])));
+                found.own.push(entry(0));
+                if chunk >= g.data() {
+                    found.copies.push((1..=g.data() as usize).map(entry).collect());
+                }
+            }
+            found
+        };
+        Ok((0..words).map(word).collect())
+    }
+}
+
+/// What a unit is to be given of a run of words: blocks in pieces, with gaps where nothing is known.
+struct Run {
+    unit: u32,
+    first: Cursor,
+    blocks: Vec<(u64, Vec<u8>)>,
+    sums: Vec<u8>,
+}
+
+impl Run {
+    fn new(unit: u32, first: Cursor) -> Run {
+        Run { unit, first, blocks: Vec::new(), sums: Vec::new() }
+    }
+
+    fn push(&mut self, at: u64, block: &[u8], sums: &[u8]) {
+        match self.blocks.last_mut() {
+            Some((from, bytes)) if *from + (bytes.len() / BLOCK) as u64 == at => bytes.extend(block),
+            _ => self.blocks.push((at, block.to_vec())),
+        }
+        self.push_sums(sums);
+    }
+
+    fn push_sums(&mut self, sums: &[u8]) {
+        self.sums.extend(sums);
+    }
+
+    fn requests(self, each: usize) -> impl Iterator<Item = Request> {
+        let Run { unit, first, blocks, sums } = self;
+        let data = blocks.into_iter().map(move |(at, bytes)| {
+            let (file, at) = (File::Data(first.object), at * BLOCK as u64);
+            Request::Write { unit, file, at, bytes }
+        });
+        let (file, at) = (File::Sums(first.object), first.block * each as u64);
+        data.chain([Request::Write { unit, file, at, bytes: sums }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_words_are_met_once_in_any_steps() {
+        let extents = Extents(BTreeMap::from([(0, 3), (2, 0), (5, 150), (9, 1)]));
+        for most in [0, 1, 2, 64, 1000] {
+            let (mut at, mut seen) = (Cursor::default(), Vec::new());
+            while let Some((span, next)) = extents.next(at, most) {
+                assert_eq!(extents.progress(at).done, seen.len() as u64);
+                assert!(span.words <= SPAN.min(most.max(1)) && next > at);
+                seen.extend((0..span.words).map(|i| (span.first.object, span.first.block + i)));
+                at = next;
+            }
+            let want: Vec<(u64, u64)> =
+                [(0, 3), (5, 150), (9, 1)].iter().flat_map(|&(o, n)| (0..n).map(move |b| (o, b))).collect();
+            assert_eq!(seen, want, "{most}");
+            assert_eq!(extents.progress(at), Progress { done: 154, total: 154, finished: true });
+        }
+    }
+}
