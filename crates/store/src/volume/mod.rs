@@ -291,15 +291,18 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::Full`].
     fn run(&mut self, batch: Vec<Request>) -> Result<Vec<Option<Done>>, VolumeError> {
-        let asked: Vec<bool> = batch.iter().map(|r| matches!(r, Request::Write { .. })).collect();
+        // Those that are joining cannot refuse.
+        let refuses =
+            |r: &Request| matches!(r, Request::Write { .. }) && self.lost[r.unit() as usize].is_none();
+        let may_refuse: Vec<bool> = batch.iter().map(refuses).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();
         let mut answers = self.units.run(batch).into_iter();
         let mut full: Option<UnitError> = None;
-        let done = there.into_iter().zip(asked).map(|(there, written)| {
+        let done = there.into_iter().zip(may_refuse).map(|(there, may_refuse)| {
             match there.then(|| answers.next()).flatten()? {
                 Ok(done) => Some(done),
-                Err(error) if error.full && written && self.joining[error.unit as usize].is_none() => {
+                Err(error) if error.full && may_refuse => {
                     full.get_or_insert(error);
                     None
                 }

@@ -286,8 +286,8 @@ impl<U: Units> Volume<U> {
             // What is decided is in places where the logs are not needed any more.
             let (tx, next_object) = (self.tx, self.next_object);
             let (mut writes, mut syncs) = (Vec::new(), Vec::new());
-            for (unit, slot) in self.catalogs_of(&team) {
-                let file = File::Catalog(slot);
+            for unit in team.all() {
+                let file = File::Catalog(self.catalog[unit as usize]);
                 let names = self.names.clone();
                 let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
                 writes.push(Request::Write { unit, file, at: 0, bytes });

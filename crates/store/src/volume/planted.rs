@@ -37,8 +37,6 @@ pub enum Bug {
     MarkFirst,
     /// A unit that is joining and missed an epoch goes on where it was.
     StaleJoins,
-    /// A unit that joins keeps the catalogs that it had.
-    OldCatalogs,
     /// An object that was begun before a unit came to join is not completed on it.
     LateObjects,
     /// A unit joins over whatever its directory holds.

@@ -11,8 +11,8 @@
 //!    misses anything is left behind by a new epoch, like a member, and begins again.
 //! 2. Objects that were begun after it came to join are written to it by all writers, and are not gone through. One that was
 //!    begun before, and has no name yet, is completed on it before it gets one.
-//! 3. Its catalogs and its log are made void before it joins, and both catalogs are written with each epoch, so that it never
-//!    brings back what the others have discarded.
+//! 3. Both of its catalogs are written anew before it is a member: one when it comes to join or the store is opened, the other when
+//!    it is whole. So it does not bring back names that the others have discarded.
 
 use super::error::VolumeError;
 use super::planted::Bug;
@@ -81,7 +81,7 @@ impl<U: Units> Volume<U> {
         if !force && !self.has(Bug::TakenBlindly) {
             self.may_take(unit, &held)?;
         }
-        self.clear(unit, &held)?;
+        self.ask(unit, held.objects.iter().map(|&object| Request::Remove { unit, object }).collect())?;
         let u = unit as usize;
         self.seq[u] = held.superblock.map_or(0, |block| block.seq);
         self.whole_from[u] = self.next_object;
@@ -98,7 +98,7 @@ impl<U: Units> Volume<U> {
     /// Rebuilds the next so many words of a unit that is joining. What was rebuilt is durable when this returns; a call that was
     /// cut short is gone through again. When nothing is left the unit is a member. `now` is the time in µs.
     ///
-    /// Words of which too much is damaged on the other units are left out and [counted](Volume::not_rebuilt).
+    /// Words of which too much is damaged on the other units are left out and counted.
     ///
     /// # Errors
     /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to be
@@ -121,8 +121,7 @@ impl<U: Units> Volume<U> {
             }
         }
         self.keep(unit, next)?;
-        self.mend(now)?;
-        let progress = extents.progress(next.at);
+        let progress = Progress { damaged: next.damaged, ..extents.progress(next.at) };
         if progress.finished {
             self.joined(unit)?.whole = true;
             self.begin_epoch(now)?;
@@ -139,14 +138,9 @@ impl<U: Units> Volume<U> {
         units.map(|(unit, _)| (unit, self.progress(unit)))
     }
 
-    /// How many words of a unit that is joining were left out, since too much of them is damaged on the others.
-    pub fn not_rebuilt(&self, unit: u32) -> u64 {
-        self.joining.get(unit as usize).and_then(Option::as_ref).map_or(0, |join| join.mark.damaged)
-    }
-
     fn progress(&self, unit: u32) -> Progress {
         let mark = self.joining[unit as usize].as_ref().map_or(Mark::default(), |join| join.mark);
-        Progress { finished: false, ..self.extents(mark.born).progress(mark.at) }
+        Progress { finished: false, damaged: mark.damaged, ..self.extents(mark.born).progress(mark.at) }
     }
 
     /// The unit, if it is still joining.
@@ -199,19 +193,6 @@ impl<U: Units> Volume<U> {
         Err(VolumeError::Foreign { unit, why })
     }
 
-    /// Makes void what a unit holds that is to join.
-    fn clear(&mut self, unit: u32, held: &Held) -> Result<(), VolumeError> {
-        let mut batch: Vec<Request> =
-            held.objects.iter().map(|&object| Request::Remove { unit, object }).collect();
-        let files = [File::Log, File::Catalog(0), File::Catalog(1)];
-        let files = files.into_iter().filter(|file| *file == File::Log || !self.has(Bug::OldCatalogs));
-        let files: Vec<File> = files.collect();
-        batch.extend(files.iter().map(|&file| Request::Write { unit, file, at: 0, bytes: vec![0; 16] }));
-        self.ask(unit, batch)?;
-        let syncs = files.into_iter().map(|file| Request::Sync { unit, file }).collect();
-        self.ask(unit, syncs).map(drop)
-    }
-
     /// What was rebuilt is made durable, and then the mark moved.
     fn keep(&mut self, unit: u32, next: Mark) -> Result<(), VolumeError> {
         if self.has(Bug::MarkFirst) {
@@ -262,16 +243,6 @@ impl<U: Units> Volume<U> {
         let used = |unit: u32| self.lost[unit as usize].is_none() || whole(unit) == Some(true);
         let n = self.geometry.units();
         Team { members: Members::of(n, used), joiners: Members::of(n, |unit| whole(unit) == Some(false)) }
-    }
-
-    /// The catalogs that are written with an epoch. A unit that was joining has not told what its catalogs say: it gets both.
-    pub(super) fn catalogs_of(&self, team: &Team) -> Vec<(u32, u8)> {
-        let both = |unit: u32| self.joining[unit as usize].is_some() && !self.has(Bug::OldCatalogs);
-        let slots = |unit: u32| match both(unit) {
-            true => vec![0, 1],
-            false => vec![self.catalog[unit as usize]],
-        };
-        team.all().flat_map(|unit| slots(unit).into_iter().map(move |slot| (unit, slot))).collect()
     }
 
     /// An epoch has begun: units that are whole are members.

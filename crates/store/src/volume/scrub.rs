@@ -87,6 +87,6 @@ impl<U: Units> Volume<U> {
         if repaired {
             self.sync()?;
         }
-        Ok(extents.progress(scrub.at))
+        Ok(Progress { damaged: scrub.report.damaged, ..extents.progress(scrub.at) })
     }
 }

@@ -34,6 +34,8 @@ pub struct Progress {
     pub done: u64,
     /// Words in all, of what has a name now.
     pub total: u64,
+    /// Words that were left as they are: too much of them is damaged.
+    pub damaged: u64,
     /// Nothing is left to do.
     pub finished: bool,
 }
@@ -71,7 +73,7 @@ impl Extents {
         let finished = self.next(at, 1).is_none();
         let sum = |words: &mut dyn Iterator<Item = u64>| words.fold(0, u64::saturating_add);
         let (done, total) = (sum(&mut self.0.iter().map(done)), sum(&mut self.0.values().copied()));
-        Progress { done, total, finished }
+        Progress { done, total, damaged: 0, finished }
     }
 }
 
@@ -280,7 +282,7 @@ mod tests {
             let want: Vec<(u64, u64)> =
                 [(0, 3), (5, 150), (9, 1)].iter().flat_map(|&(o, n)| (0..n).map(move |b| (o, b))).collect();
             assert_eq!(seen, want, "{most}");
-            assert_eq!(extents.progress(at), Progress { done: 154, total: 154, finished: true });
+            assert_eq!(extents.progress(at), Progress { done: 154, total: 154, damaged: 0, finished: true });
         }
     }
 }

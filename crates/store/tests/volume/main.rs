@@ -2,5 +2,7 @@
 
 mod basics;
 mod crash;
+mod rebuild;
 mod rot;
+mod scrub;
 mod sim;
