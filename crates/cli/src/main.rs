@@ -8,6 +8,7 @@ mod pump;
 mod run;
 mod show;
 mod signals;
+mod store;
 mod svg;
 mod text;
 
@@ -32,6 +33,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Copy an array between files and pipes: in.npy out.raw.
     Cp(cp::CpArgs),
+    /// Make stores over many disks, look at them, and look after them.
+    Store(store::StoreArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
     Doctor(doctor::DoctorArgs),
     /// Carry standard input into a port.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Cp(args) => cp::cp(&args),
+        Command::Store(args) => store::store(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::PumpIn(args) => pump::pump_in(&args),
         Command::PumpOut(args) => pump::pump_out(&args),

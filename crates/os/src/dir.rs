@@ -75,6 +75,16 @@ fn single(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that are free, and that there are, on the disk of a directory.
+///
+/// # Errors
+/// [`OsError::System`].
+pub fn room(path: &Path) -> Result<(u64, u64)> {
+    let s = retry_on_intr(|| rustix::fs::statvfs(path))
+        .map_err(|e| OsError::sys("statvfs", path.display().to_string(), e))?;
+    Ok((s.f_bavail.saturating_mul(s.f_frsize), s.f_blocks.saturating_mul(s.f_frsize)))
+}
+
 /// How a file beneath a directory is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {

@@ -24,6 +24,8 @@ use std::path::PathBuf;
 
 /// Where the objects of a unit are.
 const OBJECTS: &str = "objects";
+/// Bytes of a new log.
+const LOG_ROOM: usize = 1 << 20;
 /// Files that are kept open, at most.
 const MAX_OPEN: usize = 256;
 
@@ -83,19 +85,14 @@ impl Disks {
     }
 
     fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
-        let chain = |dirs: &Vec<PathBuf>| {
-            let link = |path: &PathBuf| -> Result<Link, OsError> {
-                let dir = dir::open_dir(path)?;
-                let objects = dir::open_dir_beneath(dir.as_fd(), OBJECTS, make)?;
-                Ok(Link { dir, objects })
-            };
-            let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-            match chain.is_empty() {
-                true => Err("it has no directory".into()),
-                false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new() }),
-            }
-        };
-        Disks { units: units.iter().map(chain).collect() }
+        Disks { units: units.iter().map(|dirs| Unit::open(dirs, make)).collect() }
+    }
+
+    /// A lost unit has its files in these directories from now on; what is not there of them is made.
+    pub fn move_to(&mut self, unit: u32, dirs: &[PathBuf]) {
+        if let Some(of) = self.units.get_mut(unit as usize) {
+            *of = Unit::open(dirs, true);
+        }
     }
 
     /// A file of a unit, opened to be written, and made if that is wanted; the data of objects go past the system's cache where
@@ -126,22 +123,26 @@ impl Units for Disks {
                 list.push((request, answer));
             }
         }
+        let work = |(of, list): (&mut Result<Unit, String>, Vec<(&Request, &mut Option<_>)>)| {
+            for (request, answer) in list {
+                let unit = request.unit();
+                *answer = Some(match of {
+                    Ok(of) => of.one(unit, request),
+                    Err(reason) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+                });
+            }
+        };
+        let mut busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
+        let first = busy.next();
         std::thread::scope(|scope| {
-            for (of, list) in self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty()) {
-                let work = move || {
-                    for (request, answer) in list {
-                        let unit = request.unit();
-                        *answer = Some(match of {
-                            Ok(of) => of.one(unit, request),
-                            Err(reason) => Err(UnitError { unit, reason: reason.clone(), full: false }),
-                        });
-                    }
-                };
+            for unit in busy {
                 match at_once {
-                    true => drop(scope.spawn(work)),
-                    false => work(),
+                    true => drop(scope.spawn(move || work(unit))),
+                    false => work(unit),
                 }
             }
+            // This thread's share: to start another takes as long as a fast disk's sync.
+            first.into_iter().for_each(work);
         });
         let none = |r: &Request| {
             Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
@@ -151,6 +152,20 @@ impl Units for Disks {
 }
 
 impl Unit {
+    /// The words are the system's.
+    fn open(dirs: &[PathBuf], make: bool) -> Result<Unit, String> {
+        let link = |path: &PathBuf| -> Result<Link, OsError> {
+            let dir = dir::open_dir(path)?;
+            let objects = dir::open_dir_beneath(dir.as_fd(), OBJECTS, make)?;
+            Ok(Link { dir, objects })
+        };
+        let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        match chain.is_empty() {
+            true => Err("it has no directory".into()),
+            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new() }),
+        }
+    }
+
     fn one(&mut self, unit: u32, request: &Request) -> Result<Done, UnitError> {
         let io = |e: std::io::Error| failed_with(unit, e.to_string(), super::manifest::errno(&e));
         match *request {
@@ -254,7 +269,14 @@ impl Unit {
         let link = links.iter().find(has).or_else(|| links.iter().rev().max_by_key(room));
         let Some(link) = link else { return Ok(None) };
         let (fd, direct) = dir::open_beneath(link.of(is_object), &name, Open::Make, direct)?;
-        Ok(Some((fd.into(), direct)))
+        let made = File::from(fd);
+        if file == Named::Log {
+            // Where there is room already, a sync has nothing to tell of the file but its bytes.
+            let zeros = made.write_all_at(&vec![0; LOG_ROOM], 0).and_then(|()| made.sync_all());
+            let failed = |e| OsError::System { op: "write", what: name, errno: super::manifest::errno(&e) };
+            zeros.map_err(failed)?;
+        }
+        Ok(Some((made, direct)))
     }
 }
 

@@ -5,6 +5,7 @@
 //! | [`manifest`] | what a store is made of, as text |
 //! | [`disks`] | the units as directories: the driver of [`volume`](crate::volume) |
 //! | [`meta`] | what is known of a dataset; where its steps lie |
+//! | [`log`] | what happened, as text |
 //! | [`store`] | a store: made, opened, changed by one process at a time |
 //! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
@@ -14,6 +15,7 @@
 pub mod disks;
 mod error;
 mod io;
+pub mod log;
 pub mod manifest;
 pub mod meta;
 pub mod reader;
@@ -25,5 +27,5 @@ pub mod writer;
 pub use error::StoreError;
 pub use meta::{Fill, Meta};
 pub use reader::StoreReader;
-pub use store::{split, Create, Owned, Store};
+pub use store::{now, split, Create, Owned, Store};
 pub use writer::{StoreStepMut, StoreWriter};

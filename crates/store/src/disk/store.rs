@@ -1,11 +1,13 @@
 //! A store on disks: made, opened, looked at, and changed by one process at a time.
 
 use super::disks::Disks;
+use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
 use super::StoreError;
 use crate::file::Interrupt;
-use crate::volume::{Entry, Geometry, Volume};
+use crate::volume::units::File as Named;
+use crate::volume::{Entry, Geometry, Progress, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
 use std::collections::BTreeMap;
@@ -18,6 +20,10 @@ use std::time::{Duration, SystemTime};
 /// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and another by who appends
 /// to it.
 const LOCK: &str = "lock";
+/// Entries of a directory that are looked at in search of a manifest.
+const MAX_LOOKED_AT: usize = 1024;
+/// Repairs that are written down one by one.
+const NOTED: usize = 100;
 /// Numbers of objects are below this.
 const APPENDING: u64 = 1 << 50;
 /// Pauses between attempts to become the one who changes the store.
@@ -101,7 +107,9 @@ impl Store {
             return Err(e);
         }
         made.keep();
-        Store::open(dir)
+        let store = Store::open(dir)?;
+        store.note(&format!("created with {data} data and {} parity units", how.parity));
+        Ok(store)
     }
 
     /// Opens a store.
@@ -110,7 +118,13 @@ impl Store {
     /// [`StoreError::Manifest`], [`StoreError::System`].
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
         let shown = dir.display().to_string();
-        let manifest = Manifest::read(dir).or_else(|e| manifest_elsewhere(dir).ok_or(e))?;
+        let manifest = Manifest::read(dir).or_else(|e| {
+            let manifest = manifest_elsewhere(dir).ok_or(e)?;
+            if manifest.write(dir).is_ok() {
+                log::note(dir, "the manifest was damaged or gone, and is written anew from a unit's");
+            }
+            Ok::<_, StoreError>(manifest)
+        })?;
         let fd = dir::open_dir(dir).map_err(StoreError::os(&shown))?;
         let lock = dir::open_beneath(fd.as_fd(), LOCK, dir::Open::Make, false);
         let lock = File::from(lock.map_err(StoreError::os(&shown))?.0);
@@ -148,7 +162,17 @@ impl Store {
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         let volume = Volume::open_among(self.disks(), id, geometry, now(), &in_use);
-        Ok(Owned { volume: volume.map_err(StoreError::volume(&self.shown))?, store: self, _turn: lock })
+        let volume =
+            volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
+        for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
+            log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
+        }
+        Ok(Owned { volume, store: self, _turn: lock })
+    }
+
+    /// Writes an event down.
+    pub fn note(&self, what: &str) {
+        log::note(&self.dir, what);
     }
 
     /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each other, too.
@@ -264,6 +288,56 @@ impl Store {
         Ok(n)
     }
 
+    /// Takes a lost unit back, or other directories in its place: it joins, and is [rebuilt](Volume::rebuild). With `force` also
+    /// directories that belong to something else.
+    ///
+    /// # Errors
+    /// [`StoreError::Volume`] for a unit that is in use, or a directory that is another's; [`StoreError::System`]; as
+    /// [`own`](Store::own).
+    pub fn replace(
+        &mut self,
+        unit: u32,
+        with: Option<Vec<PathBuf>>,
+        force: bool,
+    ) -> Result<Progress, StoreError> {
+        let mut manifest = self.manifest.clone();
+        if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
+            *chain = dirs;
+        }
+        let mut owned = self.own()?;
+        if owned.lost().all(|(lost, _)| lost != unit) {
+            // It says why not.
+            return owned.replace(unit, force, now()).map_err(|e| owned.error(e));
+        }
+        let mut made = Made::default();
+        let dirs = manifest.dirs(&self.dir, unit);
+        for dir in &dirs {
+            let sys = |e: std::io::Error| {
+                StoreError::sys(&dir.display().to_string(), "make the directory", manifest::errno(&e))
+            };
+            made.dir(dir).map_err(sys)?;
+        }
+        owned.units_mut().move_to(unit, &dirs);
+        let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
+        made.keep();
+        // The unit says of itself that it joins: from here on the manifest may name it.
+        for unit in 0..manifest.geometry.units() {
+            for dir in manifest.dirs(&self.dir, unit) {
+                // A unit that is lost is told when it comes back.
+                let _ = manifest.write(&dir);
+            }
+        }
+        let written = manifest.write(&self.dir);
+        owned.store.note(&format!(
+            "unit {unit} is joining, in {}",
+            dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" + ")
+        ));
+        drop(owned);
+        written?;
+        self.manifest = manifest;
+        Ok(progress)
+    }
+
     /// Changes what is written down of a dataset.
     ///
     /// # Errors
@@ -305,6 +379,20 @@ impl Deref for Owned<'_> {
 impl DerefMut for Owned<'_> {
     fn deref_mut(&mut self) -> &mut Volume<Disks> {
         &mut self.volume
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        let repairs = self.volume.take_repairs();
+        for repair in repairs.iter().take(NOTED) {
+            let (unit, object, block) = (repair.unit, repair.object, repair.block);
+            let what = format!("unit {unit}: block {block} of object {object} was damaged and is made good");
+            self.store.note(&what);
+        }
+        if let Some(more @ 1..) = repairs.len().checked_sub(NOTED) {
+            self.store.note(&format!("{more} further blocks were damaged and are made good"));
+        }
     }
 }
 
@@ -374,9 +462,25 @@ impl Owned<'_> {
             // Numbers are written down at the next epoch only: another may be at work on one that it got before.
             let taken = is_held(&self.store.lock, 1 + object).map_err(StoreError::os(&self.store.shown))?;
             if !taken {
-                return Ok((object, self.store.use_object(object)?));
+                let in_use = self.store.use_object(object)?;
+                // With a file of it on some unit, whoever owns the store next does not give the number out again.
+                let made = (0..self.store.geometry().units())
+                    .any(|unit| self.units().rows(unit, Named::Sums(object), true).is_ok());
+                return match made {
+                    true => Ok((object, in_use)),
+                    false => Err(StoreError::sys(
+                        &self.store.shown,
+                        "make a file of a new object",
+                        polyduct_os::Errno::IO,
+                    )),
+                };
             }
         }
+    }
+
+    /// The error of this store for one of its protocol.
+    pub fn error(&self, source: VolumeError) -> StoreError {
+        StoreError::Volume { store: self.store.shown.clone(), source }
     }
 
     /// Makes names stand for something else, durably.
@@ -411,19 +515,24 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
 }
 
 /// The time in µs, for epochs.
-pub(super) fn now() -> u64 {
+pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_micros() as u64)
 }
 
 /// The manifest as a unit in the store's directory has it, where the store's own is damaged or gone.
 fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
+    // A directory that the manifest names as one of its units: not any store that lies in this directory.
+    let of_unit = |path: &PathBuf| -> Option<Manifest> {
+        let manifest = Manifest::read(path).ok()?;
+        let name = path.file_name()?;
+        let named = manifest.units.iter().flatten().any(|unit| unit == Path::new(name));
+        named.then_some(manifest)
+    };
     let entries = std::fs::read_dir(dir).ok()?;
-    let mut found = entries.flatten().take(1024).filter_map(|entry| Manifest::read(&entry.path()).ok());
+    let mut found = entries.flatten().take(MAX_LOOKED_AT).filter_map(|entry| of_unit(&entry.path()));
     let manifest = found.next()?;
-    // Two stores in one directory: nobody knows which is meant.
-    found.all(|other| other.id == manifest.id).then_some(())?;
-    let _ = manifest.write(dir);
-    Some(manifest)
+    // Units of two stores: nobody knows which is meant.
+    found.all(|other| other.id == manifest.id).then_some(manifest)
 }
 
 /// Directories that were made, and are removed again unless they are kept.

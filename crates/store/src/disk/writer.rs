@@ -8,6 +8,7 @@ use super::team::{Stage, Team};
 use super::{Fill, Store, StoreError};
 use crate::file::{Options, Stats};
 use crate::volume::rows::Bytes;
+use crate::volume::units::UnitError;
 use crate::volume::Entry;
 use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
@@ -344,11 +345,16 @@ impl StoreWriter {
                     full: true,
                 }));
             }
-            owned.fail(*unit, reason);
+            owned.report(UnitError { unit: *unit, reason: reason.clone(), full: false });
         }
-        // What is used now and was not when the rows were written, does not have them.
-        for &unit in &self.lost {
-            owned.fail(unit, "it lacks what was written while it was not used");
+        // What is used now and was not when the rows were written, lacks them.
+        let used_again: Vec<u32> = {
+            let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+            self.lost.iter().copied().filter(|unit| !lost.contains(unit)).collect()
+        };
+        for unit in used_again {
+            let reason = "it lacks what was written while it was not used".to_owned();
+            owned.report(UnitError { unit, reason, full: false });
         }
         owned.check_free(&self.name, &[&self.name])?;
         owned.settle(self.object);
@@ -363,7 +369,7 @@ impl StoreWriter {
         let _ = self.fail(e);
     }
 
-    fn refused(&self, e: crate::volume::units::UnitError) -> StoreError {
+    fn refused(&self, e: UnitError) -> StoreError {
         let (store, full) = (self.store.shown.clone(), e.full);
         match full {
             true => StoreError::Volume { store, source: crate::volume::VolumeError::Full(e) },
@@ -493,7 +499,8 @@ fn begin(store: &Store, name: &str, dataset: &Dataset, append: bool) -> Result<(
     let start = Start {
         object,
         generation: owned.generation(),
-        lost: owned.lost().map(|(unit, _)| unit).collect(),
+        // Units that are joining are written to.
+        lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
         meta: meta.to_bytes(&store.shown)?,
     };
     Ok((start, held))

@@ -40,9 +40,9 @@ pub mod parity;
 pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
-pub mod rows;
 mod raw;
 mod rebuild;
+pub mod rows;
 pub mod scrub;
 mod sealed;
 mod span;
@@ -122,7 +122,9 @@ impl<U: Units> Volume<U> {
 
     /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
     pub fn report(&mut self, error: UnitError) {
-        if self.lost.get(error.unit as usize).is_some_and(|lost| lost.is_none()) || self.is_joining(error.unit) {
+        if self.lost.get(error.unit as usize).is_some_and(|lost| lost.is_none())
+            || self.is_joining(error.unit)
+        {
             self.fail(error);
         }
     }
@@ -134,7 +136,8 @@ impl<U: Units> Volume<U> {
 
     /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
     pub fn settle(&mut self, object: u64) {
-        let files = self.team().all().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
+        let files =
+            self.team().all().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
         self.dirty.extend(files);
     }
 

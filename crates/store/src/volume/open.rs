@@ -352,9 +352,13 @@ impl<U: Units> Volume<U> {
         let mut removals = Vec::new();
         for (&unit, objects) in used.iter().zip(there) {
             if let Some(Done::Objects(objects)) = objects {
-                let unnamed =
-                    objects.into_iter().filter(|&object| !named.contains(&object) && !in_use(object));
-                removals.extend(unnamed.map(|object| Request::Remove { unit, object }));
+                for object in objects.into_iter().filter(|object| !named.contains(object)) {
+                    match in_use(object) {
+                        // Its number is not written down yet.
+                        true => self.next_object = self.next_object.max(object.saturating_add(1)),
+                        false => removals.push(Request::Remove { unit, object }),
+                    }
+                }
             }
         }
         self.run(removals).map(drop)

@@ -1,0 +1,176 @@
+//! Stores that lose units, manifests and blocks, and get them back.
+
+use crate::rig::{check, write, Place};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_store::disk::{now, Create, Store, StoreError};
+use polyduct_store::volume::Scrub;
+use std::path::PathBuf;
+
+fn good(results: Vec<Result<(), StoreError>>) {
+    results.into_iter().for_each(|r| r.unwrap());
+}
+
+fn dataset() -> Dataset {
+    Dataset::new(&[40, 2500], ElemType::F32).unwrap()
+}
+
+/// Rebuilds a unit in steps of `words`.
+fn rebuild(store: &Store, unit: u32, words: u64) {
+    while !store.own().unwrap().rebuild(unit, words, now()).unwrap().finished {}
+}
+
+fn flip(path: PathBuf, at: usize) {
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_lost_unit_is_replaced_and_rebuilt_while_the_store_is_in_use() {
+    for (data, parity) in [(2, 1), (4, 2)] {
+        let place = Place::store(data, parity, 8192);
+        good(write(&place.0, "old", &dataset(), "block,*", 2, false, 0..2));
+        place.lose(1);
+        good(write(&place.0, "degraded", &dataset(), "block,*", 2, false, 2..3));
+        let mut store = Store::open(&place.0).unwrap();
+        store.replace(1, Some(vec![PathBuf::from("new1")]), false).unwrap();
+        good(write(&place.0, "joining", &dataset(), "*,block", 3, false, 3..4));
+        store.own().unwrap().rebuild(1, 5, now()).unwrap();
+        good(check(&place.0, "old", &dataset(), "*,block", 2, 0..2));
+        good(write(&place.0, "halfway", &dataset(), "*,block", 1, false, 4..5));
+        rebuild(&store, 1, 7);
+        assert_eq!(store.own().unwrap().lost().count(), 0);
+        // Now another may be lost, and all is there.
+        place.lose(0);
+        for (name, steps) in [("old", 0..2), ("degraded", 2..3), ("joining", 3..4), ("halfway", 4..5)] {
+            good(check(&place.0, name, &dataset(), "*,*", 1, steps));
+        }
+        assert!(std::fs::read_to_string(place.0.join("events.log")).unwrap().contains("unit 1 is joining"));
+    }
+}
+
+#[test]
+fn what_is_flipped_is_given_right_repaired_and_written_down() {
+    let place = Place::store(3, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "block,*", 2, false, 0..1));
+    let store = Store::open(&place.0).unwrap();
+    for (unit, file, at) in [(0, "0.data", 5000), (1, "0.data", 0), (2, "0.sums", 33), (3, "0.data", 9000)] {
+        flip(place.0.join(format!("unit{unit}/objects/{file}")), at);
+        good(check(&place.0, "x", &dataset(), "*,block", 2, 0..1));
+        let mut scrub = Scrub::default();
+        while !store.own().unwrap().scrub(&mut scrub, 3).unwrap().finished {}
+        assert_eq!(scrub.report().damaged, 0);
+        let mut again = Scrub::default();
+        while !store.own().unwrap().scrub(&mut again, 1000).unwrap().finished {}
+        assert!(again.report().repaired.is_empty(), "{:?}", again.report());
+    }
+    let log = std::fs::read_to_string(place.0.join("events.log")).unwrap();
+    assert!(log.matches("was damaged and is made good").count() >= 4, "{log}");
+    // Two blocks of a word: more than parity makes up for. No wrong byte is given.
+    flip(place.0.join("unit0/objects/0.data"), 100);
+    flip(place.0.join("unit1/objects/0.data"), 100);
+    let results = check(&place.0, "x", &dataset(), "*,block", 2, 0..1);
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert!(results[0].as_ref().unwrap_err().to_string().contains("damaged"), "{results:?}");
+}
+
+#[test]
+fn a_manifest_that_is_gone_or_damaged_is_found_with_a_unit() {
+    let place = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "block,*", 1, false, 0..1));
+    let path = place.0.join("store.toml");
+    std::fs::remove_file(&path).unwrap();
+    good(check(&place.0, "x", &dataset(), "*,*", 1, 0..1));
+    flip(path.clone(), 80);
+    good(check(&place.0, "x", &dataset(), "*,*", 1, 0..1));
+    assert!(path.exists());
+    // One that lies in the same directory is not meant.
+    let other = Place::store(1, 0, 4096);
+    let inside = place.0.join("inside");
+    std::fs::rename(&other.0, &inside).unwrap();
+    assert!(Store::open(&inside).is_ok());
+    assert!(Store::open(inside.parent().unwrap()).is_ok());
+    assert!(matches!(Store::open(other.0.parent().unwrap()), Err(StoreError::Manifest { .. })));
+}
+
+#[test]
+fn swapped_foreign_and_stale_units_are_refused() {
+    let place = Place::store(2, 1, 4096);
+    let foreign = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "block,*", 2, false, 0..1));
+    let at = |unit: u32| place.0.join(format!("unit{unit}"));
+    let why = || {
+        let store = Store::open(&place.0).unwrap();
+        let owned = store.own();
+        owned.map(|o| o.lost().map(|(u, why)| format!("{u}: {why}")).collect::<Vec<_>>().join("; "))
+    };
+    let swap = |a: &PathBuf, b: &PathBuf| {
+        let passing = place.0.join("passing");
+        std::fs::rename(a, &passing).unwrap();
+        std::fs::rename(b, a).unwrap();
+        std::fs::rename(&passing, b).unwrap();
+    };
+    // Two swapped units are two lost ones: too many.
+    swap(&at(0), &at(1));
+    assert!(why().unwrap_err().to_string().contains("it is unit 1 of this store"));
+    swap(&at(0), &at(1));
+    swap(&at(2), &foreign.0.join("unit2"));
+    assert_eq!(why().unwrap(), "2: it belongs to another store");
+    let mut store = Store::open(&place.0).unwrap();
+    let refused = store.replace(2, None, false).unwrap_err().to_string();
+    assert!(refused.contains("belongs to another store"), "{refused}");
+    // The unit itself comes back: by then it has missed an epoch.
+    swap(&at(2), &foreign.0.join("unit2"));
+    assert!(why().unwrap().contains("2: it is stale"));
+    good(check(&place.0, "x", &dataset(), "*,block", 2, 0..1));
+    store.replace(2, None, false).unwrap();
+    rebuild(&store, 2, 100);
+    assert_eq!(why().unwrap(), "");
+    assert!(Store::open(&foreign.0).unwrap().own().is_ok());
+}
+
+#[test]
+fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
+    let place = Place::new();
+    let create = |units: Vec<Vec<PathBuf>>, parity, stripe| {
+        Store::create(&place.0.join("s"), &Create { units, parity, stripe })
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    };
+    let named = |names: &[&str]| names.iter().map(|n| vec![PathBuf::from(n)]).collect::<Vec<_>>();
+    std::fs::create_dir_all(place.0.join("full/x")).unwrap();
+    for (units, parity, stripe, says) in [
+        (named(&[]), 0, 4096, "data units: 0"),
+        (named(&["a"]), 1, 4096, "data units: 0"),
+        (named(&["a", "b"]), 0, 1000, "multiple of 4 KiB"),
+        (named(&["a", "a"]), 0, 4096, "named twice"),
+        (named(&["a", "../full"]), 0, 4096, "which is to be a new unit"),
+        (named(&["a", "/proc/nothing"]), 0, 4096, "make the directory"),
+    ] {
+        let error = create(units, parity, stripe).unwrap_err();
+        assert!(error.contains(says), "{error}");
+        assert!(!place.0.join("s").exists(), "{says}");
+    }
+    create(named(&["a", "b"]), 1, 4096).unwrap();
+    assert!(create(named(&["c", "d"]), 1, 4096).unwrap_err().contains("a store is there already"));
+}
+
+#[test]
+fn a_unit_may_be_a_chain_of_directories() {
+    let place = Place::new();
+    let dir = place.0.join("s");
+    let chain = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let units = vec![chain(&["a", "b"]), chain(&["c"]), chain(&["d", "e", "f"])];
+    Store::create(&dir, &Create { units, parity: 1, stripe: 4096 }).unwrap();
+    good(write(&dir, "x", &dataset(), "block,*", 2, false, 0..2));
+    good(check(&dir, "x", &dataset(), "*,block", 2, 0..2));
+    // An object that lies in a later directory of its chain is found there, too.
+    for file in ["0.data", "0.sums"] {
+        let objects = |unit: &str| dir.join(unit).join("objects").join(file);
+        let here = ["d", "e", "f"].into_iter().find(|unit| objects(unit).exists()).unwrap();
+        if here != "f" {
+            std::fs::rename(objects(here), objects("f")).unwrap();
+        }
+    }
+    good(check(&dir, "x", &dataset(), "*,block", 2, 0..2));
+}
