@@ -21,6 +21,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Where the objects of a unit are.
 const OBJECTS: &str = "objects";
@@ -132,17 +134,15 @@ impl Units for Disks {
                 });
             }
         };
-        let mut busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
-        let first = busy.next();
+        let busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
+        let jobs: Vec<_> = busy.map(|job| Mutex::new(Some(job))).collect();
+        let take = |job: &Mutex<Option<_>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
         std::thread::scope(|scope| {
-            for unit in busy {
-                match at_once {
-                    true => drop(scope.spawn(move || work(unit))),
-                    false => work(unit),
-                }
+            for job in jobs.iter().skip(1).filter(|_| at_once) {
+                // Where the system gives no thread, and where one is slow to come, this one does the work.
+                let _ = Builder::new().spawn_scoped(scope, || take(job).into_iter().for_each(work));
             }
-            // This thread's share: to start another takes as long as a fast disk's sync.
-            first.into_iter().for_each(work);
+            jobs.iter().filter_map(take).for_each(work);
         });
         let none = |r: &Request| {
             Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
