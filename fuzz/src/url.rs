@@ -29,7 +29,8 @@ fn written(target: &Target) -> Option<String> {
             assert!(!place.name.is_empty());
             Some(format!("pipe://{}/{}", socket(&place.host, place.port), place.name))
         }
-        Target::Npy(path) | Target::Raw(path) => Some(format!("file:{}", path.to_str()?)),
+        Target::Safetensors(path, Some(tensor)) => Some(format!("file:{}#{tensor}", path.to_str()?)),
+        file => Some(format!("file:{}", file.path()?.to_str()?)),
     }
 }
 
@@ -82,19 +83,21 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let seeds: [&[u8]; 10] = [
+    let seeds: [&[u8]; 12] = [
         b"pipe:run-1/a",
         b"pipe://node7:4100/field",
         b"pipe://[fe80::1]:7/a/b",
         b"file:/a:b/x.raw",
         b"./x.npy",
+        b"m.safetensors#layers.0/w",
+        b"run/x.zarr/a/",
         b"-\0pipe:run-1",
         b"-\0pipe://10.0.0.1:65535/x",
         b"tcp://node7:4100",
         b"udp://[::1%eth0]:65535",
         "pipe://höst:1/ß".as_bytes(),
     ];
-    let words: [&[u8]; 22] = [
+    let words: [&[u8]; 26] = [
         b"pipe:",
         b"//",
         b"://",
@@ -103,6 +106,10 @@ fn main() {
         b"file:",
         b".npy",
         b".raw",
+        b".safetensors",
+        b".zarr",
+        b".zarr/",
+        b"#",
         b"[",
         b"]",
         b"]:",

@@ -2,11 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 15] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
     env!("CARGO_BIN_EXE_fuzz-npy-header"),
+    env!("CARGO_BIN_EXE_fuzz-safetensors"),
+    env!("CARGO_BIN_EXE_fuzz-zarr"),
+    env!("CARGO_BIN_EXE_fuzz-file-words"),
     env!("CARGO_BIN_EXE_fuzz-frame"),
     env!("CARGO_BIN_EXE_fuzz-config"),
     env!("CARGO_BIN_EXE_fuzz-url"),

@@ -15,8 +15,8 @@ The units of one program talk to each other as well:
     with polyduct.domain() as d:                # messages, calls, barriers, arrays in shared memory
         above = d.sendrecv((d.unit + 1) % d.units, a[-1], (d.unit - 1) % d.units)
 
-``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy`` and
-``PATH.raw`` work as well.
+``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
+``PATH.safetensors#NAME`` and ``PATH.zarr`` work as well.
 """
 
 from polyduct._domain import Call, Domain, Message, Serving, Status, domain

@@ -429,8 +429,9 @@ def open(
     """Opens a port, and waits until all units on both sides have come.
 
     url
-        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy`` or
-        ``PATH.raw``; a path may be a `pathlib.Path`.
+        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
+        ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several; written, a file of this one)
+        or ``PATH.zarr`` (a directory, Zarr version 3); a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
     layout

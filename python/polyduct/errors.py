@@ -279,7 +279,7 @@ class FileError(Error, OSError):
     """Reading or writing a file failed, or the file does not hold what it must."""
 
     reason: str | None = None
-    """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_space``, ``system``, …"""
+    """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_tensor``, ``no_space``, ``system``, …"""
 
 
 class FileMissing(FileError, FileNotFoundError):

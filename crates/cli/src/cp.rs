@@ -4,6 +4,7 @@ use crate::layout::LayoutError;
 use crate::text::{at_url, bytes, caret, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::layout::ElemType;
+use polyduct::store::disk::StoreError;
 use polyduct::store::FileError;
 use polyduct::{open, Error, Open};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,9 +21,20 @@ Examples:
   polyduct cp frame.raw frame.npy --shape 480x640 --dtype u1
   polyduct cp big.npy copy.npy --units 4 --verify
   polyduct cp pipe:field snapshot.npy
+  polyduct cp big.npy store:/data/s/big --units 4
+  polyduct cp model.safetensors#layers.0.weight weight.npy
+  polyduct cp big.npy big.zarr --units 4
 
-SRC and DST are PATH.npy, PATH.raw (the bytes of the row-major array and nothing else) or
-pipe:NAME. A file appears under its name when it is complete, not before.";
+SRC and DST are
+  PATH.npy                NumPy's form
+  PATH.raw                the bytes of the row-major array and nothing else
+  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file. Written, a file of
+                          this one tensor (data)
+  PATH.zarr               a directory, Zarr version 3; PATH.zarr/NAME in a group. Written, with
+                          chunks of up to 32 MiB, not compressed; read, plain, gzip or zstd
+  store:DIR/NAME          a dataset in a store over many disks
+  pipe:NAME               a pipe
+A file or directory appears under its name when it is complete, not before.";
 
 /// Arguments of `polyduct cp`.
 #[derive(clap::Args)]
@@ -151,6 +163,10 @@ fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
     move |error| {
         let of_layout = match &error {
             Error::Layout(e) | Error::File(FileError::Layout { source: e, .. }) => Some(e),
+            Error::Store(e) => match &**e {
+                StoreError::Layout { source, .. } => Some(source),
+                _ => None,
+            },
             _ => None,
         };
         match of_layout.filter(|e| !matches!(e, DatasetTooLarge { .. } | TooManyDims { .. })) {

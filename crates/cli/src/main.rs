@@ -33,6 +33,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Copy an array between files and pipes: in.npy out.raw.
     Cp(cp::CpArgs),
+    /// Write an array's bytes, row-major, to standard output: store:DIR/NAME, in.npy.
+    Cat(pump::PumpArgs),
     /// Make stores over many disks, look at them, and look after them.
     Store(store::StoreArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Cp(args) => cp::cp(&args),
+        Command::Cat(args) => pump::pump_out(&args),
         Command::Store(args) => store::store(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::PumpIn(args) => pump::pump_in(&args),

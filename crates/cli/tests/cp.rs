@@ -105,3 +105,47 @@ fn a_file_limit_is_named() {
     let xfsz = 1 << (signal_hook::consts::SIGXFSZ - 1);
     assert!(sets.len() == 2 && sets.iter().all(|set| set & xfsz == 0), "{sets:x?}");
 }
+
+#[test]
+fn through_every_form_and_back() {
+    let dir = Scratch::new("cp-forms");
+    let raw = dir.write("a.raw", floats(30 * 40 * 3));
+    let path = |name: &str| dir.path(name);
+    let copy = |args: &[&str]| {
+        let o = output(&[&["cp", "-q", "--verify"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    };
+    // One step, and several: the first dimension of what has one more than the layout.
+    for (steps, layout) in [(1, "*,block,cyclic(3)@2x2"), (30, "block,cyclic(3)@2x2")] {
+        let (first, last) = (path("first.npy"), path("last.npy"));
+        copy(&[&raw, &first, "--shape", "30x40x3", "--dtype", "f4"]);
+        let tensor = path("a.safetensors#x/y");
+        copy(&[&first, &tensor, "--units", "4", "--layout", layout]);
+        copy(&[&path("a.safetensors"), &path("a.zarr"), "--units", "4", "--layout", layout]);
+        copy(&[&path("a.zarr/"), &last, "--units", "3"]);
+        let (first, last) = (std::fs::read(&first).unwrap(), std::fs::read(&last).unwrap());
+        assert!(first == last, "{steps} steps");
+        // What was there is replaced.
+        assert_eq!(std::fs::read_dir(dir.path("")).unwrap().count(), 5);
+    }
+    let o = output(&["cp", &path("a.safetensors#z"), &path("out.npy")]);
+    let error = text(&o.stderr);
+    assert!(o.status.code() == Some(1) && error.contains("no tensor \"z\"; it has x/y"), "{error}");
+}
+
+#[test]
+fn a_run_reads_a_tensor_and_writes_an_array() {
+    let dir = Scratch::new("run-forms");
+    let data = floats(12 * 10);
+    let raw = dir.write("a.raw", &data);
+    let (tensor, array, back) = (dir.path("m.safetensors#w"), dir.path("x.zarr"), dir.path("b.raw"));
+    assert!(output(&["cp", "-q", &raw, &tensor, "--shape", "12x10", "--dtype", "f4"]).status.success());
+    for _ in 0..2 {
+        let o = output(&["run", &format!("< '{tensor}' -n 1 {CP} cp -q - - > {array}")]);
+        assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
+        assert!(output(&["cp", "-q", &array, &back]).status.success());
+        assert_eq!(std::fs::read(&back).unwrap(), data);
+    }
+    let o = output(&["run", &format!("< {array} cat")]);
+    assert!(o.status.code() != Some(0) && text(&o.stderr).contains("is a directory"), "{}", text(&o.stderr));
+}

@@ -1,6 +1,8 @@
 //! Files that get their name when they are complete, and files beneath a directory.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,6 +75,50 @@ fn single(name: &str) -> Result<()> {
         return Err(OsError::BadName { name: name.into(), reason: "no name of a file in a directory" });
     }
     Ok(())
+}
+
+/// Directories in each other that [`remove_tree`] goes into.
+const MAX_DEPTH: usize = 64;
+/// Rounds of [`remove_tree`] while others still put files there.
+const MAX_ROUNDS: usize = 64;
+
+/// Removes the directory `name` in `dir` with all that is in it; returns whether there was one. Links are removed, not followed.
+/// What others put there meanwhile is removed, too.
+pub fn remove_tree(dir: BorrowedFd<'_>, name: &str) -> Result<bool> {
+    single(name)?;
+    match remove_beneath(dir, name.as_ref(), MAX_DEPTH) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(OsError::sys("remove", name, e)),
+    }
+}
+
+fn remove_beneath(dir: BorrowedFd<'_>, name: &OsStr, depth: usize) -> rustix::io::Result<()> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..MAX_ROUNDS {
+        let inner = retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?;
+        for entry in rustix::fs::Dir::read_from(&inner)? {
+            let entry = entry?;
+            let child = OsStr::from_bytes(entry.file_name().to_bytes());
+            if child == "." || child == ".." {
+                continue;
+            }
+            let removed = match retry_on_intr(|| rustix::fs::unlinkat(&inner, child, AtFlags::empty())) {
+                Err(Errno::ISDIR | Errno::PERM) if depth == 0 => Err(Errno::LOOP),
+                Err(Errno::ISDIR | Errno::PERM) => remove_beneath(inner.as_fd(), child, depth - 1),
+                other => other,
+            };
+            match removed {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        match retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::NOTEMPTY)
 }
 
 /// Bytes that are free, and that there are, on the disk of a directory.
@@ -153,7 +199,6 @@ fn beneath(dir: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn nothing_leads_out_of_a_directory() {

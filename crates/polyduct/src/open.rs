@@ -33,8 +33,36 @@ pub struct Open {
     pipe: polyduct_pipe::Options,
 }
 
-/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, `PATH.npy`, `PATH.raw`, `store:DIR/NAME`, or `-` for what the pipeline
+/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, a standard file, `store:DIR/NAME`, or `-` for what the pipeline
 /// gave.
+///
+/// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else), `PATH.safetensors` (a file of
+/// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, a file of this one) or `PATH.zarr` (a directory, Zarr
+/// version 3; written, with chunks of up to 32 MiB that are not compressed). It is there under its name when every unit has
+/// closed it, whole, and not before.
+///
+/// ```
+/// use polyduct::{open, layout::{Dataset, ElemType}};
+/// # let dir = std::env::temp_dir().join(format!("polyduct-open-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let dir = dir.display();
+///
+/// let weights = Dataset::new(&[4, 2], ElemType::Bf16)?;
+/// let mut out = open(&format!("{dir}/model.safetensors#w")).unit(0).units(1).write(&weights, "block,*")?;
+/// out.write(&[7; 16])?;
+/// out.close()?;
+///
+/// // The second of two units has the second column.
+/// let mut column = open(&format!("{dir}/model.safetensors")).unit(1).units(2).read("*,block")?;
+/// let mut part = [0; 8];
+/// assert_eq!(column.read(&mut part)?, Some(0));
+///
+/// let mut out = open(&format!("{dir}/column.zarr")).unit(0).units(1).write(&Dataset::new(&[4], ElemType::Bf16)?, "*")?;
+/// out.write(&part)?;
+/// out.close()?;
+/// # std::fs::remove_dir_all(dir.to_string())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at HOST:PORT, all other
 /// units connect there; writers with more than one unit also listen at ports that the system picks. Every unit needs the job's

@@ -45,20 +45,15 @@ impl Writer {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 WriteEnd::Net(Box::new(NetWriter::open(place, &trust, given, layout, options)?))
             }
-            Target::Npy(path) => {
-                WriteEnd::File(Box::new(write_file(path, Format::Npy, given, layout, options)?))
-            }
-            Target::Raw(path) => {
-                WriteEnd::File(Box::new(write_file(path, Format::Raw, given, layout, options)?))
-            }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
                 let (dir, name) = disk::split(path)?;
-                let options = file_options(options);
+                let options = file_options(options, None);
                 WriteEnd::Store(Box::new(disk::StoreWriter::open(
                     &dir, &name, data, layout, append, &options,
                 )?))
             }
+            file => WriteEnd::File(Box::new(write_file(&standard_file(file)?, given, layout, options)?)),
         };
         Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
     }
@@ -276,18 +271,13 @@ impl Reader {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
             }
-            Target::Npy(path) => {
-                ReadEnd::File(Box::new(read_file(path, Format::Npy, layout, expect, options)?))
-            }
-            Target::Raw(path) => {
-                ReadEnd::File(Box::new(read_file(path, Format::Raw, layout, expect, options)?))
-            }
             Target::Store(path) => {
                 let (dir, name) = disk::split(path)?;
-                let options = file_options(options);
+                let options = file_options(options, None);
                 let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
                 ReadEnd::Store(Box::new(port))
             }
+            file => ReadEnd::File(Box::new(read_file(&standard_file(file)?, layout, expect, options)?)),
         };
         Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, options) })
     }
@@ -415,27 +405,49 @@ impl Drop for Reader {
     }
 }
 
-fn file_options(options: &pipe::Options) -> store::Options {
+/// A file, its form, and what of it.
+struct StandardFile<'a> {
+    path: &'a Path,
+    format: Format,
+    tensor: Option<&'a str>,
+}
+
+fn standard_file(target: &Target) -> Result<StandardFile<'_>, Error> {
+    let (path, format, tensor) = match target {
+        Target::Npy(path) => (path, Format::Npy, None),
+        Target::Raw(path) => (path, Format::Raw, None),
+        Target::Safetensors(path, tensor) => (path, Format::Safetensors, tensor.as_deref()),
+        Target::Zarr(path) => (path, Format::Zarr, None),
+        Target::Pipe(_) | Target::Net(_) | Target::Store(_) => {
+            return Err(Error::Misuse { what: "a pipe or a store is no file".into() })
+        }
+    };
+    Ok(StandardFile { path, format, tensor })
+}
+
+fn file_options(options: &pipe::Options, tensor: Option<&str>) -> store::Options {
     store::Options {
+        tensor: tensor.map(str::to_owned),
         unit: options.unit,
         units: options.units,
         program: options.program.clone(),
         timeout: options.timeout,
         open_timeout: options.open_timeout,
         interrupt: options.interrupt.clone(),
+        ..store::Options::default()
     }
 }
 
 fn write_file(
-    path: &Path,
-    format: Format,
+    file: &StandardFile<'_>,
     given: &Given,
     layout: &str,
     options: &pipe::Options,
 ) -> Result<store::FileWriter, Error> {
     match given {
         Given::Dataset(data) => {
-            Ok(store::FileWriter::open(path, format, data, layout, &file_options(options))?)
+            let options = file_options(options, file.tensor);
+            Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
         }
         Given::ByReader => Err(needs_dataset()),
     }
@@ -446,13 +458,13 @@ fn needs_dataset() -> Error {
 }
 
 fn read_file(
-    path: &Path,
-    format: Format,
+    file: &StandardFile<'_>,
     layout: &str,
     expect: &Expect,
     options: &pipe::Options,
 ) -> Result<store::FileReader, Error> {
-    Ok(store::FileReader::open(path, format, layout, &file_expect(expect), &file_options(options))?)
+    let options = file_options(options, file.tensor);
+    Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
 }
 
 fn file_expect(expect: &Expect) -> store::Expect {

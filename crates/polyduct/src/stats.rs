@@ -85,8 +85,11 @@ impl Sink {
         let url = match target {
             Target::Pipe(name) => format!("pipe:{name}"),
             Target::Net(place) => format!("pipe:{place}"),
-            Target::Npy(path) | Target::Raw(path) => path.display().to_string(),
             Target::Store(path) => format!("store:{}", path.display()),
+            Target::Safetensors(path, Some(tensor)) => format!("{}#{tensor}", path.display()),
+            Target::Npy(path) | Target::Raw(path) | Target::Safetensors(path, None) | Target::Zarr(path) => {
+                path.display().to_string()
+            }
         };
         let (program, unit) = (options.program.clone(), options.unit);
         Sink(Runner::find().map(|runner| Line {

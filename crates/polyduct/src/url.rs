@@ -18,6 +18,10 @@ pub enum Target {
     Raw(PathBuf),
     /// `store:DIR/NAME`: a dataset in a store over many disks.
     Store(PathBuf),
+    /// `PATH.safetensors`, or `PATH.safetensors#NAME` for one of its tensors.
+    Safetensors(PathBuf, Option<String>),
+    /// `PATH.zarr`, or `PATH.zarr/NAME` for an array in a group: a directory.
+    Zarr(PathBuf),
 }
 
 /// Which way data go.
@@ -35,6 +39,50 @@ impl Mode {
         match self {
             Mode::Read => "POLYDUCT_IN",
             Mode::Write => "POLYDUCT_OUT",
+        }
+    }
+}
+
+/// What would have been understood.
+const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, PATH.safetensors, PATH.safetensors#NAME, PATH.zarr, store:DIR/NAME or -";
+
+/// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
+///
+/// ```
+/// use polyduct::{url::file, Target};
+/// let one = Target::Safetensors("m.safetensors".into(), Some("layers.0.w".into()));
+/// assert_eq!(file("m.safetensors#layers.0.w"), Some(one));
+/// assert_eq!(file("run/x.zarr/pressure"), Some(Target::Zarr("run/x.zarr/pressure".into())));
+/// assert_eq!(file("x.txt"), None);
+/// ```
+pub fn file(path: &str) -> Option<Target> {
+    if let Some(at) = path.find(".safetensors#") {
+        let (file, name) = path.split_at(at + ".safetensors".len());
+        // A name may hold anything; none at all names nothing.
+        let name = Some(name[1..].to_owned()).filter(|name| !name.is_empty())?;
+        return Some(Target::Safetensors(file.into(), Some(name)));
+    }
+    let directory = path.trim_end_matches('/');
+    let target = match directory.rsplit_once('.').map(|(_, end)| end) {
+        Some("npy") => Target::Npy(path.into()),
+        Some("raw") => Target::Raw(path.into()),
+        Some("safetensors") => Target::Safetensors(path.into(), None),
+        Some("zarr") => return Some(Target::Zarr(directory.into())),
+        _ if directory.contains(".zarr/") => return Some(Target::Zarr(directory.into())),
+        _ => return None,
+    };
+    // Only a directory may be written as one.
+    (directory == path).then_some(target)
+}
+
+impl Target {
+    /// The path of a file or directory; `None` for a pipe, and for a dataset in a store.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match self {
+            Target::Pipe(_) | Target::Net(_) | Target::Store(_) => None,
+            Target::Npy(path) | Target::Raw(path) | Target::Safetensors(path, _) | Target::Zarr(path) => {
+                Some(path)
+            }
         }
     }
 }
@@ -75,14 +123,13 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
         None if url.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme)) => {
-            return bad("unknown kind; expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, store:DIR/NAME or -")
+            return bad(&format!("unknown kind; {EXPECTED}"))
         }
         None => url,
     };
-    match path.rsplit_once('.').map(|(_, end)| end) {
-        Some("npy") => Ok(Target::Npy(path.into())),
-        Some("raw") => Ok(Target::Raw(path.into())),
-        _ => bad("expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, store:DIR/NAME or -"),
+    match file(path) {
+        Some(target) => Ok(target),
+        None => bad(EXPECTED),
     }
 }
 
@@ -176,6 +223,14 @@ mod tests {
         assert_eq!(read("x.npy").unwrap(), Target::Npy("x.npy".into()));
         assert_eq!(read("file:/a:b/x.raw").unwrap(), Target::Raw("/a:b/x.raw".into()));
         assert_eq!(read("./a:b.npy").unwrap(), Target::Npy("./a:b.npy".into()));
+        let tensor =
+            |path: &str, name: Option<&str>| Target::Safetensors(path.into(), name.map(str::to_owned));
+        assert_eq!(read("m.safetensors").unwrap(), tensor("m.safetensors", None));
+        assert_eq!(read("file:m.safetensors#a/b.npy").unwrap(), tensor("m.safetensors", Some("a/b.npy")));
+        assert_eq!(read("a/x.zarr/").unwrap(), Target::Zarr("a/x.zarr".into()));
+        assert_eq!(read("a.zarr/b").unwrap(), Target::Zarr("a.zarr/b".into()));
+        assert_eq!(read("a.zarr/b.npy").unwrap(), Target::Npy("a.zarr/b.npy".into()));
+        assert!(read("x.npy/").is_err() && read("m.safetensors#").is_err() && read("x.zarr#a").is_err());
     }
 
     #[test]

@@ -294,7 +294,11 @@ fn file(error: &FileError) -> Class {
             let class = errno.map_or("FileError", refused_file);
             (class, [reason("system")].into_iter().chain(errno.map(number)).collect())
         }
-        FileError::BadHeader { .. } => ("FileError", vec![reason("bad_header")]),
+        FileError::NoForm { .. } => ("FileError", vec![reason("no_form")]),
+        FileError::NoTensor { .. } => ("FileError", vec![reason("no_tensor")]),
+        FileError::BadHeader { .. } | FileError::BadSafetensors { .. } | FileError::BadZarr { .. } => {
+            ("FileError", vec![reason("bad_header")])
+        }
         FileError::Truncated { .. } => ("FileError", vec![reason("truncated")]),
         FileError::BadLength { .. } => ("FileError", vec![reason("bad_length")]),
         FileError::Plan { .. } => ("FileError", vec![reason("plan")]),

@@ -1,6 +1,8 @@
 //! Everything that can go wrong with a file as a port, sorted by who is at fault.
 
 use crate::npy::NpyError;
+use crate::safetensors::SafetensorsError;
+use crate::zarr::ZarrError;
 use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
 use polyduct_os::{Errno, OsError};
@@ -90,6 +92,26 @@ pub enum FileError {
         found: ElemType,
         /// What can be done.
         hint: &'static str,
+    },
+    /// A format has no name for elements of this type.
+    #[error("{path}: {format} has no elements of type {elem}")]
+    NoForm {
+        /// The file.
+        path: String,
+        /// The format.
+        format: &'static str,
+        /// The element type.
+        elem: ElemType,
+    },
+    /// The file has no such tensor, or several and none was chosen.
+    #[error("{path}: {}; it has {names}", no_tensor(asked.as_deref()))]
+    NoTensor {
+        /// The file.
+        path: String,
+        /// The name that was asked for, if one was.
+        asked: Option<String>,
+        /// The names that there are, 20 at most.
+        names: String,
     },
     /// An array of the wrong size was given to a write or a read.
     #[error("{path}: the array has {found} bytes; unit {unit}'s part has {expected}")]
@@ -263,6 +285,22 @@ pub enum FileError {
         /// What is wrong.
         source: NpyError,
     },
+    /// The header of a .safetensors file is not understood.
+    #[error("{path}: not a .safetensors file that can be read: {source}")]
+    BadSafetensors {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        source: SafetensorsError,
+    },
+    /// A Zarr array is not understood, or one of its chunks.
+    #[error("{path}: not a Zarr array that can be read: {source}")]
+    BadZarr {
+        /// The array's directory.
+        path: String,
+        /// What is wrong.
+        source: ZarrError,
+    },
     /// The file is shorter than its header, or the length at opening, says.
     #[error("{path}: truncated: expected {expected} bytes, found {found}")]
     Truncated {
@@ -293,6 +331,13 @@ pub enum FileError {
     },
 }
 
+fn no_tensor(asked: Option<&str>) -> String {
+    match asked {
+        Some(name) => format!("no tensor {name:?}"),
+        None => "which of its tensors? name one, PATH.safetensors#NAME".into(),
+    }
+}
+
 fn because(reason: &str) -> String {
     match reason {
         "" => String::new(),
@@ -318,13 +363,15 @@ impl FileError {
             Layout { .. } | BadOption { .. } | BadPath { .. } | NeedsDataset { .. } | ShapeDiffers { .. } => {
                 Blame::Caller
             }
+            NoForm { .. } | NoTensor { .. } => Blame::Caller,
             ElemDiffers { .. } | WrongSize { .. } | Closed { .. } | Busy { .. } | Plan { .. } => {
                 Blame::Caller
             }
             PeerLost { .. } | PeerAborted { .. } | UnevenSteps { .. } | Disagree { .. } => Blame::Peer,
             Duplicate { .. } | Missing { .. } | Stranger { .. } | BadPeer { .. } => Blame::Peer,
             Timeout { .. } | Interrupted { .. } | NoSpace { .. } | System { .. } | Os { .. } => Blame::System,
-            BadHeader { .. } | Truncated { .. } | BadLength { .. } => Blame::File,
+            BadHeader { .. } | BadSafetensors { .. } | BadZarr { .. } => Blame::File,
+            Truncated { .. } | BadLength { .. } => Blame::File,
         }
     }
 

@@ -1,8 +1,10 @@
-//! Standard files (npy, raw) read and written by all units at once, and what a store over many units is made of.
+//! Standard files (npy, raw, safetensors, Zarr) read and written by all units at once, and what a store over many units is made of.
 //!
 //! | module | idea |
 //! |---|---|
 //! | [`npy`] | the header of `.npy` files |
+//! | [`safetensors`] | the header of `.safetensors` files |
+//! | [`zarr`] | the metadata of Zarr arrays, and how their chunks are encoded |
 //! | [`mod@file`] | one standard file as a port: [`FileReader`], [`FileWriter`] |
 //! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O (no port opens one yet) |
 //!
@@ -39,8 +41,11 @@
 pub mod disk;
 mod error;
 pub mod file;
+mod json;
 pub mod npy;
+pub mod safetensors;
 pub mod volume;
+pub mod zarr;
 
 pub use error::{Blame, FileError, Scope};
 pub use file::{Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};

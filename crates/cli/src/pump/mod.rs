@@ -18,7 +18,7 @@ const WHOLE: &str = "stripe(1024MiB)";
 /// Arguments of both.
 #[derive(clap::Args)]
 pub struct PumpArgs {
-    /// The port.
+    /// The port: store:DIR/NAME, PATH.npy, pipe:NAME, ...
     url: String,
 }
 

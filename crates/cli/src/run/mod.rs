@@ -40,7 +40,7 @@ The pipeline:
                    states when it opens \"-\".
   A | B            A gives to B.
   < FILE, > FILE   the first stage reads, the last stage writes. Parallel stages open the file
-                   themselves, all units at once, so it is an .npy or .raw file.
+                   themselves, all units at once, so it is an .npy, .raw, .safetensors or .zarr.
                    A file with one dimension more than the layout has holds steps; what comes
                    from a plain program does not: each .npy array is one step.
   NAME=value       before a command: an environment variable for that stage.

@@ -377,11 +377,71 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused_inside_itself(text in "\\PC{0,40}|[-n0-9|<>'\"\\\\ a=&]{0,30}") {
-            if let Err(error) = Pipeline::parse(&text) {
-                prop_assert!(error.at() <= text.len());
-                prop_assert!(text.is_char_boundary(error.at()));
-            }
+        fn any_text_is_read_or_refused_with_its_place(text in any_text()) {
+            check(&text)?;
         }
+
+        #[test]
+        fn a_spoilt_pipeline_is_read_or_refused_with_its_place(
+            stages in prop::collection::vec(any_stage(), 1..3),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any_text()), 1..4),
+        ) {
+            let mut text: Vec<char> = Pipeline { input: None, stages, output: None }.to_string().chars().collect();
+            for (at, gone, come) in edits {
+                let at = at.index(text.len() + 1);
+                let end = (at + gone).min(text.len());
+                text.splice(at..end, come.chars().take(3));
+            }
+            check(&text.into_iter().collect::<String>())?;
+        }
+    }
+
+    /// Text of what matters to the language, and of anything else.
+    fn any_text() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            4 => "[-n0-9|<>'\"\\\\ a=&;()`$\t\n\0é]{1,4}",
+            1 => "\\PC{1,3}",
+            1 => Just("-n ".to_owned()),
+            1 => Just(" > a".to_owned()),
+            1 => Just(" | ".to_owned()),
+        ];
+        prop::collection::vec(piece, 0..10).prop_map(|pieces| pieces.concat())
+    }
+
+    /// What is read can be printed and read again; what is refused is refused for what stands at its place.
+    fn check(text: &str) -> Result<(), TestCaseError> {
+        let error = match Pipeline::parse(text) {
+            Ok(pipeline) => {
+                prop_assert!(!pipeline.stages.is_empty());
+                prop_assert_eq!(Pipeline::parse(&pipeline.to_string()), Ok(pipeline));
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        prop_assert!(text.is_char_boundary(error.at()) && error.at() <= text.len());
+        let here = &text[error.at()..];
+        // The end of a line may be hidden anywhere in a word.
+        let joined = here.replace("\\\n", "");
+        use PipelineError::*;
+        let fits = match &error {
+            UnclosedQuote { quote, .. } => here.starts_with(*quote),
+            TrailingBackslash { .. } => here == "\\",
+            Nul { .. } => here.starts_with('\0'),
+            Operator { operator, .. } => joined.starts_with(operator.as_str()),
+            NoCommand { .. } => here.is_empty() || here.starts_with('|'),
+            EmptyCommand { .. } => here.starts_with(['\'', '"']),
+            MissingCount { .. } | DuplicateCount { .. } => joined.starts_with("-n"),
+            // Behind an option, or in one word with it.
+            BadCount { found, .. } => {
+                let quoted = here.contains(['\'', '"', '\\']);
+                quoted || [found.clone(), format!("-n{found}")].iter().any(|word| here.starts_with(word))
+            }
+            MissingFile { operator, .. } | DuplicateFile { operator, .. } => here.starts_with(*operator),
+            InputNotFirst { .. } => here.starts_with('<'),
+            OutputNotLast { .. } => here.starts_with('>'),
+            TooManyStages { .. } => false,
+        };
+        prop_assert!(fits, "{:?}: {:?} at {:?}", text, error, here);
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 use super::pipeline::{Pipeline, Stage};
 use super::stats::Mode;
+use polyduct::Target;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,8 +93,10 @@ pub enum PlanError {
     Input { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {reason}", path.display())]
     Output { path: PathBuf, reason: String },
-    #[error("{} is no kind of file that a parallel stage can open: name it PATH.npy or PATH.raw", path.display())]
+    #[error("{} is no kind of file that a parallel stage can open: name it PATH.npy, PATH.raw, PATH.safetensors, PATH.zarr or store:DIR/NAME", path.display())]
     FileKind { path: PathBuf },
+    #[error(transparent)]
+    Store(polyduct::store::disk::StoreError),
     #[error("{} is both the input and the output; a plain program would read what it has just emptied", path.display())]
     SameFile { path: PathBuf },
 }
@@ -150,9 +153,11 @@ impl Plan {
                 Link::Port { url: format!("pipe:stage-{k}-to-{}.{}", k + 1, site.run) }
             });
         }
-        let input = pipeline.input.as_ref().map(|f| site.directory.join(f));
-        let output = pipeline.output.as_ref().map(|f| site.directory.join(f));
-        plan.file = output.clone().filter(|_| stages.last().is_some_and(|s| s.units.is_some()));
+        let input = pipeline.input.as_ref().map(|f| located(f, site.directory));
+        let output = pipeline.output.as_ref().map(|f| located(f, site.directory));
+        let last = stages.last().filter(|s| s.units.is_some());
+        let file = pipeline.output.as_ref().zip(last);
+        plan.file = file.map(|(f, last)| opened(Some(last), f, site.directory).0);
         let mut carried = None;
         for (k, stage) in stages.iter().enumerate() {
             carried = match stage.units {
@@ -220,11 +225,12 @@ impl Plan {
         };
         let stdin = match (k, carried, input) {
             (_, Some(pipe), _) => Source::Pipe(pipe),
-            (0, None, Some(file)) => Source::File(file.to_owned()),
+            (0, None, Some(file)) if !is_in_store(file) => Source::File(file.to_owned()),
             (0, None, None) => Source::Inherit,
-            (_, None, _) => {
+            (_, None, file) => {
                 let pipe = self.new_pipe();
-                let url = self.url(k - 1).unwrap_or_default();
+                let dataset = file.map(|f| f.display().to_string());
+                let url = k.checked_sub(1).map_or(dataset, |k| self.url(k)).unwrap_or_default();
                 self.processes.push(Process {
                     stage: k,
                     unit: 0,
@@ -238,7 +244,8 @@ impl Plan {
             }
         };
         let last = k + 1 == stages.len();
-        let leads_on = if last { None } else { Some(self.new_pipe()) };
+        let dataset = output.filter(|file| last && is_in_store(file)).map(|f| f.display().to_string());
+        let leads_on = if last && dataset.is_none() { None } else { Some(self.new_pipe()) };
         let stdout = match (leads_on, output) {
             (Some(pipe), _) => Sink::Pipe(pipe),
             (None, Some(file)) => Sink::File(file.to_owned()),
@@ -254,7 +261,7 @@ impl Plan {
             stdin,
             stdout,
         });
-        let (Some(pipe), Some(url)) = (leads_on, self.url(k)) else { return leads_on };
+        let (Some(pipe), Some(url)) = (leads_on, dataset.or_else(|| self.url(k))) else { return leads_on };
         self.processes.push(Process {
             stage: k,
             unit: 0,
@@ -320,32 +327,65 @@ impl Plan {
         let files = [(&pipeline.input, pipeline.stages.first()), (&pipeline.output, pipeline.stages.last())];
         for (file, stage) in files {
             let parallel = stage.is_some_and(|s| s.units.is_some());
-            if let Some(path) = file.as_ref().filter(|f| parallel && !has_known_kind(f)) {
+            if let Some(path) = file.as_ref().and_then(|f| f.strip_prefix(STORE)) {
+                // What is in it, only those who open it know.
+                if let Err(e) = polyduct::store::disk::split(&directory.join(path)) {
+                    return Err(PlanError::Store(e));
+                }
+            } else if let Some(path) = file.as_ref().filter(|f| parallel && kind(f).is_none()) {
                 return Err(PlanError::FileKind { path: path.into() });
             }
         }
         for (k, stage) in pipeline.stages.iter().enumerate() {
             check_command(k, stage, directory)?;
         }
-        let input = pipeline.input.as_ref().map(|f| directory.join(f));
-        if let Some(path) = &input {
-            check_input(path).map_err(|source| PlanError::Input { path: path.clone(), source })?;
+        let is_file = |f: &&String| !f.starts_with(STORE);
+        let input = pipeline.input.as_ref().filter(is_file);
+        let input = input.map(|f| opened(pipeline.stages.first(), f, directory));
+        if let Some((path, is_dir)) = &input {
+            check_input(path, *is_dir).map_err(|source| PlanError::Input { path: path.clone(), source })?;
         }
-        if let Some(path) = pipeline.output.as_ref().map(|f| directory.join(f)) {
-            let same = || Some(path.canonicalize().ok()? == input.as_ref()?.canonicalize().ok()?);
+        if let Some(file) = pipeline.output.as_ref().filter(is_file) {
+            let (path, is_dir) = opened(pipeline.stages.last(), file, directory);
+            let same = || Some(path.canonicalize().ok()? == input.as_ref()?.0.canonicalize().ok()?);
             let plain = pipeline.stages.last().is_some_and(|s| s.units.is_none());
             if plain && same() == Some(true) {
                 return Err(PlanError::SameFile { path });
             }
-            check_output(&path).map_err(|reason| PlanError::Output { path, reason })?;
+            check_output(&path, is_dir).map_err(|reason| PlanError::Output { path, reason })?;
         }
         Ok(())
     }
 }
 
-/// Whether the façade will know what kind of file this is.
-fn has_known_kind(file: &str) -> bool {
-    file.ends_with(".npy") || file.ends_with(".raw")
+/// How the URL of a dataset in a store begins.
+const STORE: &str = "store:";
+
+/// Where the file, or the dataset, of `<` or `>` is.
+fn located(file: &str, directory: &Path) -> PathBuf {
+    match file.strip_prefix(STORE) {
+        Some(path) => format!("{STORE}{}", directory.join(path).display()).into(),
+        None => directory.join(file),
+    }
+}
+
+fn is_in_store(file: &Path) -> bool {
+    file.to_str().is_some_and(|file| file.starts_with(STORE))
+}
+
+/// What the façade will take a file for.
+fn kind(file: &str) -> Option<Target> {
+    polyduct::url::file(file)
+}
+
+/// The path of what a stage opens, without what chooses in it, and whether that is a directory.
+fn opened(stage: Option<&Stage>, file: &str, directory: &Path) -> (PathBuf, bool) {
+    if file.starts_with(STORE) {
+        return (located(file, directory), false);
+    }
+    let target = stage.filter(|s| s.units.is_some()).and_then(|_| kind(file));
+    let path = target.as_ref().and_then(Target::path).unwrap_or(Path::new(file));
+    (directory.join(path), matches!(target, Some(Target::Zarr(_))))
 }
 
 fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
@@ -392,17 +432,21 @@ fn check_command(stage: usize, spec: &Stage, directory: &Path) -> Result<(), Pla
     }
 }
 
-fn check_input(path: &Path) -> io::Result<()> {
-    if path.metadata()?.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
+fn check_input(path: &Path, is_dir: bool) -> io::Result<()> {
+    match (path.metadata()?.is_dir(), is_dir) {
+        (true, false) => return Err(io::ErrorKind::IsADirectory.into()),
+        (false, true) => return Err(io::ErrorKind::NotADirectory.into()),
+        _ => {}
     }
     Ok(rustix::fs::access(path, rustix::fs::Access::READ_OK)?)
 }
 
-fn check_output(path: &Path) -> Result<(), String> {
+fn check_output(path: &Path, is_dir: bool) -> Result<(), String> {
     let access = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    if path.is_dir() {
-        return Err("it is a directory".into());
+    match (path.is_dir(), is_dir) {
+        (true, false) => return Err("it is a directory".into()),
+        (false, true) if path.exists() => return Err("it is not a directory".into()),
+        _ => {}
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
     match directory.metadata() {
@@ -441,6 +485,20 @@ mod tests {
         assert_eq!(var(a1, "POLYDUCT_DOMAIN"), Some("run-x-stage-0"));
         assert_eq!(var(b, "POLYDUCT_DOMAIN"), Some("run-x-stage-1"));
         assert!(p.processes.iter().all(|p| p.stdin == Source::Null && p.stdout == Sink::Log));
+    }
+
+    #[test]
+    fn what_chooses_in_a_file_is_no_part_of_its_path() {
+        let p = plan("< m.safetensors#a/w -n 1 a > out.zarr/");
+        assert_eq!(var(&p.processes[0], "POLYDUCT_IN"), Some("/d/m.safetensors#a/w"));
+        assert_eq!(p.file.as_deref(), Some(Path::new("/d/out.zarr")));
+        let first = &Pipeline::parse("-n 1 a").unwrap().stages[0];
+        let site = Path::new("/d");
+        assert_eq!(opened(Some(first), "m.safetensors#a/w", site), ("/d/m.safetensors".into(), false));
+        assert_eq!(opened(Some(first), "x.zarr", site), ("/d/x.zarr".into(), true));
+        // A plain program reads and writes files as they are called.
+        let plain = &Pipeline::parse("a").unwrap().stages[0];
+        assert_eq!(opened(Some(plain), "m.safetensors#w", site), ("/d/m.safetensors#w".into(), false));
     }
 
     #[test]

@@ -280,4 +280,37 @@ mod tests {
             assert_eq!(assignment(not), None, "{not}");
         }
     }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_is_split_into_the_same_words(
+            list in prop::collection::vec("[^\0]{0,6}|[-n2|<>'\"\\\\ a=&\n$`]{0,6}", 1..5),
+        ) {
+            let bare = list.iter().map(|w| quote(w)).collect::<Vec<_>>().join(" ");
+            prop_assert_eq!(words(&bare), list.clone());
+            let quoted = list.iter().map(|w| quote_always(w)).collect::<Vec<_>>().join("\t");
+            prop_assert_eq!(words(&quoted), list);
+        }
+
+        #[test]
+        fn words_stand_where_they_say(text in "[-n2|<>'\"\\\\ a=é\n]{0,30}") {
+            let tokens = split(&text).unwrap_or_default();
+            let mut end = 0;
+            for token in tokens {
+                let (at, starts) = match &token {
+                    Token::Word(word) => {
+                        prop_assert!(word.text.is_char_boundary(word.bare) && word.bare <= word.text.len());
+                        (word.at, !text[word.at..].starts_with(['|', '<', '>', ' ']))
+                    }
+                    Token::Pipe { at } => (*at, text[*at..].starts_with('|')),
+                    Token::Input { at } => (*at, text[*at..].starts_with('<')),
+                    Token::Output { at } => (*at, text[*at..].starts_with('>')),
+                };
+                prop_assert!(at >= end && starts, "{:?} in {:?}", token, text);
+                end = at + 1;
+            }
+        }
+    }
 }

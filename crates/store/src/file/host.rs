@@ -188,8 +188,9 @@ impl Host {
     fn welcome(&mut self) -> Result<(), Fault> {
         self.welcomed = true;
         let temporary = self.draft.temporary().map(str::to_owned);
-        // A temporary name is held by the lock that turns would need.
-        let shared = temporary.is_none() && self.members.iter().flatten().any(|m| m.scattered);
+        // A temporary name is held by the lock that turns would need; a directory has a file for them.
+        let lockable = temporary.is_none() || self.form.slabs.is_some();
+        let shared = lockable && self.members.iter().flatten().any(|m| m.scattered);
         let message = FromHost::Welcome { shared, temporary };
         for unit in 0..self.members.len() {
             let Some(member) = &self.members[unit] else { continue };

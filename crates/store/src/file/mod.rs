@@ -5,18 +5,22 @@
 //! | `shape` | what dataset a file holds, and how many steps of it |
 //! | `runs` | an operation of a plan as windows of the file |
 //! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
-//! | `target` | the unnamed file that becomes the named one |
+//! | `target` | the unnamed file that becomes the named one, and the directory likewise |
+//! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
 //! | `wire`, `host`, `member` | how the units of a writing program agree, and notice who is lost |
 //! | `reader`, `writer` | the two ports |
 
+mod chunks;
 mod host;
 mod io;
 mod member;
 mod reader;
 mod runs;
 mod shape;
+mod slabs;
 mod target;
-mod wire;
+#[doc(hidden)]
+pub mod wire;
 mod writer;
 
 use crate::FileError;
@@ -31,6 +35,8 @@ pub use writer::{FileWriter, StepMut};
 
 /// The most units of a program that writes one file.
 pub const MAX_UNITS: u32 = 4096;
+/// The most bytes of a chunk, unless the caller says another number.
+const CHUNK_BYTES: u64 = 32 << 20;
 /// Blocking calls ask this often whether they shall stop.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -44,14 +50,20 @@ pub enum Format {
     Npy,
     /// The elements and nothing else, in row-major order, little-endian.
     Raw,
+    /// One tensor of a `.safetensors` file: [`Options::tensor`] names it.
+    Safetensors,
+    /// A Zarr array, version 3: a directory with `zarr.json` and a file for each chunk.
+    Zarr,
 }
 
 impl Format {
-    /// The format that a path's ending names: `.npy` or `.raw`.
+    /// The format that a path's ending names: `.npy`, `.raw`, `.safetensors` or `.zarr`.
     pub fn of_path(path: &std::path::Path) -> Option<Format> {
         match path.extension()?.to_str()? {
             "npy" => Some(Format::Npy),
             "raw" => Some(Format::Raw),
+            "safetensors" => Some(Format::Safetensors),
+            "zarr" => Some(Format::Zarr),
             _ => None,
         }
     }
@@ -82,6 +94,11 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Longest wait for the other units when opening a file to be written.
     pub open_timeout: Duration,
+    /// Name of the tensor in a safetensors file: the one that is read, where there are several, or the one that is written
+    /// (`data` if `None`).
+    pub tensor: Option<String>,
+    /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several short steps.
+    pub chunk_bytes: u64,
     /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
 }
@@ -94,6 +111,8 @@ impl Default for Options {
             program: String::new(),
             timeout: None,
             open_timeout: Duration::from_secs(60),
+            tensor: None,
+            chunk_bytes: CHUNK_BYTES,
             interrupt: None,
         }
     }
@@ -117,10 +136,25 @@ impl Options {
         if self.unit >= self.units {
             return bad("unit", self.unit.to_string(), &format!("a number below units, {}", self.units));
         }
+        if self.chunk_bytes == 0 {
+            return bad("chunk_bytes", "0".into(), "at least 1");
+        }
         if self.program.len() > 256 {
             return bad("program", self.program.chars().take(40).collect(), "at most 256 bytes");
         }
         Ok(())
+    }
+
+    /// A format and what belongs to it, which must be the same in all units.
+    fn format_text(&self, format: Format) -> String {
+        match (format, &self.tensor) {
+            (Format::Npy, _) => "npy".into(),
+            (Format::Raw, _) => "raw".into(),
+            (Format::Safetensors, None) => "safetensors".into(),
+            (Format::Safetensors, Some(tensor)) => format!("safetensors#{tensor}"),
+            (Format::Zarr, _) if self.chunk_bytes == CHUNK_BYTES => "zarr".into(),
+            (Format::Zarr, _) => format!("zarr, {} bytes a chunk", self.chunk_bytes),
+        }
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {

@@ -1,10 +1,12 @@
 //! The reading port of a file.
 
+use super::chunks::{self, Chunked, Work};
 use super::io::Io;
 use super::runs::{View, Window, READ_GAP_BYTES};
 use super::shape::{self, Contents};
 use super::{timed, Expect, Format, Options, Stats};
 use crate::npy::{self, Header};
+use crate::safetensors::{self, Tensor};
 use crate::FileError;
 use polyduct_copy as copy;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
@@ -19,16 +21,15 @@ const FIRST_BYTES: u64 = 512;
 /// One unit's reading end of a file. Each unit reads on its own, only the bytes that it needs.
 ///
 /// A file that polyduct writes is replaced as a whole, so what is read is one version of it. Units that open it while it
-/// is being replaced may get different ones.
+/// is being replaced may get different ones. Of a Zarr array that is replaced, later steps are an error
+/// ([`FileError::BadPath`]).
 pub struct FileReader {
-    file: File,
+    source: Source,
     path: String,
     options: Options,
     contents: Contents,
     plan: Plan,
     view: View,
-    /// Where the data begin.
-    data_at: u64,
     next: u64,
     len: usize,
     /// A window of the file.
@@ -38,6 +39,14 @@ pub struct FileReader {
     stats: Stats,
 }
 
+/// What is read.
+enum Source {
+    /// All steps in one stretch, from an offset on.
+    Whole { file: File, data_at: u64 },
+    /// A Zarr array.
+    Chunks(Box<Chunked>),
+}
+
 impl FileReader {
     /// Opens a file to read unit `options.unit`'s part of each of its steps.
     ///
@@ -45,8 +54,8 @@ impl FileReader {
     /// more, and its first dimension counts steps. A raw file holds as many steps as its length says.
     ///
     /// # Errors
-    /// [`FileError::BadHeader`], [`FileError::Truncated`], [`FileError::BadLength`] for files that are not what they
-    /// should be, [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`], [`FileError::ElemDiffers`],
+    /// [`FileError::BadHeader`], [`FileError::BadSafetensors`], [`FileError::BadZarr`], [`FileError::Truncated`],
+    /// [`FileError::BadLength`] for files that are not what they should be, [`FileError::NoTensor`], [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`], [`FileError::ElemDiffers`],
     /// [`FileError::Layout`] for expectations that it does not meet, [`FileError::System`] when it cannot be opened.
     pub fn open(
         path: &Path,
@@ -59,19 +68,10 @@ impl FileReader {
         let name = path.display().to_string();
         options.check(&name)?;
         let layout: Layout = layout.parse().map_err(FileError::layout(&name))?;
-        let (file, len) = open_regular(path, &name)?;
-        let io = Io { file: &file, path: &name, options };
-        let (contents, data_at) = match format {
-            Format::Raw => (shape::of_raw(&name, len, &layout, options.units, expect)?, 0),
-            Format::Npy => {
-                let (header, data_at) = read_header(&io, len)?;
-                (shape::of_npy(&name, &header, &layout, options.units, expect)?, data_at)
-            }
+        let (contents, source) = match format {
+            Format::Zarr => of_array(path, &name, &layout, expect, options)?,
+            _ => of_file(path, &name, format, &layout, expect, options)?,
         };
-        let expected = contents.len_bytes().saturating_add(data_at);
-        if len < expected {
-            return Err(FileError::Truncated { path: name, expected, found: len });
-        }
         let unit = u64::from(options.unit);
         let plan =
             Plan::to_reader(&contents.file, &contents.program, unit).map_err(FileError::layout(&name))?;
@@ -94,13 +94,12 @@ impl FileReader {
             usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", polyduct_os::Errno::NOMEM))?;
         let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
         Ok(FileReader {
-            file,
+            source,
             path: name,
             options: options.clone(),
             contents,
             plan,
             view,
-            data_at,
             next: 0,
             len,
             buffer: Vec::new(),
@@ -120,7 +119,7 @@ impl FileReader {
         &self.contents.program
     }
 
-    /// The file's mapping: one unit that has everything.
+    /// The file's mapping: one unit that has everything, or the chunks of a Zarr array as units.
     pub fn source_mapping(&self) -> &Mapping {
         &self.contents.file
     }
@@ -193,9 +192,16 @@ impl FileReader {
 
     /// Carries the plan out for the next step.
     fn gather(&mut self, part: &mut [u8]) -> Result<(), FileError> {
-        let FileReader { file, path, options, contents, plan, view, data_at, buffer, stats, .. } = self;
+        let FileReader { source, path, options, contents, plan, view, buffer, stats, .. } = self;
+        let (file, data_at) = match source {
+            Source::Whole { file, data_at } => (&*file, *data_at),
+            Source::Chunks(chunks) => {
+                let work = Work { plan, view, conversion: contents.conversion, buffer, stats, path, options };
+                return chunks.gather(self.next, part, work);
+            }
+        };
         let io = Io { file, path, options };
-        let step_at = *data_at + contents.step_at(self.next);
+        let step_at = data_at + contents.step_at(self.next);
         let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
         for table in plan.transfers().iter().flat_map(|t| t.tables()) {
             view.windows(&table, &mut |window| {
@@ -229,6 +235,52 @@ impl FileReader {
     }
 }
 
+/// What one file holds.
+fn of_file(
+    path: &Path,
+    name: &str,
+    format: Format,
+    layout: &Layout,
+    expect: &Expect,
+    options: &Options,
+) -> Result<(Contents, Source), FileError> {
+    let (file, len) = open_regular(path, name)?;
+    let io = Io { file: &file, path: name, options };
+    let (contents, data_at) = match format {
+        Format::Raw => (shape::of_raw(name, len, layout, options.units, expect)?, 0),
+        Format::Safetensors => {
+            let tensor = read_tensor(&io, len)?;
+            let header = Header { elem: tensor_elem(&tensor, name)?, fortran: false, shape: tensor.shape };
+            (shape::of_npy(name, &header, layout, options.units, expect)?, tensor.begin)
+        }
+        _ => {
+            let (header, data_at) = read_header(&io, len)?;
+            (shape::of_npy(name, &header, layout, options.units, expect)?, data_at)
+        }
+    };
+    let expected = contents.len_bytes().saturating_add(data_at);
+    match len < expected {
+        true => Err(FileError::Truncated { path: name.to_owned(), expected, found: len }),
+        false => Ok((contents, Source::Whole { file, data_at })),
+    }
+}
+
+/// What a Zarr array holds.
+fn of_array(
+    path: &Path,
+    name: &str,
+    layout: &Layout,
+    expect: &Expect,
+    options: &Options,
+) -> Result<(Contents, Source), FileError> {
+    let (dir, array) = chunks::open(path, name, options)?;
+    let header = Header { elem: array.elem, fortran: false, shape: array.shape.clone() };
+    let mut contents = shape::of_npy(name, &header, layout, options.units, expect)?;
+    let (file, grid) = chunks::mapping(&array, contents.file.dataset(), name)?;
+    contents.file = file;
+    Ok((contents, Source::Chunks(Box::new(Chunked::new(dir, array, grid)))))
+}
+
 /// Opens a regular file, and not what would block or has no end. Returns its length as well.
 fn open_regular(path: &Path, name: &str) -> Result<(File, u64), FileError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -259,4 +311,58 @@ fn read_header(io: &Io, len: u64) -> Result<(Header, u64), FileError> {
     }
     let (header, end) = Header::parse(&bytes).map_err(bad)?;
     Ok((header, end as u64))
+}
+
+/// Reads the header of a .safetensors file of `len` bytes, and chooses a tensor.
+fn read_tensor(io: &Io, len: u64) -> Result<Tensor, FileError> {
+    let bad = |source| FileError::BadSafetensors { path: io.path.to_owned(), source };
+    let mut bytes = vec![0; len.min(FIRST_BYTES) as usize];
+    io.read(&mut bytes, 0)?;
+    let end = safetensors::extent(&bytes).map_err(bad)?;
+    if bytes.len() < end && len >= end as u64 {
+        // `extent` has checked that this is not too long.
+        bytes.resize(end, 0);
+        io.read(&mut bytes, 0)?;
+    }
+    let header = safetensors::Header::parse(&bytes).map_err(bad)?;
+    let (expected, found) = (header.data_len(), len - header.len_bytes as u64);
+    if found < expected {
+        let expected = expected + header.len_bytes as u64;
+        return Err(FileError::Truncated { path: io.path.to_owned(), expected, found: len });
+    }
+    if found > expected {
+        return Err(bad(safetensors::SafetensorsError::Trailing { expected, found }));
+    }
+    let asked = io.options.tensor.as_deref();
+    let mut tensors = header.tensors;
+    let at = match asked {
+        Some(name) => tensors.iter().position(|t| t.name == name),
+        None => (tensors.len() == 1).then_some(0),
+    };
+    match at {
+        Some(at) => Ok(tensors.swap_remove(at)),
+        None => Err(FileError::NoTensor {
+            path: io.path.to_owned(),
+            asked: asked.map(crate::json::shorten),
+            names: names(tensors),
+        }),
+    }
+}
+
+/// The names of tensors, for a message.
+fn names(mut tensors: Vec<Tensor>) -> String {
+    if tensors.is_empty() {
+        return "no tensors".into();
+    }
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let listed = tensors.iter().take(safetensors::NAMES_LISTED).map(|t| crate::json::shorten(&t.name));
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    match tensors.len().saturating_sub(safetensors::NAMES_LISTED) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
+fn tensor_elem(tensor: &Tensor, name: &str) -> Result<polyduct_layout::ElemType, FileError> {
+    tensor.elem().map_err(|source| FileError::BadSafetensors { path: name.to_owned(), source })
 }

@@ -1,19 +1,22 @@
 //! The file that is being written: unnamed until it is complete.
 
 use super::io::Io;
+use super::slabs::Slabs;
 use super::wire;
 use super::{Format, Options};
 use crate::npy::Header;
-use crate::FileError;
-use polyduct_layout::Dataset;
+use crate::{safetensors, zarr, FileError};
+use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::{dir, Errno, OsError};
-use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
 /// A new file may be read and written by whom the user's mask allows.
 const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
+/// A new directory likewise.
+const NEW_DIR_MODE: Mode = Mode::from_bits_retain(0o777);
 /// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
 const HEADER_BYTES: usize = 128;
 
@@ -26,6 +29,8 @@ pub struct Target {
     name: String,
     /// Permissions of the file that is to be replaced.
     mode: Option<Mode>,
+    /// Whether it is to be a directory: a Zarr array.
+    tree: bool,
 }
 
 impl Target {
@@ -34,8 +39,9 @@ impl Target {
     /// # Errors
     /// [`FileError::BadPath`] for what cannot become a regular file, [`FileError::System`] where the directory is not
     /// there or may not be written.
-    pub fn open(path: &Path) -> Result<Target, FileError> {
+    pub fn open(path: &Path, format: Format) -> Result<Target, FileError> {
         let shown = path.display().to_string();
+        let tree = format == Format::Zarr;
         let bad = |problem| FileError::BadPath { path: shown.clone(), problem };
         let text = path.as_os_str().as_encoded_bytes();
         let name = match path.components().next_back() {
@@ -57,11 +63,18 @@ impl Target {
         })?;
         let mode = match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(s) => match FileType::from_raw_mode(s.st_mode) {
-                FileType::RegularFile => Some(Mode::from_raw_mode(s.st_mode)),
+                FileType::RegularFile if !tree => Some(Mode::from_raw_mode(s.st_mode)),
+                FileType::Directory if tree && is_array_or_empty(&dir, &name) => {
+                    Some(Mode::from_raw_mode(s.st_mode))
+                }
+                FileType::Directory if tree => {
+                    return Err(bad("it is a directory that holds something else than a Zarr array"))
+                }
                 FileType::Directory => return Err(bad("it is a directory")),
                 FileType::Symlink => {
                     return Err(bad("it is a symbolic link; name the file that it stands for"))
                 }
+                _ if tree => return Err(bad("it is not a directory")),
                 _ => return Err(bad("it is not a regular file")),
             },
             Err(Errno::NOENT) => None,
@@ -74,7 +87,7 @@ impl Target {
                 e => Err(e),
             })
             .map_err(|e| sys("write in its directory", e))?;
-        Ok(Target { path: shown, dir, name, mode })
+        Ok(Target { path: shown, dir, name, mode, tree })
     }
 
     /// The name at which unit 0 of the program that writes this file listens.
@@ -87,15 +100,18 @@ impl Target {
 
     /// Whether a file has this name now, and for good: unit 0 may have died just after it gave it the name.
     pub fn names(&self, file: &File) -> bool {
-        let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-        let here = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        let named = here.is_ok_and(|here| rustix::fs::fstat(file).is_ok_and(|ours| same(here, ours)));
-        named && rustix::fs::fsync(&self.dir).is_ok()
+        is_same(&self.dir, &self.name, file) && rustix::fs::fsync(&self.dir).is_ok()
     }
 
     /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and the one that a
-    /// commit passes through.
-    pub fn sweep(&self, temporary: Option<&str>, pid: u32) {
+    /// commit passes through. `held` is what was being written, where this unit has it.
+    pub fn sweep(&self, temporary: Option<&str>, held: Option<&File>, pid: u32) {
+        if self.tree {
+            if let (Some(name), Some(held)) = (temporary, held) {
+                self.remove_own_tree(name, held);
+            }
+            return self.sweep_trees();
+        }
         if let Some(name) = temporary {
             let _ = dir::remove(self.dir.as_fd(), name);
         }
@@ -109,6 +125,88 @@ impl Target {
                 _ => {}
             }
         }
+    }
+
+    /// Removes a temporary directory that is still the one that is held: the name may be another program's by now.
+    fn remove_own_tree(&self, name: &str, held: &File) {
+        if is_same(&self.dir, name, held) {
+            let _ = dir::remove_tree(self.dir.as_fd(), name);
+        }
+    }
+
+    /// Temporary names of this target begin so.
+    fn temporary_prefix(&self) -> String {
+        format!(".polyduct-{:016x}-", wire::hash(self.name.as_bytes()))
+    }
+
+    /// What the array that is replaced is called for a moment, where two names cannot change places.
+    fn aside_name(&self) -> String {
+        format!("{}old{PART}", self.temporary_prefix())
+    }
+
+    /// Removes temporary directories of this target that nobody holds: those of programs that were killed, and arrays that a
+    /// program had replaced when it was killed.
+    fn sweep_trees(&self) {
+        let prefix = self.temporary_prefix();
+        let Ok(entries) = rustix::fs::Dir::read_from(&self.dir) else { return };
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if !name.starts_with(&prefix) || !name.ends_with(PART) || !abandoned(&self.dir, name) {
+                continue;
+            }
+            if name == self.aside_name() {
+                // Where two names cannot change places, a program may have been killed between the two renames.
+                let flags = RenameFlags::NOREPLACE;
+                if rustix::fs::renameat_with(&self.dir, name, &self.dir, &self.name, flags).is_ok() {
+                    continue;
+                }
+            }
+            discard(self.dir.as_fd(), name);
+        }
+    }
+}
+
+/// What temporary names end with.
+const PART: &str = ".part";
+
+/// Removes an array, its metadata first: who reads it and misses a chunk sees that it is no array any more.
+fn discard(dir: BorrowedFd<'_>, name: &str) {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        let _ = dir::remove(inner.as_fd(), "zarr.json");
+    }
+    let _ = dir::remove_tree(dir, name);
+}
+
+/// Whether a name in a directory is what is open here.
+fn is_same(dir: &OwnedFd, name: &str, file: &File) -> bool {
+    let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    let here = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    here.is_ok_and(|here| rustix::fs::fstat(file).is_ok_and(|ours| same(here, ours)))
+}
+
+/// Whether a directory is an array of any version of Zarr, or has nothing in it: then it may be replaced.
+fn is_array_or_empty(dir: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return false };
+    if rustix::fs::statat(&inner, ".zarray", AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return true;
+    }
+    match rustix::fs::openat(
+        &inner,
+        "zarr.json",
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Ok(fd) => {
+            let limit = crate::zarr::MAX_METADATA_BYTES as u64 + 1;
+            let mut text = Vec::new();
+            let read = std::io::Read::read_to_end(&mut std::io::Read::take(File::from(fd), limit), &mut text);
+            let document = crate::json::parse(&text);
+            read.is_ok() && document.is_ok_and(|d| d.get("node_type").is_some_and(|t| t == "array"))
+        }
+        Err(_) => rustix::fs::Dir::read_from(&inner)
+            .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b".."))),
     }
 }
 
@@ -124,6 +222,10 @@ pub struct Draft {
 impl Draft {
     /// Makes the file.
     pub fn new(target: Target) -> Result<Draft, FileError> {
+        if target.tree {
+            target.sweep_trees();
+            return Draft::named(target);
+        }
         match dir::tmpfile_in(target.dir.as_fd(), NEW_MODE) {
             Ok(Some(fd)) => Ok(Draft { target, file: fd.into(), temporary: None }),
             Ok(None) => Draft::named(target),
@@ -136,22 +238,29 @@ impl Draft {
     /// that were all killed is known as such.
     fn named(target: Target) -> Result<Draft, FileError> {
         let fail = |op: &str, e| FileError::sys(&target.path, op, e);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let hash = wire::hash(target.name.as_bytes());
+        let prefix = target.temporary_prefix();
         for serial in 0..64 {
-            let name = format!(".polyduct-{hash:016x}-{serial}.part");
+            let name = format!("{prefix}{serial}{PART}");
             for _ in 0..2 {
-                match rustix::fs::openat(&target.dir, &name, flags, NEW_MODE) {
+                match create(&target, &name) {
+                    // Where there are no locks, others take it for one left behind; then this one has lost its name
+                    // and the commit says so.
                     Ok(fd) => {
-                        // Where there are no locks, others take it for one left behind; then this one has lost its name
-                        // and the commit says so.
-                        let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
-                        return Ok(Draft { target, file: fd.into(), temporary: Some(name) });
+                        let file = File::from(fd);
+                        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                            // Somebody who found it before it was locked removes it.
+                            Err(Errno::AGAIN) => break,
+                            _ if !is_same(&target.dir, &name, &file) => break,
+                            _ => return Ok(Draft { target, file, temporary: Some(name) }),
+                        }
                     }
                     Err(Errno::EXIST) if abandoned(&target.dir, &name) => {
-                        let _ = dir::remove(target.dir.as_fd(), &name);
+                        let _ = match target.tree {
+                            true => dir::remove_tree(target.dir.as_fd(), &name),
+                            false => dir::remove(target.dir.as_fd(), &name),
+                        };
                     }
-                    Err(Errno::EXIST) => break,
+                    Err(Errno::EXIST | Errno::NOENT) => break,
                     Err(e) => return Err(fail("create", e)),
                 }
             }
@@ -170,6 +279,9 @@ impl Draft {
     /// [`FileError::System`]: what had the name before is unchanged.
     pub fn commit(mut self, form: &Form, steps: u64) -> Result<(), FileError> {
         let path = self.target.path.clone();
+        if let Some(slabs) = &form.slabs {
+            return self.commit_tree(slabs, steps);
+        }
         let io = |op: &'static str| {
             let path = path.clone();
             move |e: std::io::Error| FileError::io(&path, op, &e)
@@ -192,20 +304,78 @@ impl Draft {
                 .map_err(|e| FileError::sys(&path, "give it its name", e))?,
         }
         self.temporary = None;
-        // The name is there; where a directory cannot be synced, as on some network file systems, that is all.
-        match rustix::fs::fsync(dir) {
-            Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
-            Err(e) => Err(FileError::sys(&path, "fsync its directory", e)),
+        sync_dir(self.target.dir.as_fd(), &path)
+    }
+
+    /// The same for a directory: it changes places with what has the name, and that is removed.
+    fn commit_tree(&mut self, slabs: &Slabs, steps: u64) -> Result<(), FileError> {
+        let path = self.target.path.clone();
+        slabs.complete(&self.file, &path, steps)?;
+        if let Some(mode) = self.target.mode {
+            rustix::fs::fchmod(&self.file, mode).map_err(|e| FileError::sys(&path, "set permissions", e))?;
         }
+        sync_dir(self.file.as_fd(), &path)?;
+        let Some(temporary) = self.temporary.clone() else { return Ok(()) };
+        let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
+        // Over an empty directory, or none, a plain one is enough.
+        let named = match rustix::fs::renameat(dir, &temporary, dir, name) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                match rustix::fs::renameat_with(dir, &temporary, dir, name, RenameFlags::EXCHANGE) {
+                    // Not at once, then: for a moment there is nothing under the name.
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                        let aside = self.target.aside_name();
+                        let moved = rustix::fs::renameat(dir, name, dir, &aside).and_then(|()| {
+                            let named = rustix::fs::renameat(dir, &temporary, dir, name);
+                            if named.is_err() {
+                                let _ = rustix::fs::renameat(dir, &aside, dir, name);
+                            }
+                            named
+                        });
+                        moved.map(|()| self.temporary = Some(aside))
+                    }
+                    other => other,
+                }
+            }
+            other => other.map(|()| self.temporary = None),
+        };
+        named.map_err(|e| FileError::sys(&path, "give it its name", e))?;
+        let synced = sync_dir(dir, &path);
+        if let Some(old) = self.temporary.take() {
+            discard(dir, &old);
+        }
+        synced
+    }
+}
+
+/// Makes names last; where a directory cannot be synced, as on some network file systems, they are there and that is all.
+fn sync_dir(dir: BorrowedFd<'_>, path: &str) -> Result<(), FileError> {
+    match rustix::fs::fsync(dir) {
+        Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
+        Err(e) => Err(FileError::sys(path, "fsync its directory", e)),
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(name) = &self.temporary {
-            let _ = dir::remove(self.target.dir.as_fd(), name);
+        let Some(name) = &self.temporary else { return };
+        match self.target.tree {
+            true => self.target.remove_own_tree(name, &self.file),
+            false => {
+                let _ = dir::remove(self.target.dir.as_fd(), name);
+            }
         }
     }
+}
+
+/// Makes what has a temporary name.
+fn create(target: &Target, name: &str) -> rustix::io::Result<OwnedFd> {
+    if target.tree {
+        rustix::fs::mkdirat(&target.dir, name, NEW_DIR_MODE)?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        return rustix::fs::openat(&target.dir, name, flags, Mode::empty());
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&target.dir, name, flags, NEW_MODE)
 }
 
 /// Whether nobody holds the temporary file any more.
@@ -222,16 +392,45 @@ pub struct Form {
     pub dataset: Dataset,
     /// Where the data begin.
     pub data_at: u64,
+    /// The chunks of a Zarr array.
+    pub slabs: Option<Slabs>,
+    /// The name of the tensor of a safetensors file.
+    tensor: String,
 }
 
 impl Form {
     /// Sets aside room for the header before the number of steps is known.
-    pub fn new(format: Format, dataset: Dataset) -> Form {
+    ///
+    /// # Errors
+    /// [`FileError::NoForm`] for an element type that the format does not have, [`FileError::BadOption`] for a name that a
+    /// tensor cannot have.
+    pub fn new(format: Format, dataset: Dataset, options: &Options, path: &str) -> Result<Form, FileError> {
+        let tensor = options.tensor.as_deref().unwrap_or(safetensors::DEFAULT_NAME).to_owned();
         let data_at = match format {
-            Format::Raw => 0,
+            Format::Raw | Format::Zarr => 0,
             Format::Npy => npy_header(&dataset, u64::MAX).len_bytes().max(HEADER_BYTES),
+            Format::Safetensors if tensor.len() > safetensors::MAX_NAME_BYTES || tensor == "__metadata__" => {
+                return Err(FileError::BadOption {
+                    path: path.to_owned(),
+                    option: "tensor",
+                    found: wire::cut(&tensor, 40),
+                    expected: format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES),
+                })
+            }
+            Format::Safetensors => {
+                let len = safetensors::len_bytes_of(&tensor, dataset.elem(), &with_steps(&dataset, u64::MAX));
+                len.ok_or_else(|| FileError::NoForm {
+                    path: path.to_owned(),
+                    format: "safetensors",
+                    elem: dataset.elem(),
+                })?
+            }
         };
-        Form { format, dataset, data_at: data_at as u64 }
+        if let (Format::Zarr, ElemType::Bytes(zarr::MAX_RAW_BYTES..)) = (format, dataset.elem()) {
+            return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
+        }
+        let slabs = (format == Format::Zarr).then(|| Slabs::new(dataset, options.chunk_bytes));
+        Ok(Form { format, dataset, data_at: data_at as u64, slabs, tensor })
     }
 
     /// Offset of a step in the file; the largest number where it cannot be counted.
@@ -246,7 +445,12 @@ impl Form {
 
     fn header(&self, steps: u64) -> Vec<u8> {
         match self.format {
-            Format::Raw => Vec::new(),
+            Format::Raw | Format::Zarr => Vec::new(),
+            Format::Safetensors => {
+                let shape = with_steps(&self.dataset, steps);
+                let len = self.data_at as usize;
+                safetensors::print(&self.tensor, self.dataset.elem(), &shape, len).unwrap_or_default()
+            }
             // It fits: the room was counted for the longest number.
             Format::Npy => npy_header(&self.dataset, steps).print(self.data_at as usize).unwrap_or_default(),
         }
@@ -254,25 +458,29 @@ impl Form {
 }
 
 /// One step is the array itself; any other number of steps is its first dimension.
-fn npy_header(dataset: &Dataset, steps: u64) -> Header {
+fn with_steps(dataset: &Dataset, steps: u64) -> Vec<u64> {
     let mut shape = dataset.shape().to_vec();
     if steps != 1 {
         shape.insert(0, steps);
     }
-    Header { elem: dataset.elem(), fortran: false, shape }
+    shape
+}
+
+fn npy_header(dataset: &Dataset, steps: u64) -> Header {
+    Header { elem: dataset.elem(), fortran: false, shape: with_steps(dataset, steps) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polyduct_layout::ElemType;
 
     #[test]
     fn the_header_has_room_for_any_number_of_steps() {
+        let npy = |dataset| Form::new(Format::Npy, dataset, &Options::default(), "x").unwrap();
         for dims in 0..=8 {
             for size in [0, 1, 7, 1 << 40] {
                 let shape: Vec<u64> = (0..dims).map(|k| if k == 0 { size } else { 3 }).collect();
-                let form = Form::new(Format::Npy, Dataset::new(&shape, ElemType::Bytes(99)).unwrap());
+                let form = npy(Dataset::new(&shape, ElemType::Bytes(99)).unwrap());
                 for steps in [0, 1, 2, u64::MAX] {
                     let header = form.header(steps);
                     assert_eq!(header.len() as u64, form.data_at);
@@ -281,9 +489,9 @@ mod tests {
                 }
             }
         }
-        let small = Form::new(Format::Npy, Dataset::new(&[512, 512], ElemType::F32).unwrap());
+        let small = npy(Dataset::new(&[512, 512], ElemType::F32).unwrap());
         assert_eq!(small.data_at, 128);
-        assert_eq!(Form::new(Format::Raw, small.dataset).data_at, 0);
+        assert_eq!(Form::new(Format::Raw, small.dataset, &Options::default(), "x").unwrap().data_at, 0);
     }
 
     #[test]
@@ -297,12 +505,12 @@ mod tests {
             ("/tmp", "it is a directory"),
             ("/dev/null", "it is not a regular file"),
         ] {
-            match Target::open(Path::new(path)) {
+            match Target::open(Path::new(path), Format::Npy) {
                 Err(FileError::BadPath { problem, .. }) => assert_eq!(problem, what, "{path:?}"),
                 other => panic!("{path:?}: {other:?}"),
             }
         }
-        let gone = Target::open(Path::new("/nowhere/x.npy")).unwrap_err();
+        let gone = Target::open(Path::new("/nowhere/x.npy"), Format::Npy).unwrap_err();
         assert_eq!(gone, FileError::sys("/nowhere/x.npy", "open its directory", Errno::NOENT));
     }
 
@@ -312,8 +520,10 @@ mod tests {
         std::fs::create_dir_all(&root).unwrap();
         let path = root.join("a.raw");
         let names = || std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
-        let form = Form::new(Format::Raw, Dataset::new(&[2], ElemType::U8).unwrap());
-        let draft = || Draft::named(Target::open(&path).unwrap()).unwrap();
+        let form =
+            Form::new(Format::Raw, Dataset::new(&[2], ElemType::U8).unwrap(), &Options::default(), "x")
+                .unwrap();
+        let draft = || Draft::named(Target::open(&path, Format::Raw).unwrap()).unwrap();
 
         let (one, two) = (draft(), draft());
         assert_ne!(one.temporary, two.temporary);
@@ -327,7 +537,7 @@ mod tests {
         std::fs::write(root.join(&name), "left behind").unwrap();
         let again = draft();
         assert_eq!(again.temporary.as_ref(), Some(&name));
-        Target::open(&path).unwrap().sweep(again.temporary(), 0);
+        Target::open(&path, Format::Raw).unwrap().sweep(again.temporary(), None, 0);
         assert_eq!(names(), ["a.raw"]);
         drop(again);
         std::fs::remove_dir_all(&root).unwrap();

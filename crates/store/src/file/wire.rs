@@ -17,7 +17,7 @@ pub const VERSION: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     pub units: u32,
-    /// `npy` or `raw`.
+    /// `npy`, `raw`, `safetensors`, `safetensors#NAME` or `zarr`.
     pub format: String,
     pub shape: Vec<u64>,
     pub elem: String,
@@ -105,7 +105,10 @@ impl Fault {
             Fault::BadPeer { unit, what } => FileError::BadPeer { path, unit, what },
             Fault::NoSpace { needed, available } => FileError::NoSpace { path, needed, available },
             Fault::System { op, errno } => {
-                FileError::System { path, op, errno: Errno::from_raw_os_error(errno) }
+                // What is no number of an error came from no system.
+                let known = (1..4096).contains(&errno);
+                let errno = if known { Errno::from_raw_os_error(errno) } else { Errno::IO };
+                FileError::System { path, op, errno }
             }
         }
     }
@@ -153,28 +156,40 @@ pub fn receive<T: DeserializeOwned>(conn: &Conn, buffer: &mut [u8]) -> Incoming<
     match received {
         Ok(Received::WouldBlock) => Incoming::Nothing,
         Ok(Received::Closed) => Incoming::Closed,
-        Ok(Received::Message { len, fds }) => match buffer[..len].split_first() {
-            Some((&VERSION, body)) => match postcard::from_bytes(body) {
-                Ok(message) => Incoming::Message(message, fds),
-                Err(e) => Incoming::Bad(format!("an unreadable message: {e}")),
-            },
-            version => Incoming::Bad(format!(
-                "messages of version {}, expected {VERSION}",
-                version.map_or(0, |v| *v.0)
-            )),
+        Ok(Received::Message { len, fds }) => match parse(&buffer[..len]) {
+            Ok(message) => Incoming::Message(message, fds),
+            Err(what) => Incoming::Bad(what),
         },
         Err(e) => Incoming::Bad(e.to_string()),
     }
 }
 
+/// Understands a message.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse<T: DeserializeOwned>(message: &[u8]) -> Result<T, String> {
+    match message.split_first() {
+        Some((&VERSION, body)) => {
+            postcard::from_bytes(body).map_err(|e| format!("an unreadable message: {e}"))
+        }
+        version => Err(format!("messages of version {}, expected {VERSION}", version.map_or(0, |v| *v.0))),
+    }
+}
+
 /// Sends a message. Peers say little, so a connection that takes no more belongs to one that does not listen.
 pub fn send<T: Serialize>(conn: &Conn, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OsError> {
-    let encoded = postcard::to_extend(message, vec![VERSION])
-        .map_err(|_| OsError::MessageLength { len: MESSAGE_LIMIT + 1, limit: MESSAGE_LIMIT })?;
+    let encoded =
+        print(message).ok_or(OsError::MessageLength { len: MESSAGE_LIMIT + 1, limit: MESSAGE_LIMIT })?;
     match conn.send(&encoded, fds)? {
         Sent::Done => Ok(()),
         Sent::WouldBlock => Err(OsError::PeerClosed),
     }
+}
+
+/// A message as it is sent.
+pub fn print<T: Serialize>(message: &T) -> Option<Vec<u8>> {
+    postcard::to_extend(message, vec![VERSION]).ok()
 }
 
 /// FNV-1a: the same in every build.
@@ -263,6 +278,16 @@ mod tests {
             (Fault::System { op: "o".into(), errno: 5 }, b"\x09\x01o\x0a"),
         ] {
             assert_eq!(bytes(&FromHost::Failed(fault)), [&[1], body].concat());
+        }
+    }
+
+    #[test]
+    fn an_error_that_no_system_has_is_one_all_the_same() {
+        for (errno, expected) in
+            [(28, Errno::NOSPC), (0, Errno::IO), (-5, Errno::IO), (4096, Errno::IO), (i32::MIN, Errno::IO)]
+        {
+            let error = Fault::System { op: "write".into(), errno }.error("x", "p");
+            assert_eq!(error, FileError::sys("x", "write", expected), "{errno}");
         }
     }
 

@@ -5,6 +5,7 @@ use super::io::Io;
 use super::member::{Member, Welcome};
 use super::runs::{View, Window, SHARED_GAP_BYTES};
 use super::shape::file_mapping;
+use super::slabs::Chunks;
 use super::target::{Draft, Form, Target};
 use super::wire::{self, Spec, ToHost};
 use super::{timed, Format, Options, Stats};
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in turns.
 const SCATTERED_BYTES: u64 = 128;
+/// How long a unit whose write failed waits for news of another that had failed before.
+const NEWS: Duration = Duration::from_millis(500);
 /// Turns of many units take longer than short pieces.
 const SHARING_UNITS: u32 = 64;
 
@@ -39,6 +42,9 @@ pub struct FileWriter {
     plan: Plan,
     view: View,
     form: Form,
+    /// The files of a Zarr array, and what its units lock for their turns.
+    chunks: Option<Chunks>,
+    lock: Option<File>,
     len: usize,
     next: u64,
     /// A window of the file.
@@ -94,7 +100,7 @@ impl Link {
             FileError::PeerLost { unit: 0, .. },
         ) = (&self, error)
         {
-            target.sweep(welcome.temporary.as_deref(), member.host_pid());
+            target.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
         }
         self.abort(&error.to_string());
     }
@@ -105,7 +111,7 @@ impl FileWriter {
     /// file is in row-major order, whatever the layout's.
     ///
     /// # Errors
-    /// [`FileError::Layout`], [`FileError::BadOption`], [`FileError::BadPath`] before anything is done;
+    /// [`FileError::Layout`], [`FileError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before anything is done;
     /// [`FileError::System`] where the directory cannot be written; [`FileError::Busy`]; [`FileError::Disagree`],
     /// [`FileError::Missing`], [`FileError::Duplicate`], [`FileError::PeerLost`] when the units do not come together.
     pub fn open(
@@ -129,8 +135,8 @@ impl FileWriter {
         let mut view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
         let len = mapping.local_len_bytes(options.unit.into()).map_err(FileError::layout(&name))?;
         let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
-        let target = Target::open(path)?;
-        let form = Form::new(format, *dataset);
+        let form = Form::new(format, *dataset, options, &name)?;
+        let target = Target::open(path, format)?;
         let mut stats = Stats::default();
         let link = match options.units {
             1 => Link::Alone(Draft::new(target)?),
@@ -138,7 +144,7 @@ impl FileWriter {
                 let text = layout.to_string();
                 let spec = Spec {
                     units: options.units,
-                    format: format!("{format:?}").to_lowercase(),
+                    format: options.format_text(format),
                     shape: dataset.shape().to_vec(),
                     elem: dataset.elem().to_string(),
                     layout: wire::cut(&text, 1000),
@@ -148,9 +154,19 @@ impl FileWriter {
                 meet(target, spec, &form, scattered, options, &mut stats.waited)?
             }
         };
-        if let Link::Among { welcome: Welcome { shared: true, .. }, .. } = link {
+        let shared = matches!(link, Link::Among { welcome: Welcome { shared: true, .. }, .. });
+        if shared {
             view.gap = SHARED_GAP_BYTES;
         }
+        let opened =
+            form.slabs.as_ref().map(|slabs| Chunks::open(slabs, link.file(), shared, &name)).transpose();
+        let (chunks, lock) = match opened {
+            Ok(opened) => opened.unzip(),
+            Err(e) => {
+                link.abort(&e.to_string());
+                return Err(e);
+            }
+        };
         stats.opened = clock::now().saturating_sub(start);
         Ok(FileWriter {
             state: State::Open(link),
@@ -160,6 +176,8 @@ impl FileWriter {
             plan,
             view,
             form,
+            chunks,
+            lock: lock.flatten(),
             len,
             next: 0,
             buffer: Vec::new(),
@@ -212,7 +230,7 @@ impl FileWriter {
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || self.scatter(part));
         self.stats.copied += copied;
-        written.map_err(|e| self.fail(e))?;
+        written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
         self.stats.steps += 1;
         self.stats.bytes += self.len as u64;
         self.next += 1;
@@ -238,6 +256,7 @@ impl FileWriter {
     /// be no file, and what was there is unchanged. [`FileError::Timeout`] and [`FileError::Interrupted`], after which
     /// one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
+        self.chunks = None;
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Closed => return Ok(self.stats),
             State::Failed(e) => {
@@ -265,6 +284,7 @@ impl FileWriter {
                         match (member.committed(&self.options, &mut self.stats.waited), target) {
                             // It had done all but say so.
                             (Err(FileError::PeerLost { unit: 0, .. }), Some(t)) if t.names(&welcome.file) => {
+                                t.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
                                 Ok(())
                             }
                             (end, _) => end,
@@ -288,6 +308,7 @@ impl FileWriter {
     /// Gives the file up: all other units get [`FileError::PeerAborted`] with this reason, which may be empty.
     pub fn abort(&mut self, reason: &str) {
         let error = FileError::Closed { path: self.path.clone() };
+        self.chunks = None;
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open(link) | State::Closing(link) => {
                 link.abort(reason);
@@ -295,6 +316,22 @@ impl FileWriter {
             }
             other => self.state = other,
         }
+    }
+
+    /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be on its way.
+    fn reason(&mut self, error: FileError) -> FileError {
+        let State::Open(Link::Among { member, .. }) = &mut self.state else { return error };
+        if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
+            return error;
+        }
+        let start = clock::now();
+        while clock::now().saturating_sub(start) < NEWS {
+            if let Err(reason) = member.check() {
+                return reason;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        error
     }
 
     /// An error if nothing can be written any more.
@@ -312,6 +349,7 @@ impl FileWriter {
     /// Remembers an error that ends the port, and tells the others of it.
     fn fail(&mut self, error: FileError) -> FileError {
         if error.scope() == Scope::Port {
+            self.chunks = None;
             match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
                 State::Open(link) | State::Closing(link) => link.leave(&error),
                 State::Closed | State::Failed(_) => {}
@@ -322,17 +360,30 @@ impl FileWriter {
 
     /// Carries the plan out for the next step.
     fn scatter(&mut self, part: &[u8]) -> Result<(), FileError> {
-        let FileWriter { state, path, options, plan, view, form, buffer, stats, next, .. } = self;
+        let FileWriter { state, path, options, plan, view, form, chunks, lock, buffer, stats, next, .. } =
+            self;
         let State::Open(link) = state else { return Err(FileError::Closed { path: path.clone() }) };
         let io = Io { file: link.file(), path, options };
         let step_at = form.step_at(*next);
         let shared = view.gap > 0;
-        io.reserve(step_at, form.dataset.len_bytes())?;
-        if shared {
-            // What lies in a window must be there to be read; where space was reserved, it is.
-            let _turn = io.turn(&mut stats.waited)?;
-            io.extend(form.step_at(next.saturating_add(1)))?;
-        }
+        let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
+        let mut place = match chunks {
+            Some(chunks) => {
+                // In turn, as below: what is made longer must not become shorter.
+                let _turn = if shared { Some(turns.turn(&mut stats.waited)?) } else { None };
+                chunks.reserve(*next, shared, path, options)?;
+                Place::Chunks { chunks, step: *next, path, options }
+            }
+            None => {
+                io.reserve(step_at, form.dataset.len_bytes())?;
+                if shared {
+                    // What lies in a window must be there to be read; where space was reserved, it is.
+                    let _turn = turns.turn(&mut stats.waited)?;
+                    io.extend(form.step_at(next.saturating_add(1)))?;
+                }
+                Place::File { io, step_at }
+            }
+        };
         // What is longer than a gap does not lie in another unit's window, and may be written at any time.
         let alone = |len: u64, dense: bool| !shared || (dense && len > SHARED_GAP_BYTES);
         let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
@@ -341,9 +392,10 @@ impl FileWriter {
                 stats.runs += 1;
                 match window {
                     Window::Direct { file, mem, len } => {
-                        let _turn = if alone(len, true) { None } else { Some(io.turn(&mut stats.waited)?) };
+                        let _turn =
+                            if alone(len, true) { None } else { Some(turns.turn(&mut stats.waited)?) };
                         let run = part.get(mem as usize..).and_then(|p| p.get(..len as usize));
-                        io.write(run.ok_or_else(|| misfit(too_short(part, mem + len)))?, step_at + file)
+                        place.write(run.ok_or_else(|| misfit(too_short(part, mem + len)))?, file)
                     }
                     Window::Buffered { file, mem, len, table, dense } => {
                         let alone = alone(len, dense);
@@ -352,13 +404,13 @@ impl FileWriter {
                             buffer.resize(len, 0);
                         }
                         let window = &mut buffer[..len];
-                        let _turn = if alone { None } else { Some(io.turn(&mut stats.waited)?) };
+                        let _turn = if alone { None } else { Some(turns.turn(&mut stats.waited)?) };
                         if !dense {
-                            io.read(window, step_at + file)?;
+                            place.read(window, file)?;
                         }
                         let src = copy::Source::from(part.get(mem as usize..).unwrap_or_default());
                         copy::execute(table, src, (&mut *window).into()).map_err(misfit)?;
-                        io.write(window, step_at + file)
+                        place.write(window, file)
                     }
                 }
             })?;
@@ -374,6 +426,28 @@ impl Drop for FileWriter {
         } else {
             "it was dropped without being closed"
         });
+    }
+}
+
+/// Where a step lies: in one file, or in those of its chunks. Offsets count from its first byte.
+enum Place<'a> {
+    File { io: Io<'a>, step_at: u64 },
+    Chunks { chunks: &'a mut Chunks, step: u64, path: &'a str, options: &'a Options },
+}
+
+impl Place<'_> {
+    fn write(&mut self, bytes: &[u8], at: u64) -> Result<(), FileError> {
+        match self {
+            Place::File { io, step_at } => io.write(bytes, *step_at + at),
+            Place::Chunks { chunks, step, path, options } => chunks.write(bytes, *step, at, path, options),
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8], at: u64) -> Result<(), FileError> {
+        match self {
+            Place::File { io, step_at } => io.read(bytes, *step_at + at),
+            Place::Chunks { chunks, step, path, options } => chunks.read(bytes, *step, at, path, options),
+        }
     }
 }
 
@@ -464,7 +538,7 @@ fn meet(
     };
     let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
         if let (Some(target), FileError::PeerLost { unit: 0, .. }) = (&target, &error) {
-            target.sweep(None, member.host_pid());
+            target.sweep(None, None, member.host_pid());
         }
         member.abort(&error.to_string());
         if let Some(host) = host {
@@ -476,7 +550,7 @@ fn meet(
         Ok(welcome) => welcome,
         Err(e) => return given_up(member, host, e),
     };
-    if welcome.shared {
+    if welcome.shared && form.slabs.is_none() {
         // Turns are locks on the file, and whoever shares an open file shares its locks.
         match super::io::reopen(&welcome.file) {
             Ok(file) => welcome.file = file,

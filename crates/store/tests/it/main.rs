@@ -1,8 +1,10 @@
 //! Files as ports, with threads and processes as units.
 
 mod errors;
+mod forms;
 mod kill;
 mod oracle;
 mod process;
 mod roundtrip;
 mod together;
+mod zarr;

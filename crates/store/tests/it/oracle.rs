@@ -122,11 +122,28 @@ pub fn in_threads<T: Send>(units: u32, f: impl Fn(u32) -> T + Sync) -> Vec<T> {
 
 /// Writes a file by all units at once.
 pub fn write(path: &Path, format: Format, mapping: &Mapping, steps: u64) -> Vec<Result<(), FileError>> {
+    write_as(path, format, mapping, steps, &Options::default())
+}
+
+/// The same with options of its own.
+pub fn write_as(
+    path: &Path,
+    format: Format,
+    mapping: &Mapping,
+    steps: u64,
+    options: &Options,
+) -> Vec<Result<(), FileError>> {
     let units = mapping.units() as u32;
     let layout = mapping.layout().to_string();
     let all: Vec<Vec<Vec<u8>>> = (0..steps).map(|step| parts(mapping, step, false)).collect();
     in_threads(units, |u| {
-        let mut port = FileWriter::open(path, format, mapping.dataset(), &layout, &unit(u, units))?;
+        let mut port = FileWriter::open(
+            path,
+            format,
+            mapping.dataset(),
+            &layout,
+            &Options { unit: u, units, ..options.clone() },
+        )?;
         for (step, parts) in all.iter().enumerate() {
             let part = &parts[u as usize];
             if step % 2 == 0 {

@@ -138,14 +138,16 @@ fn a_unit() {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let words: Vec<&str> = what.splitn(4, ' ').collect();
     let (unit, units): (u32, u32) = (words[0].parse().unwrap(), words[1].parse().unwrap());
-    let options = Options { unit, units, ..Options::default() };
+    // Several chunks, where there are any.
+    let options = Options { unit, units, chunk_bytes: 1000, ..Options::default() };
     let mapping = bind(words[2], &dataset(), units);
     let mut port: Option<FileWriter> = None;
     println!("@ready");
     for line in std::io::stdin().lines() {
         let result = match (line.unwrap().as_str(), &mut port) {
             ("open", port) => {
-                FileWriter::open(Path::new(words[3]), Format::Npy, &dataset(), words[2], &options)
+                let path = Path::new(words[3]);
+                FileWriter::open(path, Format::of_path(path).unwrap(), &dataset(), words[2], &options)
                     .map(|opened| *port = Some(opened))
             }
             ("write", Some(p)) => p.write(&part(&mapping, unit.into(), p.next_step(), false)),

@@ -1,0 +1,460 @@
+//! A Zarr array that is read: its chunks are the units of a mapping, and a plan says what of each goes where.
+//!
+//! A chunk's elements that are inside the array (and in one step) are a box, packed in the chunk's own order: that is what
+//! the plan counts in. Where that box lies in one piece in a file whose bytes are the array's own, it is read as any file
+//! is, window by window. Otherwise the chunk is decoded as a whole, and the box is packed.
+
+use super::io::Io;
+use super::runs::{View, Window};
+use super::{Options, Stats};
+use crate::zarr::{self, index_entries, index_len, Array, ZarrError, MAX_CHUNK_BYTES};
+use crate::FileError;
+use polyduct_copy::{self as copy, Conversion};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan, Transfer};
+use polyduct_os::Errno;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, CWD};
+use rustix::io::retry_on_intr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Decoded chunks that hold several steps are kept for the next one, up to so many bytes.
+const KEPT_BYTES: u64 = 256 << 20;
+
+/// An array's directory, and what has been read of it.
+pub struct Chunked {
+    dir: OwnedFd,
+    array: Array,
+    /// Whether its first dimension counts steps.
+    steps: bool,
+    /// Chunks in each dimension of a step.
+    grid: Vec<u64>,
+    /// The file used last: a chunk, or a shard with its index.
+    file: Option<Store>,
+    /// Chunks of the steps around the one read last.
+    kept: Vec<(Vec<u64>, Arc<Vec<u8>>)>,
+    kept_bytes: u64,
+}
+
+/// A file of the array; `None` where there is none.
+struct Store {
+    key: String,
+    file: Option<(File, u64)>,
+    /// Where the chunks of a shard lie.
+    index: Vec<Option<(u64, u64)>>,
+}
+
+/// Where the bytes of a chunk lie.
+#[derive(Clone, Copy)]
+struct Extent {
+    at: u64,
+    len: u64,
+}
+
+/// A box of elements in a chunk.
+struct Inside {
+    /// Elements from the chunk's first to the box's.
+    first: u64,
+    /// How many and how far apart, the slowest dimension first.
+    loops: Vec<(u64, u64)>,
+}
+
+/// What a port has, to read with.
+pub struct Work<'a> {
+    pub plan: &'a Plan,
+    pub view: &'a View,
+    pub conversion: Option<Conversion>,
+    pub buffer: &'a mut Vec<u8>,
+    pub stats: &'a mut Stats,
+    pub path: &'a str,
+    pub options: &'a Options,
+}
+
+/// Opens an array's directory and reads its `zarr.json`.
+///
+/// # Errors
+/// [`FileError::System`], [`FileError::BadPath`], [`FileError::BadZarr`].
+pub fn open(path: &Path, name: &str, options: &Options) -> Result<(OwnedFd, Array), FileError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let dir = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty())).map_err(|e| match e {
+        Errno::NOTDIR => FileError::BadPath { path: name.to_owned(), problem: "it is not a directory" },
+        e => FileError::sys(name, "open", e),
+    })?;
+    let bad = |source| FileError::BadZarr { path: name.to_owned(), source };
+    let Some((file, len)) = open_beneath(&dir, "zarr.json", name)? else {
+        let old =
+            [".zarray", ".zgroup"].iter().any(|old| matches!(open_beneath(&dir, old, name), Ok(Some(_))));
+        let problem = match old {
+            true => "it is an array of Zarr version 2; expected version 3",
+            false => "it has no zarr.json",
+        };
+        return Err(FileError::BadPath { path: name.to_owned(), problem });
+    };
+    if len > zarr::MAX_METADATA_BYTES as u64 {
+        return Err(bad(ZarrError::TooLong { len, limit: zarr::MAX_METADATA_BYTES }));
+    }
+    let mut text = vec![0; len as usize];
+    Io { file: &file, path: name, options }.read(&mut text, 0)?;
+    Array::parse(&text).map(|array| (dir, array)).map_err(bad)
+}
+
+/// Opens a regular file in the array; `None` where there is none. No link leads out of it.
+fn open_beneath(dir: &OwnedFd, key: &str, path: &str) -> Result<Option<(File, u64)>, FileError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let opened = match retry_on_intr(|| rustix::fs::openat2(dir, key, flags, Mode::empty(), resolve)) {
+        Err(Errno::NOSYS) => retry_on_intr(|| rustix::fs::openat(dir, key, flags, Mode::empty())),
+        other => other,
+    };
+    let fd = match opened {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(FileError::sys(path, &format!("open {key}"), e)),
+    };
+    let stat = rustix::fs::fstat(&fd).map_err(|e| FileError::sys(path, &format!("stat {key}"), e))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(Some((fd.into(), u64::try_from(stat.st_size).unwrap_or(0)))),
+        _ => Err(FileError::BadZarr {
+            path: path.to_owned(),
+            source: ZarrError::Chunk { key: key.to_owned(), problem: "it is not a regular file".into() },
+        }),
+    }
+}
+
+/// The mapping of one step: each chunk is a unit, and holds its box in its own order. With it the chunks in each dimension.
+///
+/// # Errors
+/// [`FileError::BadZarr`] for more chunks than can be counted, [`FileError::Layout`].
+pub fn mapping(array: &Array, dataset: &Dataset, path: &str) -> Result<(Mapping, Vec<u64>), FileError> {
+    let shape = dataset.shape();
+    let behind = array.shape.len().saturating_sub(shape.len());
+    let chunk = &array.chunk[behind..];
+    let grid: Vec<u64> = shape.iter().zip(chunk).map(|(n, c)| n.div_ceil(*c).max(1)).collect();
+    let units = grid.iter().try_fold(1u64, |all, &n| all.checked_mul(n)).unwrap_or(u64::MAX);
+    if units > polyduct_layout::MAX_UNITS {
+        let source = ZarrError::ManyChunks { chunks: units, limit: polyduct_layout::MAX_UNITS };
+        return Err(FileError::BadZarr { path: path.to_owned(), source });
+    }
+    let bound = || -> Result<Mapping, LayoutError> {
+        if shape.is_empty() {
+            return "*".parse::<Layout>()?.bind(dataset, 1);
+        }
+        let join = |all: Vec<String>, by: &str| all.join(by);
+        let sizes = shape.iter().zip(chunk).map(|(&n, &c)| format!("cyclic({})", c.min(n).max(1))).collect();
+        let axes = join(grid.iter().map(u64::to_string).collect(), "x");
+        let order: Vec<String> =
+            array.order.iter().filter(|&&d| d >= behind).map(|d| (d - behind).to_string()).collect();
+        let order = if shape.len() > 1 { format!(";order={}", join(order, ",")) } else { String::new() };
+        format!("{}@{axes}{order}", join(sizes, ",")).parse::<Layout>()?.bind(dataset, units)
+    };
+    Ok((bound().map_err(FileError::layout(path))?, grid))
+}
+
+impl Chunked {
+    pub fn new(dir: OwnedFd, array: Array, grid: Vec<u64>) -> Chunked {
+        let steps = array.shape.len() > grid.len();
+        Chunked { dir, array, steps, grid, file: None, kept: Vec::new(), kept_bytes: 0 }
+    }
+
+    /// Reads what the plan says of one step.
+    ///
+    /// # Errors
+    /// [`FileError::BadZarr`], [`FileError::Truncated`], [`FileError::System`], [`FileError::Interrupted`].
+    pub fn gather(&mut self, step: u64, part: &mut [u8], mut work: Work<'_>) -> Result<(), FileError> {
+        let within = match (self.steps, self.array.chunk.first()) {
+            (true, Some(&of_steps)) => {
+                if step % of_steps == 0 {
+                    self.kept.clear();
+                    self.kept_bytes = 0;
+                }
+                Some((step / of_steps, step % of_steps))
+            }
+            _ => None,
+        };
+        for transfer in work.plan.transfers() {
+            work.options.check_interrupt(work.path)?;
+            let mut coords = self.coords(transfer.src_unit());
+            let inside = self.inside(&coords, within.map_or(0, |w| w.1));
+            coords.splice(0..0, within.map(|w| w.0));
+            self.read(&coords, &inside, transfer, part, &mut work)?;
+        }
+        Ok(())
+    }
+
+    /// The place of a chunk in the grid of a step.
+    fn coords(&self, unit: u64) -> Vec<u64> {
+        let mut rest = unit;
+        let mut coords = vec![0; self.grid.len()];
+        for (c, n) in coords.iter_mut().zip(&self.grid).rev() {
+            (*c, rest) = (rest % n, rest / n);
+        }
+        coords
+    }
+
+    /// The elements of a chunk that are in the array and in a step, `step` of those that it holds.
+    fn inside(&self, coords: &[u64], step: u64) -> Inside {
+        let behind = usize::from(self.steps);
+        let mut inside = Inside { first: 0, loops: Vec::with_capacity(coords.len()) };
+        let mut stride = 1u64;
+        for &d in self.array.order.iter().rev() {
+            let chunk = self.array.chunk[d];
+            if d < behind {
+                inside.first = step.saturating_mul(stride);
+            } else {
+                let left = self.array.shape[d].saturating_sub(coords[d - behind].saturating_mul(chunk));
+                inside.loops.push((chunk.min(left), stride));
+            }
+            // Chunks that cannot be counted are as long as nothing that is read.
+            stride = stride.saturating_mul(chunk);
+        }
+        inside.loops.reverse();
+        inside
+    }
+
+    fn read(
+        &mut self,
+        coords: &[u64],
+        inside: &Inside,
+        transfer: &Transfer,
+        part: &mut [u8],
+        work: &mut Work<'_>,
+    ) -> Result<(), FileError> {
+        let elem = self.array.elem.len_bytes();
+        let kept = self.kept.iter().find(|(key, _)| key == coords).map(|(_, bytes)| Arc::clone(bytes));
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => {
+                let Some(extent) = self.find(coords, work)? else {
+                    let fill = &self.array.fill;
+                    return windows(transfer, part, work, |buffer, at| {
+                        let phase = (at % fill.len() as u64) as usize;
+                        let pattern = fill.iter().cycle().skip(phase);
+                        buffer.iter_mut().zip(pattern).for_each(|(to, from)| *to = *from);
+                        Ok(())
+                    });
+                };
+                if self.array.chain.is_plain() && inside.is_dense() {
+                    return self.read_plain(extent, inside.first.saturating_mul(elem), transfer, part, work);
+                }
+                self.decode(coords, extent, work)?
+            }
+        };
+        let packed = inside.pack(&bytes, elem as usize).ok_or_else(|| FileError::BadZarr {
+            path: work.path.to_owned(),
+            source: ZarrError::Chunk { key: self.array.key(coords), problem: "too short".into() },
+        })?;
+        let misfit = |source| FileError::Plan { path: work.path.to_owned(), source };
+        for table in transfer.tables() {
+            let (src, dst) = (copy::Source::from(&*packed), (&mut *part).into());
+            match work.conversion {
+                None => copy::execute(&table, src, dst),
+                Some(conversion) => copy::execute_convert(&table, conversion, src, dst),
+            }
+            .map_err(misfit)?;
+        }
+        work.stats.runs += 1;
+        Ok(())
+    }
+
+    /// Reads a box that lies in one piece, only what is needed of it.
+    fn read_plain(
+        &self,
+        extent: Extent,
+        first: u64,
+        transfer: &Transfer,
+        part: &mut [u8],
+        work: &mut Work<'_>,
+    ) -> Result<(), FileError> {
+        let Some(Store { key, file: Some((file, _)), .. }) = &self.file else { return Ok(()) };
+        let shown = format!("{}/{key}", work.path);
+        // The file may be cut, or say that a chunk lies where nothing can.
+        let expected = self.array.chunk_len();
+        if extent.len != expected {
+            return Err(FileError::Truncated { path: shown, expected, found: extent.len });
+        }
+        let options = work.options;
+        windows(transfer, part, work, |buffer, at| {
+            let at = extent.at.saturating_add(first).saturating_add(at);
+            Io { file, path: &shown, options }.read(buffer, at)
+        })
+    }
+
+    /// The bytes of a chunk, row-major in its own order.
+    fn decode(
+        &mut self,
+        coords: &[u64],
+        extent: Extent,
+        work: &mut Work<'_>,
+    ) -> Result<Arc<Vec<u8>>, FileError> {
+        let Some(Store { key, file: Some((file, _)), .. }) = &self.file else {
+            return Err(FileError::sys(work.path, "read", Errno::NOENT));
+        };
+        let bad = |source| FileError::BadZarr { path: work.path.to_owned(), source };
+        let of_chunk = |problem| bad(ZarrError::Chunk { key: key.clone(), problem });
+        let len = self.array.chunk_len();
+        if len > MAX_CHUNK_BYTES {
+            return Err(bad(ZarrError::LargeChunk { len, limit: MAX_CHUNK_BYTES }));
+        }
+        let limit = self.array.chain.limit(len);
+        if extent.len > limit {
+            return Err(of_chunk(format!("{} bytes; expected {limit} at most", extent.len)));
+        }
+        let mut encoded = vec![0; extent.len as usize];
+        let shown = format!("{}/{key}", work.path);
+        Io { file, path: &shown, options: work.options }.read(&mut encoded, extent.at)?;
+        let bytes = Arc::new(self.array.decode(encoded).map_err(of_chunk)?);
+        let several_steps = self.steps && self.array.chunk.first() > Some(&1);
+        if several_steps && self.kept_bytes + len <= KEPT_BYTES {
+            self.kept_bytes += len;
+            self.kept.push((coords.to_vec(), Arc::clone(&bytes)));
+        }
+        Ok(bytes)
+    }
+
+    /// Where a chunk lies, in the file that is opened for it; `None` for one that is not there.
+    fn find(&mut self, coords: &[u64], work: &Work<'_>) -> Result<Option<Extent>, FileError> {
+        let Some(shard) = &self.array.shard else {
+            let key = self.array.key(coords);
+            let store = self.open(key, work)?;
+            return Ok(store.file.as_ref().map(|(_, len)| Extent { at: 0, len: *len }));
+        };
+        let outer: Vec<u64> = coords.iter().zip(&shard.per).map(|(c, n)| c / n).collect();
+        let number = coords.iter().zip(&shard.per).fold(0, |at, (c, n)| at * n + c % n);
+        let key = self.array.key(&outer);
+        let store = self.open(key, work)?;
+        let Some((_, len)) = store.file else { return Ok(None) };
+        let Some((at, n)) = store.index.get(number as usize).copied().flatten() else { return Ok(None) };
+        match at.checked_add(n).filter(|&end| end <= len) {
+            Some(_) => Ok(Some(Extent { at, len: n })),
+            None => Err(FileError::BadZarr {
+                path: work.path.to_owned(),
+                source: ZarrError::Chunk {
+                    key: store.key.clone(),
+                    problem: format!("its index has {n} bytes from {at} on; the file has {len}"),
+                },
+            }),
+        }
+    }
+
+    fn open(&mut self, key: String, work: &Work<'_>) -> Result<&Store, FileError> {
+        if self.file.as_ref().is_none_or(|store| store.key != key) {
+            self.file = None;
+            let file = open_beneath(&self.dir, &key, work.path)?;
+            if file.is_none() && open_beneath(&self.dir, "zarr.json", work.path)?.is_none() {
+                // An array that is removed loses this first.
+                let problem = "it was replaced or removed while it was read";
+                return Err(FileError::BadPath { path: work.path.to_owned(), problem });
+            }
+            let index = match (&file, &self.array.shard) {
+                (Some((file, len)), Some(shard)) => {
+                    let bad = |problem| FileError::BadZarr {
+                        path: work.path.to_owned(),
+                        source: ZarrError::Chunk { key: key.clone(), problem },
+                    };
+                    let need = index_len(shard);
+                    if *len < need {
+                        return Err(bad(format!("expected an index of {need} bytes, found {len} bytes")));
+                    }
+                    let mut bytes = vec![0; need as usize];
+                    let shown = format!("{}/{key}", work.path);
+                    let at = if shard.at_end { len - need } else { 0 };
+                    Io { file, path: &shown, options: work.options }.read(&mut bytes, at)?;
+                    index_entries(shard, bytes).map_err(bad)?
+                }
+                _ => Vec::new(),
+            };
+            self.file = Some(Store { key, file, index });
+        }
+        self.file.as_ref().ok_or_else(|| FileError::sys(work.path, "open", Errno::IO))
+    }
+}
+
+/// Carries a transfer out window by window: `fill` gives the bytes of the box from an offset on.
+fn windows(
+    transfer: &Transfer,
+    part: &mut [u8],
+    work: &mut Work<'_>,
+    mut fill: impl FnMut(&mut [u8], u64) -> Result<(), FileError>,
+) -> Result<(), FileError> {
+    let Work { view, conversion, buffer, stats, path, .. } = work;
+    let misfit = |source| FileError::Plan { path: (*path).to_owned(), source };
+    let file_elem = transfer.elem_len();
+    let mem_elem = conversion.map_or(file_elem, |c| c.dst_len());
+    let view = View { file_elem, mem_elem, ..**view };
+    for table in transfer.tables() {
+        view.windows(&table, &mut |window| {
+            stats.runs += 1;
+            match window {
+                Window::Direct { file, mem, len } => {
+                    let have_bytes = part.len();
+                    let need_bytes = u128::from(mem) + u128::from(len);
+                    let run = part.get_mut(mem as usize..).and_then(|p| p.get_mut(..len as usize));
+                    let short = || misfit(copy::CopyError::DestTooShort { need_bytes, have_bytes });
+                    fill(run.ok_or_else(short)?, file)
+                }
+                Window::Buffered { file, mem, len, table, .. } => {
+                    let len = len as usize;
+                    if buffer.len() < len {
+                        buffer.resize(len, 0);
+                    }
+                    fill(&mut buffer[..len], file)?;
+                    let src = copy::Source::from(&buffer[..len]);
+                    let dst = part.get_mut(mem as usize..).unwrap_or_default().into();
+                    match conversion {
+                        None => copy::execute(table, src, dst),
+                        Some(conversion) => copy::execute_convert(table, *conversion, src, dst),
+                    }
+                    .map_err(misfit)
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+impl Inside {
+    /// Whether the box is one stretch of the chunk.
+    fn is_dense(&self) -> bool {
+        let mut span = 1;
+        self.loops.iter().rev().filter(|(count, _)| *count > 1).all(|&(count, stride)| {
+            let next = stride == span;
+            span = span.saturating_mul(count);
+            next
+        })
+    }
+
+    /// The box's elements of `elem` bytes, packed; `None` where the chunk has fewer.
+    fn pack<'a>(&self, chunk: &'a [u8], elem: usize) -> Option<std::borrow::Cow<'a, [u8]>> {
+        let count = self.loops.iter().map(|l| l.0).product::<u64>() as usize;
+        let first = usize::try_from(self.first).ok()?;
+        if self.is_dense() {
+            return Some(chunk.get(first * elem..(first + count) * elem)?.into());
+        }
+        let mut packed = Vec::with_capacity(count * elem);
+        // The innermost loops that are one run.
+        let mut run = 1u64;
+        let mut outer = self.loops.as_slice();
+        while let Some((&(n, stride), rest)) = outer.split_last() {
+            if n > 1 && stride != run {
+                break;
+            }
+            run *= n;
+            outer = rest;
+        }
+        let mut at = vec![0u64; outer.len()];
+        let run = run as usize * elem;
+        while packed.len() < count * elem {
+            let offset = self.first + at.iter().zip(outer).map(|(i, (_, stride))| i * stride).sum::<u64>();
+            packed.extend_from_slice(chunk.get(offset as usize * elem..)?.get(..run)?);
+            for (i, (n, _)) in at.iter_mut().zip(outer).rev() {
+                *i += 1;
+                if *i < *n {
+                    break;
+                }
+                *i = 0;
+            }
+        }
+        Some(packed.into())
+    }
+}

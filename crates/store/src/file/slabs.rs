@@ -1,0 +1,398 @@
+//! A Zarr array that is written: which file holds which stretch of the row-major array.
+//!
+//! Each chunk is a slab: some indices of one dimension, with all of the dimensions behind it, at one index of each before it. So
+//! it is one stretch of the array, and its file is a piece of what would be one file. Short steps share a chunk. A step's
+//! first chunks are named as if it were the only one; when there are more steps, they are renamed at the end.
+
+use super::io::Io;
+use super::Options;
+use crate::{zarr, FileError};
+use polyduct_layout::Dataset;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
+use std::fs::File;
+
+/// What units lock for their turns while the array is written.
+const LOCK: &str = "lock";
+/// Files that a unit keeps open.
+const OPEN_FILES: usize = 8;
+/// A new file may be read and written by whom the user's mask allows.
+const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
+
+/// How an array falls into chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slabs {
+    dataset: Dataset,
+    cut: Cut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// A chunk holds so many whole steps.
+    Steps(u64),
+    /// A chunk holds so many indices of a dimension; `plane` is the bytes of one of them.
+    Within { dim: usize, rows: u64, plane: u64 },
+}
+
+/// A chunk: the step, or the number of the chunk of steps, and its number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    step: u64,
+    index: u64,
+}
+
+/// A place in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    pub chunk: Chunk,
+    /// Offset in its file.
+    pub at: u64,
+    /// Bytes from there to the end of the chunk, or of the step.
+    pub left: u64,
+}
+
+impl Slabs {
+    /// Chunks of at most `chunk_bytes` bytes, and not much less where there is more.
+    pub fn new(dataset: Dataset, chunk_bytes: u64) -> Slabs {
+        let step = dataset.len_bytes();
+        if step <= chunk_bytes {
+            return Slabs { dataset, cut: Cut::Steps((chunk_bytes / step.max(1)).max(1)) };
+        }
+        let shape = dataset.shape();
+        let plane_of = |dim: usize| shape[dim + 1..].iter().product::<u64>() * dataset.elem().len_bytes();
+        // The step is not empty, so no size is 0.
+        let dim =
+            (0..shape.len()).find(|&d| plane_of(d) <= chunk_bytes).unwrap_or(shape.len().saturating_sub(1));
+        let (size, plane) = match shape.get(dim) {
+            Some(&size) => (size, plane_of(dim)),
+            None => (1, step),
+        };
+        // All about the same, and not one that is padded most of all.
+        let pieces = (size * plane).div_ceil(chunk_bytes).clamp(1, size);
+        Slabs { dataset, cut: Cut::Within { dim, rows: size.div_ceil(pieces), plane } }
+    }
+
+    /// Where a byte of a step lies.
+    pub fn locate(&self, step: u64, offset: u64) -> Spot {
+        match self.cut {
+            Cut::Steps(many) => {
+                let len = self.dataset.len_bytes();
+                let chunk = Chunk { step: step / many, index: 0 };
+                Spot { chunk, at: step % many * len + offset, left: len.saturating_sub(offset) }
+            }
+            Cut::Within { dim, rows, plane } => {
+                let whole = self.dataset.shape().get(dim).copied().unwrap_or(1) * plane;
+                let (outer, within) = (offset / whole, offset % whole);
+                let len = rows * plane;
+                let index = outer * whole.div_ceil(len) + within / len;
+                let at = within % len;
+                Spot { chunk: Chunk { step, index }, at, left: (len - at).min(whole - within) }
+            }
+        }
+    }
+
+    /// Bytes of a chunk's file when there are so many steps.
+    fn chunk_len(&self, steps: u64) -> u64 {
+        match self.cut {
+            Cut::Steps(many) => many.min(steps).saturating_mul(self.dataset.len_bytes()),
+            Cut::Within { rows, plane, .. } => rows * plane,
+        }
+    }
+
+    /// Chunks of one step, or of those steps that share one.
+    fn per_step(&self) -> u64 {
+        match (self.dataset.len_bytes(), self.cut) {
+            (0, _) => 0,
+            (_, Cut::Steps(_)) => 1,
+            (len, Cut::Within { dim, plane, .. }) => {
+                let whole = self.dataset.shape().get(dim).copied().unwrap_or(1) * plane;
+                len / whole * whole.div_ceil(self.chunk_len(1))
+            }
+        }
+    }
+
+    /// All chunks of so many steps.
+    fn chunks(&self, steps: u64) -> impl Iterator<Item = Chunk> {
+        let per_step = self.per_step();
+        let outer = match self.cut {
+            Cut::Steps(many) => steps.div_ceil(many),
+            Cut::Within { .. } => steps,
+        };
+        (0..outer).flat_map(move |step| (0..per_step).map(move |index| Chunk { step, index }))
+    }
+
+    /// The name of a chunk's file: with the step as the first dimension, or of an array of one step.
+    fn name(&self, chunk: Chunk, steps: bool) -> String {
+        let shape = self.dataset.shape();
+        let mut coords = vec![0; shape.len()];
+        if let Cut::Within { dim, rows, .. } = self.cut {
+            let mut rest = chunk.index;
+            for d in (0..=dim).rev().filter(|&d| d < shape.len()) {
+                let size = if d == dim { shape[d].div_ceil(rows) } else { shape[d] };
+                coords[d] = rest % size;
+                rest /= size;
+            }
+        }
+        if steps {
+            coords.insert(0, chunk.step);
+        }
+        coords.iter().fold("c".to_owned(), |name, n| format!("{name}.{n}"))
+    }
+
+    /// The name while the array is written, when it is not known how many steps there will be.
+    fn passing_name(&self, chunk: Chunk) -> String {
+        self.name(chunk, chunk.step > 0)
+    }
+
+    /// `zarr.json` of so many steps.
+    fn metadata(&self, steps: u64) -> String {
+        let mut shape = self.dataset.shape().to_vec();
+        let mut chunk: Vec<u64> = shape.iter().map(|&n| n.max(1)).collect();
+        let mut of_steps = 1;
+        match self.cut {
+            Cut::Steps(many) => of_steps = many.min(steps).max(1),
+            Cut::Within { dim, rows, .. } => {
+                chunk.iter_mut().take(dim).for_each(|c| *c = 1);
+                chunk.iter_mut().skip(dim).take(1).for_each(|c| *c = rows);
+            }
+        }
+        if steps != 1 {
+            shape.insert(0, steps);
+            chunk.insert(0, of_steps);
+        }
+        zarr::print(self.dataset.elem(), &shape, &chunk)
+    }
+
+    /// Gives the chunks their length and their names, makes them and `zarr.json` last.
+    ///
+    /// # Errors
+    /// [`FileError::System`], [`FileError::NoSpace`].
+    pub fn complete(&self, dir: &File, path: &str, steps: u64) -> Result<(), FileError> {
+        let options = Options::default();
+        let sys = |op: &str, e| FileError::sys(path, op, e);
+        let io = |op: &'static str| move |e: std::io::Error| FileError::io(path, op, &e);
+        let mut kept = std::collections::HashSet::new();
+        for chunk in self.chunks(steps) {
+            let passing = self.passing_name(chunk);
+            let file = open_chunk(dir, &passing).map_err(|e| sys("open a chunk", e))?;
+            file.set_len(self.chunk_len(steps)).map_err(io("truncate a chunk"))?;
+            file.sync_all().map_err(io("fsync a chunk"))?;
+            let name = self.name(chunk, steps != 1);
+            if name != passing {
+                rustix::fs::renameat(dir, &passing, dir, &name).map_err(|e| sys("rename a chunk", e))?;
+            }
+            kept.insert(name);
+        }
+        // What was begun and is part of no step.
+        for entry in rustix::fs::Dir::read_from(dir).map_err(|e| sys("list", e))? {
+            let entry = entry.map_err(|e| sys("list", e))?;
+            let known = entry.file_name().to_str().is_ok_and(|n| matches!(n, "." | "..") || kept.contains(n));
+            if !known {
+                let flags = rustix::fs::AtFlags::empty();
+                rustix::fs::unlinkat(dir, entry.file_name(), flags).map_err(|e| sys("remove a chunk", e))?;
+            }
+        }
+        let file = open_chunk(dir, "zarr.json").map_err(|e| sys("create zarr.json", e))?;
+        Io { file: &file, path, options: &options }.write(self.metadata(steps).as_bytes(), 0)?;
+        file.sync_all().map_err(io("fsync zarr.json"))
+    }
+}
+
+fn open_chunk(dir: &File, name: &str) -> Result<File, rustix::io::Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(dir, name, flags, NEW_MODE)).map(File::from)
+}
+
+/// The files of an array that a unit writes.
+pub struct Chunks {
+    slabs: Slabs,
+    dir: File,
+    /// The one used last stands last.
+    open: Vec<(Chunk, File)>,
+    /// Units write whole windows in turns, and so read what lies in them.
+    shared: bool,
+}
+
+impl Chunks {
+    /// The files in an array's directory, and where units write in turns the file that they lock.
+    ///
+    /// # Errors
+    /// [`FileError::System`].
+    pub fn open(
+        slabs: &Slabs,
+        dir: &File,
+        shared: bool,
+        path: &str,
+    ) -> Result<(Chunks, Option<File>), FileError> {
+        let dir = dir.try_clone().map_err(|e| FileError::io(path, "duplicate its descriptor", &e))?;
+        let lock = shared.then(|| open_chunk(&dir, LOCK)).transpose();
+        let lock = lock.map_err(|e| FileError::sys(path, "create a file to lock", e))?;
+        Ok((Chunks { slabs: slabs.clone(), dir, open: Vec::new(), shared }, lock))
+    }
+
+    /// Writes bytes of a step.
+    ///
+    /// # Errors
+    /// As [`Io::write`].
+    pub fn write(
+        &mut self,
+        mut bytes: &[u8],
+        step: u64,
+        mut offset: u64,
+        path: &str,
+        options: &Options,
+    ) -> Result<(), FileError> {
+        while !bytes.is_empty() {
+            let spot = self.slabs.locate(step, offset);
+            let now = bytes.len().min(usize::try_from(spot.left).unwrap_or(usize::MAX)).max(1);
+            let (piece, rest) = bytes.split_at(now);
+            let file = self.file(spot, path, options)?;
+            Io { file, path, options }.write(piece, spot.at)?;
+            (bytes, offset) = (rest, offset + now as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of a step, where units write in turns.
+    ///
+    /// # Errors
+    /// As [`Io::read`].
+    pub fn read(
+        &mut self,
+        mut bytes: &mut [u8],
+        step: u64,
+        mut offset: u64,
+        path: &str,
+        options: &Options,
+    ) -> Result<(), FileError> {
+        while !bytes.is_empty() {
+            let spot = self.slabs.locate(step, offset);
+            let now = bytes.len().min(usize::try_from(spot.left).unwrap_or(usize::MAX)).max(1);
+            let (piece, rest) = bytes.split_at_mut(now);
+            let file = self.file(spot, path, options)?;
+            Io { file, path, options }.read(piece, spot.at)?;
+            (bytes, offset) = (rest, offset + now as u64);
+        }
+        Ok(())
+    }
+
+    /// The file of a chunk, with room for what this step brings.
+    fn file(&mut self, spot: Spot, path: &str, options: &Options) -> Result<&File, FileError> {
+        if let Some(at) = self.open.iter().position(|(chunk, _)| *chunk == spot.chunk) {
+            let found = self.open.remove(at);
+            self.open.push(found);
+        } else {
+            let name = self.slabs.passing_name(spot.chunk);
+            let file = open_chunk(&self.dir, &name).map_err(|e| FileError::sys(path, "create a chunk", e))?;
+            if let Cut::Within { .. } = self.slabs.cut {
+                let (io, len) = (Io { file: &file, path, options }, self.slabs.chunk_len(1));
+                io.reserve(0, len)?;
+                // All make it as long as this.
+                if self.shared {
+                    io.extend(len)?;
+                }
+            }
+            if self.open.len() == OPEN_FILES {
+                self.open.remove(0);
+            }
+            self.open.push((spot.chunk, file));
+        }
+        let (_, file) =
+            self.open.last().ok_or_else(|| FileError::sys(path, "open", rustix::io::Errno::IO))?;
+        Ok(file)
+    }
+
+    /// Makes room for a step that shares its chunk with others; the chunks of longer ones are reserved when they are first
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Io::reserve`].
+    pub fn reserve(
+        &mut self,
+        step: u64,
+        shared: bool,
+        path: &str,
+        options: &Options,
+    ) -> Result<(), FileError> {
+        let len = self.slabs.dataset.len_bytes();
+        if let (Cut::Steps(_), 1..) = (self.slabs.cut, len) {
+            let spot = self.slabs.locate(step, 0);
+            let file = self.file(spot, path, options)?;
+            let io = Io { file, path, options };
+            io.reserve(spot.at, len)?;
+            if shared {
+                io.extend(spot.at + len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polyduct_layout::ElemType;
+    use proptest::prelude::*;
+
+    fn slabs(shape: &[u64], chunk_bytes: u64) -> Slabs {
+        Slabs::new(Dataset::new(shape, ElemType::I16).unwrap(), chunk_bytes)
+    }
+
+    /// The chunk that holds an index, and the offset in it, by the format's rules.
+    fn by_the_book(index: &[u64], chunk: &[u64]) -> (Vec<u64>, u64) {
+        let coords = index.iter().zip(chunk).map(|(i, c)| i / c).collect();
+        let offset = index.iter().zip(chunk).fold(0, |at, (i, c)| at * c + i % c);
+        (coords, offset)
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_lies_where_the_format_says(
+            shape in proptest::collection::vec(0u64..7, 0..4), chunk_bytes in 1u64..200, steps in 0u64..5,
+        ) {
+            let slabs = slabs(&shape, chunk_bytes);
+            let array = zarr::Array::parse(slabs.metadata(steps).as_bytes()).unwrap();
+            let with_steps = steps != 1;
+            prop_assert_eq!(array.shape.len(), shape.len() + usize::from(with_steps));
+            let mut names = std::collections::BTreeSet::new();
+            let elems: u64 = shape.iter().product();
+            for step in 0..steps {
+                for element in 0..elems {
+                    let mut rest = element;
+                    let mut index: Vec<u64> = shape.iter().rev().map(|n| {
+                        let i = rest % n;
+                        rest /= n;
+                        i
+                    }).collect();
+                    index.reverse();
+                    if with_steps {
+                        index.insert(0, step);
+                    }
+                    let (coords, offset) = by_the_book(&index, &array.chunk);
+                    let spot = slabs.locate(step, element * 2);
+                    prop_assert_eq!(slabs.name(spot.chunk, with_steps), array.key(&coords));
+                    prop_assert_eq!(spot.at, offset * 2);
+                    prop_assert!(spot.left >= 2 && spot.at + 2 <= slabs.chunk_len(steps));
+                    names.insert(array.key(&coords));
+                }
+            }
+            let all: std::collections::BTreeSet<String> =
+                slabs.chunks(steps).map(|c| slabs.name(c, with_steps)).collect();
+            prop_assert_eq!(all, names);
+            prop_assert_eq!(slabs.chunk_len(steps.max(1)), array.chunk_len() * u64::from(elems > 0));
+        }
+    }
+
+    #[test]
+    fn chunks_are_neither_small_nor_padded_much() {
+        let cut = |shape: &[u64], elem| Slabs::new(Dataset::new(shape, elem).unwrap(), 32 << 20).cut;
+        for (shape, rows) in [(&[16384, 16384][..], 1024), (&[100, 1 << 20], 15), (&[3, 5, 1 << 23], 2)] {
+            let Cut::Within { rows: found, .. } = cut(shape, ElemType::I16) else { panic!("{shape:?}") };
+            assert_eq!(found, rows, "{shape:?}");
+        }
+        // A row that is longer than a chunk should be is cut, too.
+        let long = cut(&[2, 1 << 30], ElemType::U8);
+        assert_eq!(long, Cut::Within { dim: 1, rows: 32 << 20, plane: 1 });
+        assert_eq!(cut(&[], ElemType::F64), Cut::Steps(4 << 20));
+    }
+}

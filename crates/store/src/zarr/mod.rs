@@ -1,0 +1,342 @@
+//! The metadata of Zarr arrays, version 3 (`zarr.json`): parsed, checked and printed; and the codecs of their chunks.
+//!
+//! An array is a directory with `zarr.json` and a file for each chunk of a regular grid. All chunks have one shape, also at
+//! the edges of the array, where they are padded with the fill value; a chunk without a file holds nothing else. In a sharded
+//! array a file holds a grid of chunks and an index of them; chunks are then these inner ones.
+//!
+//! | what | supported |
+//! |---|---|
+//! | data types | `bool`, `int8` … `uint64`, `float16`, `bfloat16`, `float32`, `float64`, `complex64`, `complex128`, raw bits (`r8`, `r16`, …, `raw_bytes`) |
+//! | codecs | `transpose`, `bytes` (both orders), `sharding_indexed` (not in each other), `gzip`, `zstd`, `crc32c` |
+//! | names of chunks | `default` and `v2`, with `/` and `.` |
+
+mod codec;
+mod fill;
+
+use crate::json::{self, shorten};
+use codec::{inner_codecs, Chain};
+use polyduct_layout::ElemType;
+use serde_json::{Map, Value};
+
+pub(crate) use codec::{index_entries, index_len};
+
+/// The longest `zarr.json` that is read, in bytes.
+pub const MAX_METADATA_BYTES: usize = 4 << 20;
+/// The most dimensions of an array: a dataset's eight and the steps.
+pub const MAX_ARRAY_DIMS: usize = polyduct_layout::MAX_DIMS + 1;
+/// Raw bits have fewer bytes than this: a fill value of them is kept.
+pub const MAX_RAW_BYTES: u32 = 1 << 20;
+/// The largest chunk that is decoded, in bytes. Chunks that are not compressed and lie in one piece have no limit.
+pub const MAX_CHUNK_BYTES: u64 = 1 << 30;
+
+/// What `zarr.json` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// The element type.
+    pub elem: ElemType,
+    /// The sizes; none for a scalar.
+    pub shape: Vec<u64>,
+    /// The sizes of a chunk, each at least 1; in a sharded array those of the inner chunks.
+    pub chunk: Vec<u64>,
+    /// The bytes of an element of the fill value.
+    pub fill: Vec<u8>,
+    /// The dimensions of a chunk as they lie in it, the slowest first.
+    pub order: Vec<usize>,
+    pub(crate) chain: Chain,
+    pub(crate) shard: Option<Shard>,
+    keys: Keys,
+}
+
+/// How inner chunks lie in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    /// Inner chunks of a shard in each dimension.
+    pub per: Vec<u64>,
+    /// Whether the index has a checksum, and whether it stands at the end.
+    pub checked: bool,
+    pub at_end: bool,
+}
+
+/// How chunks are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Keys {
+    v2: bool,
+    separator: char,
+}
+
+/// Why an array was refused. `key` is a path in `zarr.json`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ZarrError {
+    /// `zarr.json` is longer than [`MAX_METADATA_BYTES`].
+    #[error("zarr.json: {len} bytes; the limit is {limit}")]
+    TooLong {
+        /// Its length.
+        len: u64,
+        /// The limit.
+        limit: usize,
+    },
+    /// It is not JSON, or has a key twice.
+    #[error("zarr.json: byte {position}: {problem}")]
+    Syntax {
+        /// Where.
+        position: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A value is missing or not what it should be.
+    #[error("zarr.json: {key}: expected {expected}, found {found}")]
+    Key {
+        /// Where in the document.
+        key: String,
+        /// What it should be.
+        expected: &'static str,
+        /// What it is, shortened; `nothing` if it is missing.
+        found: String,
+    },
+    /// It describes a group of arrays.
+    #[error("zarr.json: it is a group; expected an array: name one of those in it, PATH.zarr/NAME")]
+    Group,
+    /// More dimensions than polyduct moves.
+    #[error("zarr.json: shape: {dims} dimensions; the limit is {limit}")]
+    Dims {
+        /// Its dimensions.
+        dims: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A codec that polyduct does not have.
+    #[error("zarr.json: codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd or crc32c, each at its place")]
+    Codec {
+        /// The codec, shortened.
+        name: String,
+    },
+    /// Chunks that would have to be decoded are too large.
+    #[error("zarr.json: chunks of {len} bytes that have to be decoded; the limit is {limit}")]
+    LargeChunk {
+        /// Bytes of a chunk; the largest number where they cannot be counted.
+        len: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// More chunks than can be counted.
+    #[error("zarr.json: {chunks} chunks in a step; the limit is {limit}")]
+    ManyChunks {
+        /// How many; the largest number where they cannot be counted.
+        chunks: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A chunk's file does not hold what it must.
+    #[error("chunk {key}: {problem}")]
+    Chunk {
+        /// The chunk's file, in the array's directory.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// A wrong value.
+fn wrong(key: &str, expected: &'static str, found: Option<&Value>) -> ZarrError {
+    let found = found.map_or("nothing".into(), |v| shorten(&v.to_string()));
+    ZarrError::Key { key: key.to_owned(), expected, found }
+}
+
+/// `shape` under `key`: whole numbers.
+fn sizes(key: &str, value: Option<&Value>) -> Result<Vec<u64>, ZarrError> {
+    let fail = || wrong(key, "a list of whole numbers", value);
+    value.and_then(Value::as_array).ok_or_else(fail)?.iter().map(|n| n.as_u64().ok_or_else(fail)).collect()
+}
+
+/// What an extension's name is followed by.
+type Configuration<'v> = Option<&'v Map<String, Value>>;
+
+/// An extension: its name and configuration. A name alone has an empty one.
+fn named<'v>(key: &str, value: Option<&'v Value>) -> Result<(&'v str, Configuration<'v>), ZarrError> {
+    match value {
+        Some(Value::String(name)) => Ok((name, None)),
+        Some(Value::Object(object)) => match (object.get("name"), object.get("configuration")) {
+            (Some(Value::String(name)), None) => Ok((name, None)),
+            (Some(Value::String(name)), Some(Value::Object(configuration))) => {
+                Ok((name, Some(configuration)))
+            }
+            _ => Err(wrong(key, "a name and a configuration", value)),
+        },
+        _ => Err(wrong(key, "a name and a configuration", value)),
+    }
+}
+
+impl Array {
+    /// Parses `zarr.json`.
+    ///
+    /// ```
+    /// use polyduct_layout::ElemType;
+    /// use polyduct_store::zarr::{print, Array};
+    ///
+    /// let text = print(ElemType::F32, &[100, 20], &[64, 20]);
+    /// let array = Array::parse(text.as_bytes())?;
+    /// assert_eq!((array.elem, array.shape.as_slice()), (ElemType::F32, &[100, 20][..]));
+    /// assert_eq!(array.key(&[1, 0]), "c.1.0");
+    /// # Ok::<(), polyduct_store::zarr::ZarrError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`ZarrError`].
+    pub fn parse(text: &[u8]) -> Result<Array, ZarrError> {
+        if text.len() > MAX_METADATA_BYTES {
+            return Err(ZarrError::TooLong { len: text.len() as u64, limit: MAX_METADATA_BYTES });
+        }
+        let document = json::parse(text).map_err(|e| ZarrError::Syntax {
+            position: json::position(text, &e),
+            problem: json::problem(&e),
+        })?;
+        let Value::Object(all) = &document else {
+            return Err(wrong("zarr.json", "an object", Some(&document)));
+        };
+        let get = |key: &str| all.get(key);
+        if get("zarr_format") != Some(&Value::from(3)) {
+            return Err(wrong("zarr_format", "3", get("zarr_format")));
+        }
+        match get("node_type").and_then(Value::as_str) {
+            Some("array") => {}
+            Some("group") => return Err(ZarrError::Group),
+            _ => return Err(wrong("node_type", "\"array\"", get("node_type"))),
+        }
+        check_extensions(all)?;
+        let shape = sizes("shape", get("shape"))?;
+        let dims = shape.len();
+        if dims > MAX_ARRAY_DIMS {
+            return Err(ZarrError::Dims { dims, limit: MAX_ARRAY_DIMS });
+        }
+        let elem = fill::elem(get("data_type"))?;
+        let fill = fill::value(elem, get("fill_value"))?;
+        let outer = grid(get("chunk_grid"), dims)?;
+        let keys = Keys::parse(get("chunk_key_encoding"))?;
+        let codecs = match get("codecs") {
+            Some(Value::Array(codecs)) => codecs.as_slice(),
+            other => return Err(wrong("codecs", "a list", other)),
+        };
+        let (chain, chunk, shard) = inner_codecs(codecs, &outer)?;
+        let array = Array { elem, shape, chunk, fill, order: chain.order.clone(), chain, shard, keys };
+        if !array.chain.is_plain() && array.chunk_len() > MAX_CHUNK_BYTES {
+            return Err(ZarrError::LargeChunk { len: array.chunk_len(), limit: MAX_CHUNK_BYTES });
+        }
+        Ok(array)
+    }
+
+    /// Bytes of a decoded chunk; the largest number where they cannot be counted.
+    pub fn chunk_len(&self) -> u64 {
+        self.chunk.iter().try_fold(self.elem.len_bytes(), |len, &n| len.checked_mul(n)).unwrap_or(u64::MAX)
+    }
+
+    /// Decodes a chunk: its elements, little-endian, in the chunk's own order.
+    ///
+    /// # Errors
+    /// What is wrong with its bytes; chunks of more than [`MAX_CHUNK_BYTES`] are not decoded.
+    pub fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>, String> {
+        let len = self.chunk_len();
+        if len > MAX_CHUNK_BYTES {
+            return Err(format!("{len} bytes; the limit is {MAX_CHUNK_BYTES}"));
+        }
+        let component = match self.elem {
+            ElemType::Bytes(_) => 1,
+            ElemType::C64 => 4,
+            ElemType::C128 => 8,
+            elem => elem.len_bytes() as usize,
+        };
+        self.chain.decode(encoded, len, component)
+    }
+
+    /// The name of a chunk's file in the directory: made of numbers, `c` and separators and nothing else.
+    pub fn key(&self, coords: &[u64]) -> String {
+        let Keys { v2, separator } = self.keys;
+        let numbers: Vec<String> = coords.iter().map(u64::to_string).collect();
+        let numbers = numbers.join(separator.encode_utf8(&mut [0; 4]));
+        match (v2, coords.is_empty()) {
+            (true, true) => "0".into(),
+            (true, false) => numbers,
+            (false, true) => "c".into(),
+            (false, false) => format!("c{separator}{numbers}"),
+        }
+    }
+}
+
+/// What is not known must say that it need not be.
+fn check_extensions(all: &Map<String, Value>) -> Result<(), ZarrError> {
+    const KNOWN: [&str; 10] = [
+        "zarr_format",
+        "node_type",
+        "shape",
+        "data_type",
+        "chunk_grid",
+        "chunk_key_encoding",
+        "fill_value",
+        "codecs",
+        "attributes",
+        "dimension_names",
+    ];
+    for (key, value) in all {
+        match value {
+            _ if KNOWN.contains(&key.as_str()) => {}
+            Value::Array(transformers) if key == "storage_transformers" && transformers.is_empty() => {}
+            Value::Object(extension) if extension.get("must_understand") == Some(&Value::Bool(false)) => {}
+            other => return Err(wrong(&shorten(key), "no such key", Some(other))),
+        }
+    }
+    Ok(())
+}
+
+/// The shape of the chunks of a regular grid.
+fn grid(value: Option<&Value>, dims: usize) -> Result<Vec<u64>, ZarrError> {
+    let (name, configuration) = named("chunk_grid", value)?;
+    if name != "regular" {
+        return Err(wrong("chunk_grid", "\"regular\"", Some(&name.into())));
+    }
+    let found = configuration.and_then(|c| c.get("chunk_shape"));
+    chunk_shape("chunk_grid.chunk_shape", found, dims)
+}
+
+fn chunk_shape(key: &str, found: Option<&Value>, dims: usize) -> Result<Vec<u64>, ZarrError> {
+    let shape = sizes(key, found)?;
+    if shape.len() != dims || shape.contains(&0) {
+        return Err(wrong(key, "a number above 0 for each dimension", found));
+    }
+    Ok(shape)
+}
+
+impl Keys {
+    fn parse(value: Option<&Value>) -> Result<Keys, ZarrError> {
+        let (name, configuration) = named("chunk_key_encoding", value)?;
+        let v2 = match name {
+            "default" => false,
+            "v2" => true,
+            _ => return Err(wrong("chunk_key_encoding", "\"default\" or \"v2\"", value)),
+        };
+        match configuration.and_then(|c| c.get("separator")).map(Value::as_str) {
+            Some(Some("/")) => Ok(Keys { v2, separator: '/' }),
+            Some(Some(".")) => Ok(Keys { v2, separator: '.' }),
+            None => Ok(Keys { v2, separator: if v2 { '.' } else { '/' } }),
+            _ => Err(wrong("chunk_key_encoding.separator", "\"/\" or \".\"", value)),
+        }
+    }
+}
+
+/// Prints the `zarr.json` of an array whose chunks are not encoded, all in one directory.
+pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64]) -> String {
+    let document = serde_json::json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": fill::name(elem),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "fill_value": fill::zero(elem),
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "attributes": {},
+    });
+    format!("{document:#}\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Whatever units that write one file say to each other is read or refused, and what was read can be said again. Each fault
+//! makes an error that names the file; specs that differ differ in something that can be named.
+
+#![forbid(unsafe_code)]
+
+mod driver;
+
+use polyduct_store::file::wire::{parse, print, Fault, FromHost, Spec, ToHost, VERSION};
+use serde::{de::DeserializeOwned, Serialize};
+use std::fmt::Debug;
+
+fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(input: &[u8]) -> Option<T> {
+    match parse::<T>(input) {
+        Ok(message) => {
+            let again = print(&message).expect("words");
+            assert_eq!(parse::<T>(&again).as_ref(), Ok(&message));
+            Some(message)
+        }
+        Err(what) => {
+            assert!(!what.is_empty());
+            None
+        }
+    }
+}
+
+fn spec() -> Spec {
+    Spec {
+        units: 2,
+        format: "npy".into(),
+        shape: vec![8],
+        elem: "u8".into(),
+        layout: "block".into(),
+        layout_hash: 7,
+    }
+}
+
+fn target(input: &[u8]) {
+    if let Some(ToHost::Hello { spec: found, .. }) = read::<ToHost>(input) {
+        match spec().difference(&found) {
+            Some((what, ours, theirs)) => assert!(!what.is_empty() && ours != theirs),
+            None => assert_eq!(found, spec()),
+        }
+    }
+    if let Some(FromHost::Failed(fault)) = read::<FromHost>(input) {
+        let error = fault.error("x.npy", "p");
+        assert!(error.to_string().starts_with("x.npy: "));
+        // What goes on to others says the same, or that unit 0 gave up and why.
+        let _ = Fault::of(&error).error("x.npy", "p").to_string();
+    }
+}
+
+fn main() {
+    let hello =
+        |spec| print(&ToHost::Hello { unit: 1, program: "p".into(), spec, scattered: true }).expect("words");
+    let failed = |fault| print(&FromHost::Failed(fault)).expect("words");
+    let text = || "text".to_owned();
+    let seeds = [
+        hello(spec()),
+        hello(Spec { shape: vec![1 << 40, 3], layout: "*,block".into(), ..spec() }),
+        print(&ToHost::Closed { steps: 300 }).expect("words"),
+        print(&ToHost::Abort { reason: text() }).expect("words"),
+        print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) })
+            .expect("words"),
+        print(&FromHost::Committed).expect("words"),
+        failed(Fault::Lost { unit: 1, pid: 7 }),
+        failed(Fault::Disagree { unit: 1, what: text(), expected: text(), found: text() }),
+        failed(Fault::Missing { missing: text(), waited_ms: 900 }),
+        failed(Fault::NoSpace { needed: 1 << 50, available: 4 }),
+        failed(Fault::System { op: text(), errno: -5 }),
+        failed(Fault::Busy),
+    ];
+    let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+    let words: [&[u8]; 6] =
+        [&[VERSION], b"\x00", b"\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80", b"\x09"];
+    driver::run(&seeds, &words, target);
+}

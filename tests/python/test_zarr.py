@@ -1,0 +1,151 @@
+"""Zarr arrays: what polyduct writes zarr-python reads, and the other way round."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from forms import COMMON, SHAPES, read, same, stars, values, write
+
+import polyduct
+
+# Version 3 of the format came with Python 3.11.
+zarr = pytest.importorskip("zarr", minversion="3.1")
+codecs = pytest.importorskip("zarr.codecs")
+
+# Zarr warns of what no specification has yet: types of raw bytes.
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+
+
+@pytest.mark.parametrize("code", [*COMMON, "c8", "c16", "V3"], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_arrays_there_and_back(tmp_path: Path, shape: tuple[int, ...], code: str) -> None:
+    path = tmp_path / "x.zarr"
+    full = values(shape, code) if code != "V3" else values((*shape, 3), "u1").view("V3").reshape(shape)
+    write(path, [full], stars(shape), 1)
+    assert list(tmp_path.iterdir()) == [path]
+    array = zarr.open_array(path, mode="r")
+    same(np.asarray(array[...]), full)
+    # The next is written by zarr itself, compressed as it does by default.
+    path = tmp_path / "y.zarr"
+    array = zarr.create_array(path, shape=shape, dtype=full.dtype, chunks=tuple(max(1, n // 2) for n in shape))
+    array[...] = full
+    [found] = read(path, stars(shape), dtype=code)
+    same(found, full)
+
+
+def test_bfloat16_arrays(tmp_path: Path) -> None:
+    """zarr-python has no such type; the metadata is what other readers (tensorstore, zarrs) expect."""
+    full = values((4, 6), ml_dtypes.bfloat16)
+    write(tmp_path / "x.zarr", [full], "block,*", 2)
+    document = json.loads((tmp_path / "x.zarr" / "zarr.json").read_text())
+    assert document["data_type"] == "bfloat16"
+    [found] = read(tmp_path / "x.zarr", "*,*")
+    same(found, full)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("layout", ["block,*", "*,block", "block,block@1x3;order=F"])
+def test_arrays_of_steps_by_several_units(tmp_path: Path, steps: int, layout: str) -> None:
+    path = tmp_path / "x.zarr"
+    all_steps = [values((6, 10), "f4", k) for k in range(max(steps, 1))]
+    if steps:
+        write(path, all_steps, layout, 3)
+    else:
+        polyduct.open(path, "w", shape=(6, 10), dtype="f4", layout="*,*").close()
+    found = zarr.open_array(path, mode="r")
+    assert found.shape == ((6, 10) if steps == 1 else (steps, 6, 10))
+    np.testing.assert_array_equal(found[...], all_steps[0] if steps == 1 else np.stack(all_steps)[:steps])
+    parts = read(path, "*,block;halo=0,1", 1, 3, shape=(6, 10))
+    assert len(parts) == steps
+    for part, full in zip(parts, all_steps):
+        same(part, np.ascontiguousarray(full[:, 3:9]))
+
+
+def test_a_large_array_of_several_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    full = np.arange(3 * 5 * (1 << 21), dtype="f4").reshape(3, 5, 1 << 21)
+    write(path, [full, full + 1], "*,*,block", 2)
+    array = zarr.open_array(path, mode="r")
+    assert array.chunks == (1, 1, 3, 1 << 21)
+    assert array.info_complete()._count_chunks_initialized == 12
+    np.testing.assert_array_equal(array[0], full)
+    np.testing.assert_array_equal(array[1, 2, 4], full[2, 4] + 1)
+    for part, add in zip(read(path, "*,cyclic,*", 1, 2), (0, 1), strict=True):
+        np.testing.assert_array_equal(part, full[:, 1::2] + add)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressors": None},
+        {"compressors": codecs.ZstdCodec(level=3, checksum=True)},
+        {"compressors": codecs.GzipCodec(level=1)},
+        {"compressors": [codecs.ZstdCodec(), codecs.Crc32cCodec()]},
+        {"shards": (20, 16)},
+        {"shards": (20, 16), "compressors": None},
+        {"filters": [codecs.TransposeCodec(order=(1, 0))]},
+        {"filters": [codecs.TransposeCodec(order=(1, 0))], "compressors": None},
+        {"serializer": codecs.BytesCodec(endian="big"), "compressors": None},
+        {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
+        {"chunk_key_encoding": {"name": "default", "separator": "."}},
+    ],
+    ids=str,
+)
+def test_what_zarr_wrote(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "x.zarr"
+    full = values((33, 29), "f4")
+    array = zarr.create_array(path, shape=full.shape, dtype="f4", chunks=(10, 8), fill_value=7, **options)
+    # The rest has the fill value, and no chunks.
+    array[:20, :17] = full[:20, :17]
+    full[20:] = full[:, 17:] = 7
+    for unit in range(3):
+        [part] = read(path, "cyclic(2),*", unit, 3)
+        same(part, np.concatenate([full[k : k + 2] for k in range(2 * unit, 33, 6)]))
+    [whole] = read(path, "*,*;order=F")
+    same(np.ascontiguousarray(whole), full)
+    # The first dimension counts steps, several of them in a chunk.
+    rows = read(path, "block", 1, 2)
+    assert len(rows) == 33
+    np.testing.assert_array_equal(rows, full[:, 15:])
+
+
+def test_an_array_in_a_group(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "run.zarr")
+    array = group.create_array("fields/p", shape=(4, 4), dtype="i4", chunks=(2, 2))
+    array[...] = np.arange(16).reshape(4, 4)
+    [found] = read(tmp_path / "run.zarr" / "fields" / "p", "*,*")
+    np.testing.assert_array_equal(found, array[...])
+    with pytest.raises(polyduct.FileError, match="it is a group"):
+        read(tmp_path / "run.zarr", "*,*")
+
+
+def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(4,), dtype="f4", chunks=(4,), compressors=codecs.BloscCodec()
+    )
+    array[...] = 1
+    with pytest.raises(polyduct.FileError, match='codec "blosc" is not supported') as e:
+        read(tmp_path / "x.zarr", "*")
+    assert e.value.reason == "bad_header"
+    zarr.create_array(tmp_path / "old.zarr", shape=(4,), dtype="f4", zarr_format=2)
+    with pytest.raises(polyduct.FileError, match="Zarr version 2"):
+        read(tmp_path / "old.zarr", "*")
+
+
+def test_an_array_takes_the_place_of_another_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    zarr.create_array(path, shape=(7, 7), dtype="f8", chunks=(2, 2))[...] = 3
+    with pytest.raises(ZeroDivisionError):
+        with polyduct.open(path, "w", shape=4, dtype="f4", layout="*") as out:
+            out.write([1, 2, 3, 4])
+            raise ZeroDivisionError
+    assert zarr.open_array(path, mode="r").shape == (7, 7)
+    assert list(tmp_path.iterdir()) == [path]
+    write(path, [values((4,), "f4")], "block", 2)
+    assert zarr.open_array(path, mode="r").shape == (4,)
+    assert list(tmp_path.iterdir()) == [path] and not (path / "c").exists()
