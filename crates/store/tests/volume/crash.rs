@@ -16,6 +16,8 @@ pub enum Step {
     /// Overwrites a block of what the name stands for.
     Overwrite(&'static str, u64, u64),
     Remove(&'static str),
+    /// The owner dies, and another opens the store.
+    Reopen,
     /// A unit does nothing any more.
     Lose(u32),
     /// It does again, with what it had.
@@ -58,15 +60,18 @@ struct Beside {
 
 fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside) -> Result<(), String> {
     let n = 2 * v.geometry().row_blocks();
-    let object = |v: &Volume<&mut Sim>, name: &str| v.names()[name].object;
+    let object = |v: &Volume<&mut Sim>, name: &str| {
+        v.names().get(name).map(|entry| entry.object).ok_or_else(|| format!("{name} is gone"))
+    };
     let done = match step {
         Step::Replace(name, seed) => {
             let object = v.new_object().unwrap();
             let write = |row| v.write_row(object, row, &rows(seed + row * n / 2..seed + (row + 1) * n / 2));
             (0..2).try_for_each(write).and_then(|()| v.commit(vec![(name.into(), entry(object, n))], now))
         }
-        Step::Overwrite(name, b, seed) => v.overwrite(object(v, name), b, &block(seed), now),
+        Step::Overwrite(name, b, seed) => v.overwrite(object(v, name)?, b, &block(seed), now),
         Step::Remove(name) => v.commit(vec![(name.into(), None)], now),
+        Step::Reopen => Ok(()),
         Step::Lose(unit) => {
             v.units_mut().dead.push(unit);
             beside.lost |= 1 << unit;
@@ -89,7 +94,7 @@ fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside) -> 
             }
         }),
         Step::Rot(unit, name, sums, at) => {
-            let object = object(v, name);
+            let object = object(v, name)?;
             v.units_mut().rot(unit, if sums { File::Sums(object) } else { File::Data(object) }, at);
             beside.rotten |= 1 << unit;
             beside.scrub = Scrub::new();
@@ -250,6 +255,10 @@ impl Run {
         let mut v = self.open(&mut sim, 2000)?;
         for (i, &step) in steps.iter().enumerate() {
             let mut now = beside[i].clone();
+            if matches!(step, Step::Reopen) {
+                drop(v);
+                v = self.open(&mut sim, 3000 + i as u64)?;
+            }
             take(&mut v, step, 3000 + i as u64, &mut now)?;
             acknowledged.push(v.units().history.len());
             views.push(after(&views[i], step, 2 * self.geometry.row_blocks()));
@@ -303,6 +312,7 @@ const IN_USE: &[Step] = &[
     Step::Replace("a", 300),
     Step::Overwrite("a", 2, 903),
     Step::Remove("b"),
+    Step::Reopen,
     Step::Overwrite("a", 3, 904),
 ];
 
@@ -319,6 +329,7 @@ const NEW_UNIT: &[Step] = &[
     Step::Overwrite("a", 0, 902),
     Step::Replace("c", 300),
     Step::Rebuild(1, 1),
+    Step::Reopen,
     Step::Remove("a"),
     Step::Overwrite("c", 1, 903),
     Step::Rebuild(1, 1),
@@ -339,6 +350,7 @@ const STALE_UNIT: &[Step] = &[
     Step::Overwrite("a", 2, 902),
     Step::Rebuild(0, 2),
     Step::Overwrite("a", 0, 903),
+    Step::Reopen,
     Step::Rebuild(0, 2),
 ];
 
@@ -365,6 +377,7 @@ const TWO_UNITS: &[Step] = &[
     Step::Overwrite("a", 0, 901),
     Step::Back(3),
     Step::Join(3),
+    Step::Reopen,
     Step::Overwrite("a", 2, 902),
     Step::Rebuild(1, 1),
     Step::Overwrite("a", 0, 903),
@@ -381,6 +394,7 @@ const SCRUBBED: &[Step] = &[
     Step::Rot(1, "b", false, 4096 + 5),
     Step::Scrub(1),
     Step::Overwrite("b", 1, 901),
+    Step::Reopen,
     Step::Scrub(2),
     Step::Overwrite("a", 0, 902),
     Step::Scrub(9),
@@ -459,7 +473,7 @@ fn planted_bugs_are_found() {
         Bug::StaleRead,
     ];
     let healing = [
-        (Bug::JoiningRead, NEW_UNIT),
+        (Bug::JoiningRead, FLAKY_UNIT),
         (Bug::JoiningSkipped, NEW_UNIT),
         (Bug::MarkFirst, NEW_UNIT),
         (Bug::StaleJoins, NEW_UNIT),

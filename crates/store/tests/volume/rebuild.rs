@@ -507,6 +507,25 @@ fn repairs_go_to_a_unit_that_joins() {
     whole(&sim.disks, g, &seeds, None).unwrap();
 }
 
+/// What was written to an object that came to no name goes from a unit that is joining, too, when the store is opened.
+#[test]
+fn nothing_is_left_of_objects_without_names() {
+    let g = geometry(2, 1);
+    let (disks, seeds) = with_new(g, 1, 3);
+    let mut sim = Sim::of(disks, &[]);
+    let mut v = Volume::open(&mut sim, ID, g, 3000).unwrap();
+    v.replace(1, false, 3000).unwrap();
+    let object = v.new_object().unwrap();
+    fill(&mut v, object, 0..2, 500);
+    drop(v);
+    assert!(sim.disks.contains_key(&(1, File::Data(object))));
+    let mut v = Volume::open(&mut sim, ID, g, 4000).unwrap();
+    assert!(!v.units().disks.keys().any(|key| key.1 == File::Data(object) || key.1 == File::Sums(object)));
+    rebuild(&mut v, 1, 2);
+    drop(v);
+    whole(&sim.disks, g, &seeds, None).unwrap();
+}
+
 /// Only what is lost anew begins an epoch.
 #[test]
 fn a_degraded_store_begins_no_epochs() {

@@ -5,7 +5,7 @@ use super::basics::{block, entry, rows, ID};
 use super::sim::{Disks, Sim};
 use polyduct_store::volume::planted::Bug;
 use polyduct_store::volume::units::File;
-use polyduct_store::volume::{Geometry, Volume, BLOCK};
+use polyduct_store::volume::{Geometry, Scrub, Volume, VolumeError, BLOCK};
 use std::sync::Arc;
 
 /// A store in the middle of its use: two rows of "a", some blocks overwritten and not yet in their places for good.
@@ -79,6 +79,107 @@ fn every_flipped_bit_is_made_good() {
     }
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
     assert!(flips(g, 3000, Some(Bug::ChecksumIgnored)).is_err(), "the check finds nothing");
+}
+
+/// The same store when unit 1 is new, and half of it is rebuilt.
+fn joining(g: Geometry) -> (Disks, Vec<u64>) {
+    let (disks, mut seeds) = used(g, None);
+    let mut sim = Sim::of(disks, &[]);
+    sim.wipe(1);
+    let mut v = Volume::open(&mut sim, ID, g, 5000).unwrap();
+    v.replace(1, false, 5000).unwrap();
+    v.rebuild(1, 1, 5000).unwrap();
+    let object = v.names()["a"].object;
+    for b in [0, 2, g.row_blocks() as usize + 1] {
+        seeds[b] += 1000;
+        v.overwrite(object, b as u64, &block(seeds[b]), 5000).unwrap();
+    }
+    drop(v);
+    (sim.disks, seeds)
+}
+
+/// A bit flips, half of them on the unit that joins. It goes on where it was; and what can be given back is, now and then.
+fn flips_while_joining(g: Geometry, count: u64, bug: Option<Bug>) -> Result<u64, String> {
+    let (disks, seeds) = joining(g);
+    let all: Vec<(u32, File)> = disks.keys().copied().collect();
+    let its: Vec<(u32, File)> = all.iter().copied().filter(|key| key.0 == 1).collect();
+    let (mut random, mut beyond) = (0x9e37_79b9_7f4a_7c15_u64, 0);
+    for i in 0..count as usize {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let key = if i % 2 == 0 { its[i / 2 % its.len()] } else { all[i / 2 % all.len()] };
+        let mut disks = disks.clone();
+        let bytes = Arc::make_mut(disks.get_mut(&key).unwrap());
+        let bit = (random >> 8) as usize % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let context = |e: String| format!("{key:?}, bit {bit}: {e}");
+        // With one parity unit, which is joining, nothing makes up for it.
+        let may_be_lost = g.parity() == 1 && key.0 != 1 && matches!(key.1, File::Data(_) | File::Sums(_));
+        let (disks, lost) = join(disks, g, &seeds, bug).map_err(context)?;
+        if lost && !may_be_lost {
+            return Err(context("it is damaged".to_owned()));
+        }
+        beyond += u64::from(lost);
+        for unit in (0..g.units()).filter(|_| !lost) {
+            let mut sim = Sim::of(disks.clone(), &[unit]);
+            let mut v =
+                Volume::open_with(&mut sim, ID, g, 20_000, bug).map_err(|e| context(e.to_string()))?;
+            if blocks(&mut v, &seeds).map_err(context)? > 0 {
+                return Err(context(format!("it is damaged without unit {unit}")));
+            }
+        }
+    }
+    Ok(beyond)
+}
+
+/// How many blocks are damaged. One that is wrong is an error.
+fn blocks(v: &mut Volume<&mut Sim>, seeds: &[u64]) -> Result<usize, String> {
+    let object = v.names().get("a").ok_or("the name is gone")?.object;
+    let mut damaged = 0;
+    for (b, &seed) in (0..).zip(seeds) {
+        match v.read(object, b) {
+            Ok(found) if *found == block(seed) => {}
+            Ok(_) => return Err(format!("block {b} is wrong")),
+            Err(VolumeError::Damaged { .. }) => damaged += 1,
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(damaged)
+}
+
+/// Rebuilds the rest, and repairs. Gives whether blocks are damaged for good.
+fn join(disks: Disks, g: Geometry, seeds: &[u64], bug: Option<Bug>) -> Result<(Disks, bool), String> {
+    let mut sim = Sim::of(disks, &[]);
+    let mut v = Volume::open_with(&mut sim, ID, g, 10_000, bug).map_err(|e| e.to_string())?;
+    let before = blocks(&mut v, seeds)?;
+    if v.joining().count() != 1 || v.lost().count() != 1 {
+        return Err(format!("it does not go on: {:?}", v.lost().collect::<Vec<_>>()));
+    }
+    while !v.rebuild(1, 1, 10_000).map_err(|e| e.to_string())?.finished {}
+    let mut scrub = Scrub::new();
+    v.scrub(&mut scrub, u64::MAX).map_err(|e| e.to_string())?;
+    let after = blocks(&mut v, seeds)?;
+    if after > before {
+        return Err(format!("{before} blocks were damaged before, {after} are then"));
+    }
+    // Parity alone may be beyond repair.
+    let lost = before > 0 || scrub.report().damaged > 0;
+    drop(v);
+    Ok((sim.disks, lost))
+}
+
+#[test]
+fn every_flipped_bit_is_made_good_while_a_unit_joins() {
+    for (data, parity, count) in [(2, 1, 1500), (4, 1, 1500), (4, 2, 1500)] {
+        let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
+        match flips_while_joining(g, count, None) {
+            Ok(lost) => println!("{data}+{parity}: {count} flips while a unit joins, {lost} beyond parity"),
+            Err(error) => panic!("{data}+{parity}: {error}"),
+        }
+    }
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    assert!(flips_while_joining(g, 1500, Some(Bug::ChecksumIgnored)).is_err(), "the check finds nothing");
 }
 
 /// Without parity what is damaged is not given.
