@@ -67,6 +67,8 @@ use units::{Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
 const LOG_LIMIT: u64 = 16 << 20;
+/// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read again.
+const NAMES_LIMIT: u64 = 128 << 20;
 /// Objects that a store ever has.
 const MAX_OBJECTS: u64 = 1 << 48;
 
@@ -181,8 +183,10 @@ impl<U: Units> Volume<U> {
     /// `now` is the time in µs, which never goes back.
     ///
     /// # Errors
-    /// [`VolumeError::Full`]: nothing has changed. [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
+    /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them: nothing has changed.
+    /// [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, now: u64) -> Result<(), VolumeError> {
+        self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;
         if !self.has(Bug::DataNotSynced) {
             self.sync()?;
@@ -192,6 +196,21 @@ impl<U: Units> Volume<U> {
         self.agree(Action::Names(changes.clone()), 0, all)?;
         self.name(changes);
         self.mend(now)
+    }
+
+    /// A catalog that is too long to be read again must never be written. What the changes replace still counts.
+    fn fits_in_catalog(&self, changes: &[(String, Option<Entry>)]) -> Result<(), VolumeError> {
+        let bytes =
+            |name: &str, entry: Option<&Entry>| 64 + (name.len() + entry.map_or(0, |e| e.about.len())) as u64;
+        let new: u64 = changes.iter().map(|(name, entry)| bytes(name, entry.as_ref())).sum();
+        let grows = changes.iter().any(|(_, entry)| entry.is_some());
+        let old = || self.names.iter().map(|(name, entry)| bytes(name, Some(entry))).sum();
+        let found = new + if grows { old() } else { 0 };
+        let what = "bytes of names and what is known of them";
+        match found > NAMES_LIMIT {
+            true => Err(VolumeError::Limit { what, found, limit: NAMES_LIMIT }),
+            false => Ok(()),
+        }
     }
 
     fn name(&mut self, changes: Vec<(String, Option<Entry>)>) {

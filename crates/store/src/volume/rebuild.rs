@@ -26,6 +26,9 @@ use std::collections::BTreeSet;
 /// Why a unit that is joining is not used.
 const JOINING: &str = "it is joining: it is not rebuilt yet";
 
+/// Words after which what was rebuilt is made durable, at the latest.
+const AT_ONCE: u64 = 1 << 14;
+
 /// How far a unit is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Join {
@@ -95,8 +98,9 @@ impl<U: Units> Volume<U> {
         Ok(self.progress(unit))
     }
 
-    /// Rebuilds the next so many words of a unit that is joining. What was rebuilt is durable when this returns; a call that was
-    /// cut short is gone through again. When nothing is left the unit is a member. `now` is the time in µs.
+    /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What was rebuilt is durable
+    /// when this returns; a call that was cut short is gone through again. When nothing is left the unit is a member. `now` is the
+    /// time in µs.
     ///
     /// Words of which too much is damaged on the other units are left out and counted.
     ///
@@ -110,7 +114,7 @@ impl<U: Units> Volume<U> {
             _ => return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() }),
         };
         let extents = self.extents(next.born);
-        let mut left = words.max(1);
+        let mut left = words.clamp(1, AT_ONCE);
         while let Some((span, after)) = extents.next(next.at, left) {
             let checked = self.restore(span, &[unit])?;
             self.joined(unit)?;

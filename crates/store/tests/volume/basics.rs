@@ -65,6 +65,27 @@ fn what_is_written_is_read_with_any_units_lost() {
     }
 }
 
+/// What could not be read again is refused before anything is written.
+#[test]
+fn more_names_than_a_catalog_holds_are_refused() {
+    let g = Geometry::new(1, 0, BLOCK as u64).unwrap();
+    let mut sim = Sim::default();
+    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+    let object = v.new_object().unwrap();
+    v.write_row(object, 0, &block(1)).unwrap();
+    let large = |bytes| Some(Entry { object, blocks: 1, about: vec![1; bytes] });
+    v.commit(vec![("a".into(), large(1 << 20))], 20).unwrap();
+    let before = v.units().history.len();
+    for changes in [vec![("b".into(), large(127 << 20))], vec![("c".into(), large(20 << 20)); 7]] {
+        assert!(matches!(v.commit(changes, 30), Err(VolumeError::Limit { .. })));
+    }
+    assert_eq!(v.units().history.len(), before);
+    v.commit(vec![("a".into(), None), ("b".into(), large(2 << 20))], 40).unwrap();
+    drop(v);
+    let mut v = Volume::open(&mut sim, ID, g, 60).unwrap();
+    assert!(v.names().keys().eq(["b"]) && *v.read(object, 0).unwrap() == block(1));
+}
+
 #[test]
 fn a_unit_that_missed_something_is_not_read() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
