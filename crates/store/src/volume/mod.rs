@@ -67,6 +67,8 @@ use units::{Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
 const LOG_LIMIT: u64 = 16 << 20;
+/// Log bytes of a unit, at most, where there is no room for what it takes to begin it anew.
+const LOG_MOST: u64 = 8 * LOG_LIMIT;
 /// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read again.
 const NAMES_LIMIT: u64 = 128 << 20;
 /// Objects that a store ever has.
@@ -277,10 +279,12 @@ impl<U: Units> Volume<U> {
         // Lost units keep the log that they had when that was noticed.
         let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
         let news = (0..self.log.len()).any(|unit| left(unit) && self.log[unit] != open::LEFT);
-        if long || news {
-            self.begin_epoch(now)?;
+        match (long || news).then(|| self.begin_epoch(now)) {
+            // The logs can wait for room. What was agreed is in them, and nobody must be told otherwise.
+            Some(Err(VolumeError::Full(_))) if !news && self.log.iter().all(|&log| log < LOG_MOST) => Ok(()),
+            Some(begun) => begun,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Units that are used.
@@ -313,9 +317,19 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::Full`].
     fn run(&mut self, batch: Vec<Request>) -> Result<Vec<Option<Done>>, VolumeError> {
-        // Those that are joining cannot refuse.
-        let refuses =
-            |r: &Request| matches!(r, Request::Write { .. }) && self.lost[r.unit() as usize].is_none();
+        let (done, full) = self.attempt(batch, true);
+        full.map_or(Ok(done), |error| Err(VolumeError::Full(error)))
+    }
+
+    /// Does a batch; a unit that has no room for it is lost, too.
+    fn run_or_lose(&mut self, batch: Vec<Request>) {
+        let _ = self.attempt(batch, false);
+    }
+
+    /// Does a batch, and says whether a unit that is used had no room for what it may refuse.
+    fn attempt(&mut self, batch: Vec<Request>, refusals: bool) -> (Vec<Option<Done>>, Option<UnitError>) {
+        let used = |r: &Request| self.lost[r.unit() as usize].is_none();
+        let refuses = |r: &Request| refusals && matches!(r, Request::Write { .. }) && used(r);
         let may_refuse: Vec<bool> = batch.iter().map(refuses).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();
@@ -335,7 +349,7 @@ impl<U: Units> Volume<U> {
             }
         });
         let done = done.collect();
-        full.map_or(Ok(done), |error| Err(VolumeError::Full(error)))
+        (done, full)
     }
 
     /// Whether a bug is planted: never outside tests.

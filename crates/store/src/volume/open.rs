@@ -328,8 +328,9 @@ impl<U: Units> Volume<U> {
                     });
                     syncs.push(Request::Sync { unit, file: File::Superblock });
                 }
-                self.run(writes)?;
-                self.run(syncs)?;
+                // Where some know of the epoch and others do not, it cannot be given up any more.
+                self.run_or_lose(writes);
+                self.run_or_lose(syncs);
                 if self.team() != team {
                     break;
                 }

@@ -1,6 +1,7 @@
 //! What is written is read again, with any units lost.
 
 use super::sim::Sim;
+use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Entry, Geometry, Volume, VolumeError, BLOCK};
 
 pub const ID: [u8; 16] = *b"a store in tests";
@@ -84,6 +85,51 @@ fn more_names_than_a_catalog_holds_are_refused() {
     drop(v);
     let mut v = Volume::open(&mut sim, ID, g, 60).unwrap();
     assert!(v.names().keys().eq(["b"]) && *v.read(object, 0).unwrap() == block(1));
+}
+
+/// An epoch of which some units know cannot be given up: who has no room for it is lost.
+#[test]
+fn an_epoch_begins_though_a_unit_has_no_room() {
+    let g = Geometry::new(4, 2, BLOCK as u64).unwrap();
+    for full in 1..5 {
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..4)).unwrap();
+        v.commit(vec![("a".into(), entry(object, 4))], 20).unwrap();
+        v.units_mut().dead.push(5);
+        v.units_mut().full_files.push((full, File::Superblock));
+        v.overwrite(object, 0, &block(100), 30).unwrap();
+        assert_eq!(v.lost().map(|(unit, _)| unit).collect::<Vec<_>>(), [full, 5]);
+        v.overwrite(object, 1, &block(101), 40).unwrap();
+        drop(v);
+        sim.dead.clear();
+        sim.full_files.clear();
+        let mut v = Volume::open(&mut sim, ID, g, 50).unwrap();
+        assert_eq!(v.lost().map(|(unit, _)| unit).collect::<Vec<_>>(), [full, 5]);
+        assert!(*v.read(object, 0).unwrap() == block(100) && *v.read(object, 1).unwrap() == block(101));
+    }
+}
+
+/// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
+#[test]
+fn a_long_log_waits_for_room() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut sim = Sim::default();
+    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+    let object = v.new_object().unwrap();
+    v.write_row(object, 0, &rows(0..2)).unwrap();
+    let large = |seed| Some(Entry { object, blocks: 2, about: vec![seed; 9 << 20] });
+    v.units_mut().full_files = vec![(1, File::Catalog(0)), (1, File::Catalog(1))];
+    for seed in 0..4 {
+        v.commit(vec![("a".into(), large(seed))], 20).unwrap();
+        assert_eq!(v.names()["a"].about[0], seed);
+    }
+    v.units_mut().full_files.clear();
+    v.commit(vec![("a".into(), large(4))], 20).unwrap();
+    drop(v);
+    let v = Volume::open(&mut sim, ID, g, 30).unwrap();
+    assert_eq!((v.names()["a"].about[0], v.lost().count()), (4, 0));
 }
 
 #[test]

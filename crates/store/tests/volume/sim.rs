@@ -55,6 +55,8 @@ pub struct Sim {
     pub dead: Vec<u32>,
     /// Units that have no room any more.
     pub full: Vec<u32>,
+    /// Files of units that have no room any more.
+    pub full_files: Vec<(u32, File)>,
     /// A write of this unit's data or checksums, after so many others, goes wrong.
     pub fault: Option<(u32, u64, Fault)>,
 }
@@ -134,7 +136,9 @@ impl Sim {
                 let from = bytes.len().min(at as usize);
                 Ok(Done::Bytes(bytes[from..bytes.len().min(from + len)].to_vec()))
             }
-            Request::Write { .. } if self.full.contains(&unit) => {
+            Request::Write { file, .. }
+                if self.full.contains(&unit) || self.full_files.contains(&(unit, file)) =>
+            {
                 Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
             }
             Request::Write { file, at, bytes, .. } => {
