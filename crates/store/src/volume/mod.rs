@@ -186,7 +186,8 @@ impl<U: Units> Volume<U> {
     ///
     /// # Errors
     /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them: nothing has changed.
-    /// [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
+    /// [`VolumeError::Damaged`]: nothing has changed, and rows that were written to an object are lost, since units were
+    /// replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, now: u64) -> Result<(), VolumeError> {
         self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;

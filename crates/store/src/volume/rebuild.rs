@@ -290,7 +290,10 @@ impl<U: Units> Volume<U> {
             while let Some((span, next)) = extents.next(at, u64::MAX) {
                 let onto: Vec<u32> =
                     onto.iter().copied().filter(|&unit| self.joining[unit as usize].is_some()).collect();
-                self.restore(span, &onto)?;
+                // What must not be missing when it is named.
+                if let Some(word) = self.restore(span, &onto)?.damaged.first() {
+                    return Err(self.damaged(*word));
+                }
                 at = next;
             }
         }

@@ -160,6 +160,14 @@ impl<U: Units> Volume<U> {
         Ok(checked)
     }
 
+    /// A word of which too much is damaged, as its first block.
+    pub(super) fn damaged(&self, word: Cursor) -> VolumeError {
+        let (row, at) = self.row_of(word.block);
+        let block = row * self.geometry.row_blocks() + u64::from(at);
+        let parity = self.geometry.parity();
+        VolumeError::Damaged { object: word.object, block, damaged: parity + 1, parity }
+    }
+
     /// The row of a block of a unit's file, and its place in the chunk.
     fn row_of(&self, block: u64) -> (u64, u32) {
         let chunk = u64::from(self.geometry.chunk_blocks());

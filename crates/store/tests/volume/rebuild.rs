@@ -304,6 +304,27 @@ fn objects_that_were_begun_before_are_completed() {
     assert!(late(Some(Bug::LateObjects), true).is_err(), "the check finds nothing");
 }
 
+/// Rows of an object without a name that are lost with a second unit: it does not get one.
+#[test]
+fn objects_that_cannot_be_completed_get_no_name() {
+    let g = geometry(2, 1);
+    let (disks, seeds) = with_new(g, 1, 2);
+    let mut sim = Sim::of(disks, &[]);
+    let mut v = Volume::open(&mut sim, ID, g, 3000).unwrap();
+    let object = v.new_object().unwrap();
+    fill(&mut v, object, 0..3, 500);
+    v.replace(1, false, 3000).unwrap();
+    rebuild(&mut v, 1, 3);
+    v.units_mut().dead.push(0);
+    let error = v.commit(vec![("late".into(), entry(object, 6))], 3000).unwrap_err();
+    assert!(matches!(error, VolumeError::Damaged { object: found, .. } if found == object), "{error}");
+    read(&mut v, &seeds).unwrap();
+    // Written anew it does.
+    fill(&mut v, object, 0..3, 500);
+    v.commit(vec![("late".into(), entry(object, 6))], 3000).unwrap();
+    assert!(*v.read(object, 5).unwrap() == block(505));
+}
+
 /// A change that only one unit knew of, which was then left behind: it does not bring it back when it joins.
 #[test]
 fn a_unit_does_not_bring_back_what_was_discarded() {
