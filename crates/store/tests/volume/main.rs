@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod rebuild;
+mod rebuild_faults;
 mod rot;
 mod scrub;
 mod sim;
