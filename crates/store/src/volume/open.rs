@@ -206,11 +206,7 @@ impl<U: Units> Volume<U> {
             match action {
                 Action::Names(changes) if tx > named => self.name(changes),
                 Action::Names(_) => {}
-                Action::Blocks(patches) => {
-                    for (unit, patch) in patches {
-                        self.put(unit, vec![patch])?;
-                    }
-                }
+                Action::Blocks(patches) => self.follow(patches),
             }
         }
         // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
@@ -221,10 +217,23 @@ impl<U: Units> Volume<U> {
 
     /// Writes blocks and checksums to their places.
     pub(super) fn put(&mut self, unit: u32, patches: Vec<Patch>) -> Result<(), VolumeError> {
-        if self.has(Bug::JoiningSkipped) && self.joining[unit as usize].is_some() {
-            return Ok(());
-        }
+        let writes = self.places(unit, patches);
+        self.run(writes).map(drop)
+    }
+
+    /// What was agreed goes to its places. That is no more to be refused: a unit without room for it is lost.
+    pub(super) fn follow(&mut self, patches: Vec<(u32, Patch)>) {
+        let places = |(unit, patch)| self.places(unit, vec![patch]);
+        let writes = patches.into_iter().flat_map(places).collect();
+        self.run_or_lose(writes);
+    }
+
+    /// The writes of blocks and checksums to their places.
+    fn places(&mut self, unit: u32, patches: Vec<Patch>) -> Vec<Request> {
         let mut writes = Vec::new();
+        if self.has(Bug::JoiningSkipped) && self.joining[unit as usize].is_some() {
+            return writes;
+        }
         for patch in patches {
             if let Some((block, bytes)) = patch.block {
                 let file = File::Data(patch.object);
@@ -238,7 +247,7 @@ impl<U: Units> Volume<U> {
                 self.dirty.insert((unit, file));
             }
         }
-        self.run(writes).map(drop)
+        writes
     }
 
     /// The newest catalog that any unit has.

@@ -169,9 +169,7 @@ impl<U: Units> Volume<U> {
             patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
         }
         self.agree(Action::Blocks(patches.clone()), first, g.parity() as usize + 1)?;
-        for (unit, patch) in patches {
-            self.put(unit, vec![patch])?;
-        }
+        self.follow(patches);
         self.mend(now)
     }
 

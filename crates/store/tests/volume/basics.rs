@@ -111,6 +111,36 @@ fn an_epoch_begins_though_a_unit_has_no_room() {
     }
 }
 
+/// A change that was agreed is not refused any more: who has no room for it in its place is lost.
+#[test]
+fn what_was_agreed_is_not_refused() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    for full in 0..3 {
+        for reopened in [false, true] {
+            let mut sim = Sim::default();
+            let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+            let object = v.new_object().unwrap();
+            v.write_row(object, 0, &rows(0..2)).unwrap();
+            v.commit(vec![("a".into(), entry(object, 2))], 20).unwrap();
+            if reopened {
+                v.overwrite(object, 0, &block(100), 30).unwrap();
+            }
+            v.units_mut().full_files = vec![(full, File::Data(object)), (full, File::Sums(object))];
+            if !reopened {
+                v.overwrite(object, 0, &block(100), 30).unwrap();
+            }
+            let concerned = full != 1;
+            drop(v);
+            let mut v = Volume::open(&mut sim, ID, g, 40).unwrap();
+            assert_eq!(
+                v.lost().map(|(unit, _)| unit).collect::<Vec<_>>(),
+                vec![full; usize::from(concerned)]
+            );
+            assert!(*v.read(object, 0).unwrap() == block(100) && *v.read(object, 1).unwrap() == block(1));
+        }
+    }
+}
+
 /// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
 #[test]
 fn a_long_log_waits_for_room() {
