@@ -78,6 +78,17 @@ fn a_unit_is_not_what_it_was_when_it_goes_on() {
         drop(v);
         whole(&sim.disks, g, &seeds, None).unwrap_or_else(|e| panic!("{case}: {e}"));
     }
+    // It has the directory of another store's unit.
+    let mut theirs = Sim::default();
+    drop(Volume::create(&mut theirs, [7; 16], g, 10).unwrap());
+    let mut foreign = Sim::of(old.clone(), &[]);
+    foreign.swap(1, &theirs.disks, 1);
+    let mut v = Volume::open(&mut foreign, ID, g, 5000).unwrap();
+    assert!(
+        v.joining().count() == 0 && v.lost().any(|(unit, why)| unit == 1 && why.contains("another store"))
+    );
+    assert!(matches!(v.replace(1, false, 5000), Err(VolumeError::Foreign { unit: 1, .. })));
+    read(&mut v, &seeds).unwrap();
     // The directories of two units are changed over, of which one is joining.
     let mut swapped = Sim::of(old.clone(), &[]);
     swapped.swap(1, &old, 0);
