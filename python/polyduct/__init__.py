@@ -16,7 +16,13 @@ The units of one program talk to each other as well:
         above = d.sendrecv((d.unit + 1) % d.units, a[-1], (d.unit - 1) % d.units)
 
 ``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
-``PATH.safetensors#NAME`` and ``PATH.zarr`` work as well.
+``PATH.safetensors#NAME``, ``PATH.zarr`` and ``store:DIR/NAME`` work as well.
+
+A store keeps arrays on several disks, of which some may be lost; each is read in any box:
+
+    s = polyduct.Store("/data/run7")
+    s["table"] = a
+    s["density"][-1, 100:200, ::2]              # the last step: only the blocks that this lies in are read
 """
 
 from polyduct._domain import Call, Domain, Message, Serving, Status, domain
@@ -25,9 +31,11 @@ from polyduct._lent import Lent
 from polyduct._native import __version__
 from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
 from polyduct._regions import Region
+from polyduct._stores import Attributes, Store, StoredArray, StoreStatus
 from polyduct.errors import (
     AtOdds,
     BadEnvironment,
+    BadIndex,
     BadOption,
     BadPeer,
     BadUrl,
@@ -38,6 +46,7 @@ from polyduct.errors import (
     CallPeerGone,
     Closed,
     ConfigError,
+    DatasetMissing,
     DuplicateHandler,
     Error,
     FileError,
@@ -60,6 +69,7 @@ from polyduct.errors import (
     ReadersGone,
     Refused,
     RegionError,
+    StoreError,
     Stranger,
     SystemRefused,
     TimeoutError,
@@ -72,7 +82,9 @@ from polyduct.errors import (
 __all__ = [
     "Addresses",
     "AtOdds",
+    "Attributes",
     "BadEnvironment",
+    "BadIndex",
     "BadOption",
     "BadPeer",
     "BadUrl",
@@ -85,6 +97,7 @@ __all__ = [
     "CallPeerGone",
     "Closed",
     "ConfigError",
+    "DatasetMissing",
     "Domain",
     "DuplicateHandler",
     "Error",
@@ -117,6 +130,10 @@ __all__ = [
     "Stats",
     "Status",
     "Step",
+    "Store",
+    "StoreError",
+    "StoreStatus",
+    "StoredArray",
     "Stranger",
     "SystemRefused",
     "TimeoutError",

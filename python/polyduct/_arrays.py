@@ -60,26 +60,11 @@ class Form:
         if not hasattr(what, "dtype"):
             # Lists and numbers have no dtype of their own: they take the port's where nothing is cut off.
             if self.dtype.kind in "iu":
-                array = self._integers(what, array)
+                array = integers(what, array, self.dtype)
             elif np.can_cast(array.dtype, self.dtype, "same_kind"):
                 array = array.astype(self.dtype, copy=False)
         self.check(array)
         return array
-
-    def _integers(self, what: Any, array: Array) -> Array:
-        """The values of a list in this form's dtype if all are integers; else ``array``, which is what NumPy takes them for."""
-        if array.dtype.kind not in "biu":
-            # NumPy takes integers of which some are too large for int64 for fractions, or for objects.
-            objects: Array = np.asarray(what, object)
-            if not all(isinstance(value, Integral) for value in objects.flat):
-                return array
-            array = objects
-        limits = np.iinfo(self.dtype)
-        for value in (int(array.min()), int(array.max())) if array.size else ():
-            if not limits.min <= value <= limits.max:
-                expected = f"{limits.min} to {limits.max}"
-                raise WrongType(f"the value {value} does not fit into {self.dtype}; expected {expected}")
-        return array.astype(self.dtype, copy=False)
 
     def check(self, array: Array) -> None:
         """Raises an error for an array of another shape or dtype."""
@@ -98,6 +83,22 @@ class Form:
         if not out.flags.writeable:
             raise Misuse("out is read-only")
         return out
+
+
+def integers(what: Any, array: Array, dtype: DType) -> Array:
+    """The values of a list in this dtype if all are integers; else ``array``, which is what NumPy takes them for."""
+    if array.dtype.kind not in "biu":
+        # NumPy takes integers of which some are too large for int64 for fractions, or for objects.
+        objects: Array = np.asarray(what, object)
+        if not all(isinstance(value, Integral) for value in objects.flat):
+            return array
+        array = objects
+    limits = np.iinfo(dtype)
+    for value in (int(array.min()), int(array.max())) if array.size else ():
+        if not limits.min <= value <= limits.max:
+            expected = f"{limits.min} to {limits.max}"
+            raise WrongType(f"the value {value} does not fit into {dtype}; expected {expected}")
+    return array.astype(dtype, copy=False)
 
 
 def natural(what: str, n: object, below: int = 2**63, error: type[Misuse] = Misuse) -> int:

@@ -393,6 +393,7 @@ def open(
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
+    append: bool = False,
 ) -> Writer: ...
 @overload
 def open(
@@ -425,13 +426,14 @@ def open(
     on_loss: OnLoss | None = None,
     program: str | None = None,
     convert: bool = False,
+    append: bool = False,
 ) -> Writer | Reader:
     """Opens a port, and waits until all units on both sides have come.
 
     url
         ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
         ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several; written, a file of this one)
-        or ``PATH.zarr`` (a directory, Zarr version 3); a path may be a `pathlib.Path`.
+        ``PATH.zarr`` (a directory, Zarr version 3) or ``store:DIR/NAME``, a dataset in a `Store`; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
     layout
@@ -458,6 +460,8 @@ def open(
     convert
         Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16, f64↔f32).
         Only ``r``.
+    append
+        Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a store.
     """
     if mode not in ("r", "w"):
         raise BadOption(f"mode is {mode!r}; expected 'r' or 'w'")
@@ -473,7 +477,10 @@ def open(
         "readers": readers,
         "timeout": timeout,
         "on_loss": on_loss,
+        "append": append,
     }
+    if not isinstance(append, bool):
+        raise BadOption(f"append is {append!r}; expected True or False")
     for name in ("unit", "units", "depth", "readers"):
         if options[name] is not None:
             options[name] = natural(name, options[name], 2**32, BadOption)
@@ -494,6 +501,8 @@ def open(
     for name in ("depth", "policy", "readers"):
         if options[name] is not None:
             raise BadOption(f"{name} is the writer's to say")
+    if append:
+        raise BadOption("append is the writer's to say")
     if convert and dtype is None:
         raise BadOption("convert needs the dtype to convert to")
     return Reader(url, None if shape is None else dims("shape", shape), dtype, str(layout), convert, options)

@@ -65,6 +65,10 @@ class WrongType(Misuse, TypeError):
     """The message that did not fit into ``out`` (`Domain.recv`)."""
 
 
+class BadIndex(Misuse, IndexError):
+    """An index that goes beyond an array in a store, or is none."""
+
+
 class NoUnit(Misuse, IndexError):
     """There is no such unit in the domain."""
 
@@ -288,3 +292,18 @@ class FileMissing(FileError, FileNotFoundError):
 
 class FileNotAllowed(FileError, PermissionError):
     """The file may not be read or written."""
+
+
+# -- stores --
+
+
+class StoreError(Error, OSError):
+    """A store could not do something, or does not hold what it must."""
+
+    reason: str | None = None
+    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``damaged``, ``no_space``,
+    ``limit``, ``system``, …"""
+
+
+class DatasetMissing(FileMissing, StoreError, KeyError):
+    """There is no dataset of this name in the store, or not any more."""

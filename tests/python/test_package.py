@@ -57,6 +57,13 @@ with polyduct.domain("name", unit=0, units=1, timeout=1.0, on_loss="continue") a
     region.put(0, b, (slice(1, 2), ...))
     g: NDArray[Any] = region.get(0, 1, out=region.at(0)[0])
     mails: int = joined.status().mails
+store = polyduct.Store.create(Path("s"), units=["a", ["b", Path("c")]], parity=1, stripe="64KiB")
+store["x"] = [1, 2]
+stored: polyduct.StoredArray = store["x"]
+stored[0, ..., None] = b
+stored.attrs["unit"] = {"a": 1}
+why: str = store.status().lost[0]
+appended = polyduct.open("store:s/x", "w", shape=2, dtype="i8", layout="*", append=True)
 try:
     pass
 except polyduct.PeerLost as lost:
@@ -73,6 +80,8 @@ polyduct.open("-", layout="*").stats().step
 polyduct.domain(on_loss="wait")
 polyduct.domain().send(0, [1, 2])
 polyduct.domain().region("x", (1,)).put(0, 1.0, "all")
+polyduct.Store("s", parity=1)
+polyduct.open("store:s/x", layout="*", append=True)
 """
 
 
@@ -90,7 +99,7 @@ def test_a_user_of_the_types(tmp_path: Path) -> None:
 def test_types_find_mistakes(tmp_path: Path) -> None:
     status, found = mypy(WRONG, tmp_path / "wrong.py")
     lines = {line.split(":")[1] for line in found.splitlines() if ": error:" in line}
-    assert status == 1 and lines == {"3", "4", "5", "6", "7", "8", "9", "10"}, found
+    assert status == 1 and lines == {"3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}, found
 
 
 def test_the_package_itself_is_typed(tmp_path: Path) -> None:
@@ -107,7 +116,8 @@ def test_the_stub_says_what_is_there() -> None:
     for name in dir(_native):
         if not name.startswith("__"):
             assert f"class {name}" in stub or f"def {name}(" in stub, name
-    for one in (_native.Layout, _native.WritePort, _native.ReadPort, _native.Domain, _native.Call, _native.Region):
+    ports = (_native.WritePort, _native.ReadPort, _native.Domain, _native.Call, _native.Region)
+    for one in (_native.Layout, *ports, _native.Store, _native.StoredArray):
         for name in set(vars(one)) - set(dir(object)):
             if not name.startswith("__"):
                 assert f"def {name}(" in stub, f"{one.__name__}.{name}"

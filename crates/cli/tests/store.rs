@@ -53,8 +53,8 @@ fn a_store_from_its_making_to_the_loss_of_a_unit_and_back() {
     assert!(rebuilt.starts_with("unit 2 is rebuilt"), "{rebuilt}");
     assert!(well(&["store", "status", &s]).contains(&with));
     assert!(well(&["store", "scrub", &s, "-q"]).contains("0 made good, 0 words beyond repair"));
-    let object = std::fs::read_dir(dir.path("s/unit1/objects")).unwrap().flatten().map(|e| e.path());
-    let data = object.filter(|p| p.extension().is_some_and(|e| e == "data")).next().unwrap();
+    let mut objects = std::fs::read_dir(dir.path("s/unit1/objects")).unwrap().flatten().map(|e| e.path());
+    let data = objects.find(|p| p.extension().is_some_and(|e| e == "data")).unwrap();
     let mut bytes = std::fs::read(&data).unwrap();
     bytes[5] ^= 1;
     std::fs::write(&data, bytes).unwrap();

@@ -4,7 +4,7 @@ use polyduct::message::domain::{calls::CallError, directory::HandlerError, gathe
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::os::{Errno, OsError};
 use polyduct::pipe::{PipeError, Refusal, Side, UnitName};
-use polyduct::store::FileError;
+use polyduct::store::{disk::StoreError, volume::VolumeError, FileError};
 use polyduct::{layout::LayoutError, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -34,6 +34,7 @@ fn classify(error: &Error) -> Class {
         Error::Layout(e) => layout(e),
         Error::Pipe(e) => pipe(e),
         Error::File(e) => file(e),
+        Error::Store(e) => store(e),
         Error::Message(e) => message(e),
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
         _ => ("Error", vec![]),
@@ -310,10 +311,67 @@ fn file(error: &FileError) -> Class {
 
 /// The class for what the system said of a file.
 fn refused_file(errno: Errno) -> &'static str {
+    refused_or(errno, "FileError")
+}
+
+fn refused_or(errno: Errno, other: &'static str) -> &'static str {
     match errno {
         Errno::NOENT => "FileMissing",
         Errno::ACCESS | Errno::PERM => "FileNotAllowed",
-        _ => "FileError",
+        _ => other,
+    }
+}
+
+fn store(error: &StoreError) -> Class {
+    let reason = |name: &str| ("reason", Value::Text(name.into()));
+    let of_store = |name: &str| ("StoreError", vec![reason(name)]);
+    let system = |errno: Option<Errno>| {
+        let class = errno.map_or("StoreError", |errno| refused_or(errno, "StoreError"));
+        (class, [reason("system")].into_iter().chain(errno.map(number)).collect())
+    };
+    match error {
+        StoreError::Layout { source, .. } => layout(source),
+        StoreError::BadName { .. } => ("BadOption", vec![("option", Value::Text("name".into()))]),
+        StoreError::Bad { .. } => ("Misuse", vec![]),
+        StoreError::WrongSize { expected, found, .. } => {
+            ("WrongSize", vec![("expected", int(*expected)), ("found", int(*found))])
+        }
+        StoreError::Closed { .. } => ("Closed", vec![]),
+        StoreError::NotThere { .. } => ("DatasetMissing", vec![reason("not_there"), number(Errno::NOENT)]),
+        StoreError::NoStore { .. } => ("FileMissing", vec![reason("no_store"), number(Errno::NOENT)]),
+        StoreError::Exists { .. } => of_store("exists"),
+        StoreError::ShapeDiffers { .. } => of_store("shape_differs"),
+        StoreError::ElemDiffers { .. } => of_store("elem_differs"),
+        StoreError::Manifest { .. } => of_store("manifest"),
+        StoreError::Volume { source, .. } => volume(source),
+        StoreError::Disagree { unit, .. } => ("Refused", vec![("unit", int(*unit)), reason("disagree")]),
+        StoreError::PeerFailed { unit, .. } => ("PeerAborted", vec![("unit", int(*unit))]),
+        StoreError::Message { source, .. } => message(source),
+        StoreError::Busy { waited, .. } => {
+            ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
+        }
+        StoreError::Interrupted { .. } => ("Interrupted", vec![]),
+        StoreError::System { errno, .. } => system(Some(*errno)),
+        StoreError::Os { source: OsError::NoMemory { .. }, .. } => ("NoMemory", vec![]),
+        StoreError::Os { source, .. } => system(source.errno()),
+        StoreError::Plan { .. } => of_store("plan"),
+        _ => ("StoreError", vec![]),
+    }
+}
+
+fn volume(error: &VolumeError) -> Class {
+    let of_store = |name: &str| ("StoreError", vec![("reason", Value::Text(name.into()))]);
+    match error {
+        VolumeError::Geometry { .. } => ("Misuse", vec![]),
+        VolumeError::TooManyLost { .. } => of_store("too_many_lost"),
+        VolumeError::Damaged { .. } => of_store("damaged"),
+        VolumeError::NotThere { .. } => of_store("not_there"),
+        VolumeError::Limit { .. } => of_store("limit"),
+        VolumeError::NotJoined { .. } => of_store("not_joined"),
+        VolumeError::Foreign { .. } => of_store("foreign"),
+        VolumeError::Full(_) => {
+            ("StoreError", vec![("reason", Value::Text("no_space".into())), number(Errno::NOSPC)])
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod port;
 mod reader;
 mod received;
 mod redistribute;
+mod store;
 mod writer;
 
 use pyo3::prelude::*;
@@ -35,6 +36,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<domain::Region>()?;
     module.add_class::<lent::Lent>()?;
     module.add_class::<received::Received>()?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<store::StoredArray>()?;
+    module.add_function(wrap_pyfunction!(store::create_store, module)?)?;
+    module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
     module.add_function(wrap_pyfunction!(domain::join, module)?)?;
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
     module.add_function(wrap_pyfunction!(exit::end_left_now, module)?)?;

@@ -18,6 +18,14 @@ pub struct Options {
     readers: Option<u32>,
     timeout: Option<f64>,
     on_loss: Option<String>,
+    append: bool,
+}
+
+/// A time limit in seconds.
+pub fn seconds(py: Python<'_>, timeout: f64) -> PyResult<Duration> {
+    let message = "timeout: expected seconds from 0 to 1e9, or None for no limit";
+    let limited = (0.0..=1e9).contains(&timeout).then(|| Duration::try_from_secs_f64(timeout).ok()).flatten();
+    limited.ok_or_else(|| error::own(py, "BadOption", message))
 }
 
 impl Options {
@@ -30,6 +38,7 @@ impl Options {
             .unit(place.unit)
             .units(place.units)
             .program(&place.program)
+            .append(self.append)
             .interrupt(port.interrupt());
         if let Some(depth) = self.depth {
             open = open.depth(depth);
@@ -44,10 +53,7 @@ impl Options {
             open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Pipe(e)))?);
         }
         if let Some(timeout) = self.timeout {
-            let message = "timeout: expected seconds from 0 to 1e9, or None for no limit";
-            let limited =
-                (0.0..=1e9).contains(&timeout).then(|| Duration::try_from_secs_f64(timeout).ok()).flatten();
-            open = open.timeout(limited.ok_or_else(|| error::own(py, "BadOption", message))?);
+            open = open.timeout(seconds(py, timeout)?);
         }
         Ok((open, place))
     }

@@ -3,7 +3,7 @@
 use crate::error;
 use crate::guard::{Guard, What};
 use polyduct::pipe::{Addresses, PipeError};
-use polyduct::store::FileError;
+use polyduct::store::{disk::StoreError, FileError};
 use polyduct::{Error, Interrupt, Mode};
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// A port's calls, and what it leads to.
 pub struct Port {
     guard: Guard,
-    /// `pipe:NAME` or a path.
+    /// `pipe:NAME`, `store:PATH` or a path.
     url: String,
 }
 
@@ -56,9 +56,10 @@ impl Port {
 
     /// An error of a port that is no longer there.
     pub fn closed(&self) -> Error {
-        match self.url.strip_prefix("pipe:") {
-            Some(pipe) => Error::Pipe(PipeError::Closed { pipe: pipe.to_owned() }),
-            None => Error::File(FileError::Closed { path: self.url.clone() }),
+        match self.url.split_once(':') {
+            Some(("pipe", pipe)) => Error::Pipe(PipeError::Closed { pipe: pipe.to_owned() }),
+            Some(("store", path)) => StoreError::Closed { store: path.to_owned() }.into(),
+            _ => Error::File(FileError::Closed { path: self.url.clone() }),
         }
     }
 }

@@ -102,6 +102,14 @@ pub enum StoreError {
     },
 
     // -- the store --
+    /// There is no store.
+    #[error("{store}: {problem}; `polyduct store create` makes one")]
+    NoStore {
+        /// Where it was looked for.
+        store: String,
+        /// What is missing there.
+        problem: String,
+    },
     /// A manifest that is none, or not of this version.
     #[error("{store}: {problem}")]
     Manifest {

@@ -25,14 +25,14 @@ const ALIGN: usize = 4096;
 
 /// Memory for direct requests.
 #[derive(Debug, Default)]
-struct Buffer {
+pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
 impl Buffer {
-    fn resize(&mut self, len: usize) {
+    pub(super) fn resize(&mut self, len: usize) {
         if self.bytes.len() < len + ALIGN {
             self.bytes = vec![0; len + ALIGN];
             self.start = self.bytes.as_ptr().addr().wrapping_neg() % ALIGN;
@@ -40,11 +40,11 @@ impl Buffer {
         self.len = len;
     }
 
-    fn all(&self) -> &[u8] {
+    pub(super) fn all(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    fn all_mut(&mut self) -> &mut [u8] {
+    pub(super) fn all_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }
@@ -114,9 +114,18 @@ impl Drop for Pool {
 
 /// The two files of an object on one unit.
 #[derive(Clone, Debug)]
-struct Files {
-    data: Arc<File>,
-    sums: Arc<File>,
+pub(super) struct Files {
+    pub(super) data: Arc<File>,
+    pub(super) sums: Arc<File>,
+}
+
+impl Files {
+    /// Those of a unit.
+    pub(super) fn open(disks: &Disks, unit: u32, object: u64, make: bool) -> Result<Files, UnitError> {
+        let (data, _) = disks.rows(unit, Named::Data(object), make)?;
+        let (sums, _) = disks.rows(unit, Named::Sums(object), make)?;
+        Ok(Files { data: Arc::new(data), sums: Arc::new(sums) })
+    }
 }
 
 /// What one unit has of some rows in a row.
@@ -168,12 +177,7 @@ impl RowIo {
             if lost(unit) {
                 return None;
             }
-            let open = || -> Result<Files, UnitError> {
-                let (data, _) = disks.rows(unit, Named::Data(object), write)?;
-                let (sums, _) = disks.rows(unit, Named::Sums(object), write)?;
-                Ok(Files { data: Arc::new(data), sums: Arc::new(sums) })
-            };
-            open().map_err(|e| lock(&failed).insert(unit, e)).ok()
+            Files::open(disks, unit, object, write).map_err(|e| lock(&failed).insert(unit, e)).ok()
         };
         let files = (0..geometry.units()).map(files).collect();
         let n = geometry.units() as usize;

@@ -127,15 +127,15 @@ impl Manifest {
     /// The manifest of the store in `dir`.
     ///
     /// # Errors
-    /// [`StoreError::Manifest`], [`StoreError::System`].
+    /// [`StoreError::NoStore`], [`StoreError::Manifest`], [`StoreError::System`].
     pub fn read(dir: &Path) -> Result<Manifest, StoreError> {
         use std::io::Read;
         let path = dir.join(NAME);
         let shown = path.display().to_string();
         let fail = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => StoreError::Manifest {
+            std::io::ErrorKind::NotFound => StoreError::NoStore {
                 store: dir.display().to_string(),
-                problem: format!("no store: it has no {NAME}; `polyduct store create` makes one"),
+                problem: format!("no store: it has no {NAME}"),
             },
             _ => StoreError::sys(&shown, "read", errno(&e)),
         };

@@ -11,12 +11,18 @@
 //! | `staging` | the rows of a step, in the memory of those who move them |
 //! | `io` | rows between memory and disks, many at once |
 //! | [`writer`], [`reader`] | the two ports |
+//! | [`access`] | any box of a dataset, without a port |
+//! | `boxes`, `fetch`, `mender` | a box as pieces of blocks; single blocks, read and checked; or found otherwise |
 
+pub mod access;
+mod boxes;
 pub mod disks;
 mod error;
+mod fetch;
 mod io;
 pub mod log;
 pub mod manifest;
+mod mender;
 pub mod meta;
 pub mod reader;
 mod staging;
@@ -24,6 +30,8 @@ pub mod store;
 mod team;
 pub mod writer;
 
+pub use access::StoredArray;
+pub use boxes::Slice;
 pub use error::StoreError;
 pub use meta::{Fill, Meta};
 pub use reader::StoreReader;

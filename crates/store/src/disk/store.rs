@@ -115,7 +115,7 @@ impl Store {
     /// Opens a store.
     ///
     /// # Errors
-    /// [`StoreError::Manifest`], [`StoreError::System`].
+    /// [`StoreError::NoStore`], [`StoreError::Manifest`], [`StoreError::System`].
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
         let shown = dir.display().to_string();
         let manifest = Manifest::read(dir).or_else(|e| {
@@ -495,7 +495,7 @@ impl Owned<'_> {
 /// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.
 ///
 /// # Errors
-/// [`StoreError::Manifest`]: there is none.
+/// [`StoreError::NoStore`]; [`StoreError::BadName`] for what is not UTF-8.
 pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
     let ways = || {
         let mut ways: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -505,12 +505,14 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
     let is_store = |dir: &&Path| dir.join(manifest::NAME).is_file();
     // Where the store's own manifest is gone, a unit's tells of it.
     let found = ways().find(is_store).or_else(|| ways().find(|dir| manifest_elsewhere(dir).is_some()));
-    let no = |problem: String| StoreError::Manifest { store: path.display().to_string(), problem };
+    let shown = path.display().to_string();
     let Some(dir) = found else {
-        return Err(no("no directory on this path is a store; `polyduct store create` makes one".into()));
+        let problem = "no directory on this path is a store".into();
+        return Err(StoreError::NoStore { store: shown, problem });
     };
-    let name = path.strip_prefix(dir).unwrap_or(path).to_str();
-    let name = name.ok_or_else(|| no("the dataset's name is not UTF-8".into()))?;
+    let Some(name) = path.strip_prefix(dir).unwrap_or(path).to_str() else {
+        return Err(StoreError::BadName { store: shown.clone(), name: shown, problem: "it is not UTF-8" });
+    };
     Ok((dir.to_owned(), name.to_owned()))
 }
 
@@ -521,15 +523,15 @@ pub fn now() -> u64 {
 
 /// The manifest as a unit in the store's directory has it, where the store's own is damaged or gone.
 fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
-    // A directory that the manifest names as one of its units: not any store that lies in this directory.
-    let of_unit = |path: &PathBuf| -> Option<Manifest> {
-        let manifest = Manifest::read(path).ok()?;
-        let name = path.file_name()?;
-        let named = manifest.units.iter().flatten().any(|unit| unit == Path::new(name));
-        named.then_some(manifest)
-    };
     let entries = std::fs::read_dir(dir).ok()?;
-    let mut found = entries.flatten().take(MAX_LOOKED_AT).filter_map(|entry| of_unit(&entry.path()));
+    let of_unit = |entry: std::fs::DirEntry| {
+        let manifest = Manifest::read(&entry.path()).ok()?;
+        let here = std::fs::canonicalize(entry.path()).ok()?;
+        let mut dirs = (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(dir, unit));
+        // Else it is a store of its own, which only lies there.
+        dirs.any(|unit| std::fs::canonicalize(unit).is_ok_and(|unit| unit == here)).then_some(manifest)
+    };
+    let mut found = entries.flatten().take(MAX_LOOKED_AT).filter_map(of_unit);
     let manifest = found.next()?;
     // Units of two stores: nobody knows which is meant.
     found.all(|other| other.id == manifest.id).then_some(manifest)

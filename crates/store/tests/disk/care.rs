@@ -90,7 +90,7 @@ fn a_manifest_that_is_gone_or_damaged_is_found_with_a_unit() {
     std::fs::rename(&other.0, &inside).unwrap();
     assert!(Store::open(&inside).is_ok());
     assert!(Store::open(inside.parent().unwrap()).is_ok());
-    assert!(matches!(Store::open(other.0.parent().unwrap()), Err(StoreError::Manifest { .. })));
+    assert!(matches!(Store::open(other.0.parent().unwrap()), Err(StoreError::NoStore { .. })));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Stores on real directories, by threads and processes that are the units of programs.
 
+mod access;
 mod care;
 mod ports;
 mod rig;

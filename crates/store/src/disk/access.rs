@@ -1,0 +1,312 @@
+//! Any box of a dataset, read and overwritten by one process without the others of its program.
+
+use super::boxes::{pieces, Piece, Slice};
+use super::fetch::{Blocks, Memory};
+use super::mender::Mender;
+use super::meta::Meta;
+use super::store::{now, InUse, Owned};
+use super::{Store, StoreError};
+use crate::volume::parity::zeros;
+use crate::volume::{Entry, BLOCK};
+use polyduct_layout::Dataset;
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks that are read together.
+const TOGETHER: usize = 2048;
+/// Pieces of them, which may be smaller than blocks.
+const PIECES: usize = 1 << 16;
+
+/// Memory of the process's last read, for the next one: new memory is slow.
+fn idle() -> MutexGuard<'static, Option<Memory>> {
+    static IDLE: Mutex<Option<Memory>> = Mutex::new(None);
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A dataset of a store, to be read and overwritten in boxes: the version that was there when it was opened.
+///
+/// That version stays readable when its name is removed, or comes to stand for another; steps that are appended are not seen.
+/// What is overwritten is, by everybody who has the dataset open. Any number of threads may use one at once.
+///
+/// ```
+/// use polyduct_layout::{Dataset, ElemType};
+/// use polyduct_store::{disk::{Create, Store, StoreWriter, StoredArray}, Options};
+/// # let dir = std::env::temp_dir().join(format!("polyduct-array-doc-{}", std::process::id()));
+/// let units = (0..3).map(|u| vec![format!("unit{u}").into()]).collect();
+/// Store::create(&dir, &Create { units, parity: 1, stripe: 4096 })?;
+/// let table = Dataset::new(&[100, 100], ElemType::U8)?;
+/// let mut out = StoreWriter::open(&dir, "table", &table, "*,*", false, &Options::default())?;
+/// out.write(&[1; 10_000])?;
+/// out.close()?;
+///
+/// let array = StoredArray::open(&dir, "table")?;
+/// array.write_box(0..1, &[10, 10], &[12, 12], &[2; 4])?;
+/// let mut corner = [0; 9];
+/// array.read_box(0..1, &[9, 9], &[12, 12], &mut corner)?;
+/// assert_eq!(corner, [1, 1, 1, 1, 2, 2, 1, 2, 2]);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct StoredArray {
+    store: Store,
+    name: String,
+    object: u64,
+    meta: Meta,
+    blocks: Blocks,
+    _in_use: InUse,
+}
+
+impl StoredArray {
+    /// Opens a dataset.
+    ///
+    /// # Errors
+    /// [`StoreError::NotThere`], [`StoreError::BadName`]; as [`Store::open`] and [`Store::own`].
+    pub fn open(dir: &Path, name: &str) -> Result<StoredArray, StoreError> {
+        StoredArray::of(Store::open(dir)?, name)
+    }
+
+    /// Opens a dataset of a store, whose timeout and interrupt stay.
+    ///
+    /// # Errors
+    /// As [`open`](StoredArray::open).
+    pub fn of(store: Store, name: &str) -> Result<StoredArray, StoreError> {
+        let owned = store.own()?;
+        let (entry, meta) = owned.find(name)?;
+        let in_use = store.use_object(entry.object)?;
+        let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+        drop(owned);
+        let blocks = Blocks::open(&store.disks(), store.geometry(), entry.object, &lost);
+        Ok(StoredArray { name: name.to_owned(), object: entry.object, meta, blocks, _in_use: in_use, store })
+    }
+
+    /// The name that it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the store knew of it then.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Shape and element type of a step.
+    pub fn dataset(&self) -> &Dataset {
+        &self.meta.dataset
+    }
+
+    /// Steps that there were then.
+    pub fn steps(&self) -> u64 {
+        self.meta.steps
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Reads the box `lo..hi` of each of some steps, as [`read`](StoredArray::read) does.
+    ///
+    /// # Errors
+    /// As [`read`](StoredArray::read).
+    pub fn read_box(
+        &self,
+        steps: Range<u64>,
+        lo: &[u64],
+        hi: &[u64],
+        out: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let (steps, of) = self.slices(steps, lo, hi)?;
+        self.read(steps, &of, out)
+    }
+
+    /// Reads what some slices, one of each dimension, choose of some steps: in row-major order, one step after the other. Only the
+    /// blocks in which that lies are read; of those of lost units the rest of their rows. What is damaged goes through the
+    /// protocol, and is repaired.
+    ///
+    /// While others overwrite it each block is as before or after; after, if they have been told that it is written.
+    ///
+    /// # Errors
+    /// [`StoreError::Bad`] for what is not within the dataset, [`StoreError::WrongSize`]; [`StoreError::Volume`] where more is
+    /// damaged or lost than there is parity: wrong bytes are never given; [`StoreError::Interrupted`], [`StoreError::Busy`]. After
+    /// an error the content of `out` is undefined.
+    pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
+        self.check(steps, of, out.len())?;
+        let mut memory = idle().take().unwrap_or_default();
+        let mut mender = Mender::new(&self.store, &self.blocks);
+        let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
+        let (mut blocks, mut batch): (Vec<u64>, Vec<(Piece, usize)>) = (Vec::new(), Vec::new());
+        while pieces.peek().is_some() {
+            self.check_interrupt()?;
+            blocks.clear();
+            batch.clear();
+            let fits = |blocks: &[u64], batch: &[_], piece: &Piece| {
+                batch.len() < PIECES && (blocks.len() < TOGETHER || blocks.last() == Some(&piece.block))
+            };
+            while let Some(piece) = pieces.next_if(|piece| fits(&blocks, &batch, piece)) {
+                if blocks.last() != Some(&piece.block) {
+                    blocks.push(piece.block);
+                }
+                batch.push((piece, blocks.len() - 1));
+            }
+            self.blocks.read(&blocks, &mut memory);
+            for &(piece, index) in &batch {
+                let bytes = match memory.block(index) {
+                    Some(bytes) => bytes,
+                    None => mender.block(piece.block)?,
+                };
+                out[piece.at..][..piece.len].copy_from_slice(&bytes[piece.from..][..piece.len]);
+            }
+            mender.pause();
+        }
+        *idle() = Some(memory);
+        Ok(())
+    }
+
+    /// Overwrites the box `lo..hi` of each of some steps, as [`write`](StoredArray::write) does.
+    ///
+    /// # Errors
+    /// As [`write`](StoredArray::write).
+    pub fn write_box(
+        &self,
+        steps: Range<u64>,
+        lo: &[u64],
+        hi: &[u64],
+        from: &[u8],
+    ) -> Result<(), StoreError> {
+        let (steps, of) = self.slices(steps, lo, hi)?;
+        self.write(steps, &of, from)
+    }
+
+    /// Overwrites what some slices, one of each dimension, choose of some steps with `from`, which is in the order in which
+    /// [`read`](StoredArray::read) gives it. When this returns it survives any cut, and the loss of as many units as there is
+    /// parity; until then each block of 4 KiB may be there or not. It is for a few blocks: each is written twice and waited
+    /// for. Large parts are written faster by a [`StoreWriter`](super::StoreWriter).
+    ///
+    /// # Errors
+    /// As [`read`](StoredArray::read); [`StoreError::NotThere`] when the dataset was removed or replaced meanwhile.
+    pub fn write(&self, steps: Slice, of: &[Slice], from: &[u8]) -> Result<(), StoreError> {
+        self.check(steps, of, from.len())?;
+        let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
+        if pieces.peek().is_none() {
+            return Ok(());
+        }
+        let volume = StoreError::volume(&self.store.shown);
+        let mut owned = self.store.own()?;
+        self.entry(&owned)?;
+        while let Some(first) = pieces.next() {
+            self.check_interrupt()?;
+            let mut block = match first.len {
+                BLOCK => zeros(),
+                _ => owned.read(self.object, first.block).map_err(&volume)?,
+            };
+            let mut next = Some(first);
+            while let Some(piece) = next {
+                block[piece.from..][..piece.len].copy_from_slice(&from[piece.at..][..piece.len]);
+                next = pieces.next_if(|piece| piece.block == first.block);
+            }
+            owned.overwrite(self.object, first.block, &block, now()).map_err(&volume)?;
+        }
+        self.blocks.lose(owned.lost().map(|(unit, _)| unit));
+        Ok(())
+    }
+
+    /// Changes what is written down of the dataset, durably; returns what it is then. What others changed meanwhile stays.
+    ///
+    /// # Errors
+    /// [`StoreError::NotThere`] when the dataset was removed or replaced; as [`Store::set_attributes`].
+    pub fn change_attributes(
+        &self,
+        change: impl FnOnce(&mut Map<String, Value>),
+    ) -> Result<Map<String, Value>, StoreError> {
+        let mut owned = self.store.own()?;
+        let (name, mut entry) = self.entry(&owned)?;
+        let mut meta = Meta::parse(&self.store.shown, &name, &entry.about)?;
+        change(&mut meta.attributes);
+        entry.about = meta.to_bytes(&self.store.shown)?;
+        owned.commit_names(vec![(name, Some(entry))])?;
+        Ok(meta.attributes)
+    }
+
+    /// The name that stands for the dataset now, and what it stands for.
+    fn entry(&self, owned: &Owned<'_>) -> Result<(String, Entry), StoreError> {
+        let found = owned.names().iter().find(|(_, entry)| entry.object == self.object);
+        found.map(|(name, entry)| (name.clone(), entry.clone())).ok_or_else(|| StoreError::NotThere {
+            store: self.store.shown.clone(),
+            name: self.name.clone(),
+            hint: " any more: it was removed or written anew since it was opened".into(),
+        })
+    }
+
+    fn slices(&self, steps: Range<u64>, lo: &[u64], hi: &[u64]) -> Result<(Slice, Vec<Slice>), StoreError> {
+        let dims = self.meta.dataset.shape().len();
+        if lo.len() != dims || hi.len() != dims {
+            return Err(self.other_dims(format!("{} and {}", lo.len(), hi.len())));
+        }
+        if let Some(d) = (0..dims).find(|&d| lo[d] > hi[d]) {
+            return Err(self.outside(d + 1, format!("{}..{}", lo[d], hi[d])));
+        }
+        if steps.start > steps.end {
+            return Err(self.outside(0, format!("{}..{}", steps.start, steps.end)));
+        }
+        Ok((steps.into(), lo.iter().zip(hi).map(|(&lo, &hi)| Slice::from(lo..hi)).collect()))
+    }
+
+    fn check(&self, steps: Slice, of: &[Slice], len: usize) -> Result<(), StoreError> {
+        if of.len() != self.meta.dataset.shape().len() {
+            return Err(self.other_dims(of.len().to_string()));
+        }
+        let mut sizes = vec![self.meta.dataset.elem().len_bytes()];
+        for (at, slice) in std::iter::once(&steps).chain(of).enumerate() {
+            if !slice.is_within(self.extent(at)) {
+                let found = match slice.step {
+                    1 => format!("{}..{}", slice.start, slice.start.saturating_add(slice.count)),
+                    step => format!("{} from {} on by {step}", slice.count, slice.start),
+                };
+                return Err(self.outside(at, found));
+            }
+            sizes.push(slice.count);
+        }
+        // Nothing of something is nothing, however much that is.
+        let bytes = match sizes.contains(&0) {
+            true => Some(0),
+            false => sizes.into_iter().try_fold(1, u64::checked_mul),
+        };
+        if bytes != Some(len as u64) {
+            let (store, expected) = (self.store.shown.clone(), bytes.unwrap_or(u64::MAX));
+            return Err(StoreError::WrongSize { store, expected, found: len as u64 });
+        }
+        Ok(())
+    }
+
+    /// Number of the steps, or that of the indices of a dimension, from 1.
+    fn extent(&self, at: usize) -> u64 {
+        match at {
+            0 => self.meta.steps,
+            at => self.meta.dataset.shape().get(at - 1).copied().unwrap_or(0),
+        }
+    }
+
+    fn other_dims(&self, found: String) -> StoreError {
+        let expected = self.meta.dataset.shape().len().to_string();
+        let what = "the number of dimensions of a box".into();
+        StoreError::Bad { store: self.store.shown.clone(), what, found, expected }
+    }
+
+    fn outside(&self, at: usize, found: String) -> StoreError {
+        let what = match at {
+            0 => "the range of steps".into(),
+            at => format!("the range of a box in dimension {}", at - 1),
+        };
+        let expected = format!("a range within 0..{}", self.extent(at));
+        StoreError::Bad { store: self.store.shown.clone(), what, found, expected }
+    }
+
+    fn check_interrupt(&self) -> Result<(), StoreError> {
+        match self.store.interrupt.as_ref().is_some_and(|ask| ask()) {
+            true => Err(StoreError::Interrupted { store: self.store.shown.clone() }),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+"""Stores: arrays on several disks, of which some may be lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from polyduct import _native
+from polyduct._arrays import Array, Bytes, integers, natural
+from polyduct._dtypes import DType, from_elem, same, to_elem
+from polyduct._slices import Chosen, chosen
+from polyduct.errors import BadIndex, BadOption, Misuse, WrongSize, WrongType
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+
+class StoreStatus(NamedTuple):
+    """What a store is made of, and how it is."""
+
+    data: int
+    """Units' worth of data."""
+    parity: int
+    """Units that may be lost."""
+    stripe: int
+    """Bytes that go to one unit before the next."""
+    units: list[list[str]]
+    """The directories of each unit."""
+    lost: dict[int, str]
+    """Units that are not used, and why."""
+
+
+class Attributes(MutableMapping[str, Any]):
+    """What is written down of an array: JSON by name. Each change is durable when it returns.
+
+    Reading gives what was there when the array was opened, or at the last change through it. Of changes by several
+    programs to different names none is lost.
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: _native.StoredArray) -> None:
+        self._array = array
+
+    def _all(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._array.attributes())
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._all():
+            raise KeyError(name)
+        self._array.change_attributes("{}", [name])
+
+    def update(self, *args: Any, **more: Any) -> None:
+        """Sets several at once."""
+        new = dict(*args, **more)
+        if bad := [name for name in new if not isinstance(name, str)]:
+            raise WrongType(f"an attribute's name is {bad[0]!r}; expected text")
+        try:
+            text = json.dumps(new, default=_plain, allow_nan=False)
+        except (TypeError, ValueError) as e:
+            raise WrongType(f"attributes are kept as JSON: {e}") from None
+        self._array.change_attributes(text, [])
+
+    def clear(self) -> None:
+        """Removes all."""
+        self._array.change_attributes("{}", list(self._all()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return f"<polyduct.Attributes {self._all()!r}>"
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} has no place there")
+
+
+class StoredArray:
+    """An array in a store; `Store` gives it. Nothing of it is in memory: an index reads what it chooses.
+
+        a = store["density"]
+        a[-1, 100:200, ::2]            # reads the blocks of 4 KiB that this lies in
+        a[0, 5] = 0                    # durable when it returns
+        np.asarray(a)                  # all of it
+
+    Its first dimension are the steps in which it was written, unless it was just one. It is the version that was there
+    when it was opened: steps that are appended later are not seen, and it stays readable when it is removed or replaced.
+    What is overwritten is seen by everybody who has it open.
+
+    Integers, slices, ``...`` and ``None`` read what they choose and nothing else; arrays of integers and masks read the
+    box around what they choose. Any number of threads may use it at once, so that Dask can: ``dask.array.from_array(a)``.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._array = store._store.array(name)
+        self._steps = self._array.steps
+        self._shape = self._array.shape if self._steps == 1 else (self._steps, *self._array.shape)
+        self._dtype = from_elem(self._array.elem)
+        # Tells Dask whether two arrays are the same: nothing else knows when a stored one has changed.
+        self._token = uuid.uuid4().hex
+
+    @property
+    def name(self) -> str:
+        """The name that it was opened by."""
+        return self._name
+
+    @property
+    def steps(self) -> int:
+        """Steps in which it was written."""
+        return self._steps
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape; of several steps, or none, they are the first dimension."""
+        return self._shape
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self._shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self._dtype.itemsize
+
+    @property
+    def attrs(self) -> Attributes:
+        """What is written down of it: ``a.attrs["unit"] = "K"``."""
+        return Attributes(self._array)
+
+    def __getitem__(self, key: Any) -> Any:
+        part = chosen(key, self._shape)
+        return self._read(part)[part.then]
+
+    def __setitem__(self, key: Any, value: ArrayLike) -> None:
+        """Overwrites what an index of integers, slices and ``...`` chooses, with NumPy's broadcasting.
+
+        When it returns that is durable, and readable whichever units are lost later, up to the parity. It is for small
+        parts: each block of 4 KiB is written on its own. Others may read and overwrite other parts meanwhile; a block has
+        either its old or its new content for them.
+        """
+        part = chosen(key, self._shape)
+        if part.fancy:
+            raise BadIndex("arrays and masks are no index for what is to be overwritten; expected integers, slices, ...")
+        array = np.empty(part.shape, self._dtype)
+        # With `...` it is a view also of a single element.
+        view = array[part.then if any(one is Ellipsis for one in part.then) else (*part.then, ...)]
+        view[...] = self._given(value, view.shape)
+        self._token = uuid.uuid4().hex
+        self._array.write(*self._split(part), _flat(array))
+
+    def _read(self, part: Chosen) -> Array:
+        array = np.empty(part.shape, self._dtype)
+        if array.size:
+            self._array.read(*self._split(part), _flat(array))
+        return array
+
+    def _split(self, part: Chosen) -> tuple[tuple[int, int, int], list[tuple[int, int, int]]]:
+        """The steps and the indices of each dimension of them."""
+        return ((0, 1, 1), part.of) if self._steps == 1 else (part.of[0], part.of[1:])
+
+    def _given(self, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+        given: Array = np.asarray(value)
+        if not hasattr(value, "dtype"):
+            # Lists and numbers have no dtype of their own: they take the array's where nothing is cut off.
+            if self._dtype.kind in "iu":
+                given = integers(value, given, self._dtype)
+            elif np.can_cast(given.dtype, self._dtype, "same_kind"):
+                given = given.astype(self._dtype, copy=False)
+        if not same(given.dtype, self._dtype):
+            raise WrongType(f"the values have dtype {given.dtype}; expected {self._dtype}")
+        while given.ndim > len(shape) and given.shape[0] == 1:
+            given = given[0]
+        try:
+            return np.broadcast_to(given.view(self._dtype) if given.dtype.kind in "SV" else given, shape)
+        except ValueError:
+            raise WrongSize(f"the values have shape {given.shape}; what is to be overwritten has {shape}") from None
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """All of it, in memory: a copy in any case."""
+        if copy is False:
+            raise Misuse("an array in a store is in memory as a copy only")
+        array: Array = self[...]
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of an array without dimensions")
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[n] for n in range(len(self)))
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__qualname__, self._token
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredArray, (self._store, self._name)
+
+    def __repr__(self) -> str:
+        return f"<polyduct.StoredArray {self._name!r} of {str(self._store.path)!r}: {self._shape} {self._dtype}>"
+
+
+class Store(Mapping[str, StoredArray]):
+    """Arrays by name, on several disks (units), of which as many may be lost as there is parity.
+
+        s = polyduct.Store.create("/data/run7", units=5, parity=1)
+        s["grid/x"] = np.linspace(0, 1, 1000)          # whole, or not at all
+        s["grid/x"][10:20]                             # read from the disks
+        s["grid/x"].attrs["unit"] = "m"
+        del s["grid/x"]
+
+    Parallel programs write and read its arrays through ports, each unit its own part:
+    ``polyduct.open("store:/data/run7/density", "w", shape=..., dtype=..., layout="block,*")``.
+
+    path
+        The store's directory.
+    timeout
+        How long to wait for another process that is changing the store, in seconds. By default as long as it lives.
+
+    Raises `FileMissing` where there is no store, `StoreError` where it is damaged. Ctrl-C ends any wait.
+    """
+
+    def __init__(self, path: Path, *, timeout: float | None = None) -> None:
+        self._path = _path("path", path)
+        if timeout is not None and not isinstance(timeout, Real):
+            raise BadOption(f"timeout is {timeout!r}; expected seconds")
+        self._timeout = timeout
+        self._store = _native.open_store(self._path, timeout)
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        units: int | Sequence[Path | Sequence[Path]],
+        *,
+        parity: int = 0,
+        stripe: int | str = "1MiB",
+        timeout: float | None = None,
+    ) -> Store:
+        """Makes a store in a directory, which is made as well if it is not there.
+
+        units
+            The directories of the units, parity included, each best on a disk of its own; relative ones count from
+            ``path``. A unit may be several directories, of which each array has one. Or how many there are to be: then they are
+            ``unit0``, ``unit1``, … in ``path``.
+        parity
+            Units that may be lost without loss of data.
+        stripe
+            Bytes that go to one unit before the next, a multiple of 4 KiB: ``65536`` or ``"64KiB"``.
+        """
+        where = _path("path", path)
+        if isinstance(units, Integral):
+            dirs = [[f"unit{n}"] for n in range(natural("units", units, 2**16, BadOption))]
+        elif isinstance(units, (str, bytes)) or not isinstance(units, Iterable):
+            raise BadOption(f"units is {units!r}; expected a number or directories")
+        else:
+            chains = [[unit] if isinstance(unit, (str, os.PathLike)) else list(unit) for unit in units]
+            dirs = [[_path("a unit", one) for one in chain] for chain in chains]
+        _native.create_store(where, dirs, natural("parity", parity, 2**32, BadOption), _bytes(stripe))
+        return cls(where, timeout=timeout)
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self._path
+
+    def __getitem__(self, name: str) -> StoredArray:
+        """Opens an array; `DatasetMissing`, which is a KeyError, if it is not there."""
+        return StoredArray(self, _name(name))
+
+    def __setitem__(self, name: str, array: ArrayLike) -> None:
+        """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all."""
+        given = np.asarray(array)
+        elem, dtype = to_elem(given.dtype)
+        stored = np.ascontiguousarray(given, dtype).reshape(given.shape)
+        self._store.write(_name(name), given.shape, elem, _flat(stored))
+
+    def __delitem__(self, name: str) -> None:
+        """Removes an array. Who reads it goes on."""
+        self._store.remove(_name(name))
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives an array, or all those whose names begin with ``old/``, another name."""
+        self._store.rename(_name(old), _name(new))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._store.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.names())
+
+    def __len__(self) -> int:
+        return len(self._store.names())
+
+    def status(self) -> StoreStatus:
+        """What it is made of, and which units are lost."""
+        data, parity, stripe, units, lost = self._store.status()
+        return StoreStatus(data, parity, stripe, [[str(one) for one in chain] for chain in units], dict(lost))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._path, self._timeout)
+
+    def __repr__(self) -> str:
+        return f"<polyduct.Store {self._path!r}>"
+
+    # Two that lead to one directory may be told apart, as files are.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _reopen(path: str, timeout: float | None) -> Store:
+    return Store(path, timeout=timeout)
+
+
+def _flat(array: Array) -> Bytes:
+    """The bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _path(what: str, path: object) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise BadOption(f"{what} is {path!r}; expected a path")
+    found = os.fspath(path)
+    if not isinstance(found, str):
+        raise BadOption(f"{what} is {path!r}; expected a path of text")
+    return found
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise WrongType(f"the name of an array is {name!r}; expected text")
+    return name
+
+
+def _bytes(size: object) -> int:
+    if isinstance(size, str):
+        found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", size.strip())
+        if found is None:
+            raise BadOption(f"stripe is {size!r}; expected bytes, as in 65536 or '64KiB'")
+        size = int(found[1]) << {None: 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[found[2]]
+    return natural("stripe", size, 2**63, BadOption)
