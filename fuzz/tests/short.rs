@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 15] = [
+const TARGETS: [&str; 17] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
@@ -10,6 +10,8 @@ const TARGETS: [&str; 15] = [
     env!("CARGO_BIN_EXE_fuzz-safetensors"),
     env!("CARGO_BIN_EXE_fuzz-zarr"),
     env!("CARGO_BIN_EXE_fuzz-file-words"),
+    env!("CARGO_BIN_EXE_fuzz-store-manifest"),
+    env!("CARGO_BIN_EXE_fuzz-store-unit"),
     env!("CARGO_BIN_EXE_fuzz-frame"),
     env!("CARGO_BIN_EXE_fuzz-config"),
     env!("CARGO_BIN_EXE_fuzz-url"),

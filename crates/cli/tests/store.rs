@@ -79,7 +79,7 @@ fn a_pipeline_ends_in_a_store_and_begins_with_one() {
     let o = output(&["run", &format!("cat {npy} > store:{s}/y")]);
     assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
     assert_eq!(output(&["cat", &format!("store:{s}/y")]).stdout, numbers());
-    let error = ill(&["run", &format!("< store:{}/x cat", dir.path("t"))], 2);
+    let error = ill(&["run", &format!("< store:{}/x cat", dir.path("t"))], 1);
     assert!(error.contains("no directory on this path is a store"), "{error}");
 }
 

@@ -6,7 +6,8 @@
 //! | [`safetensors`] | the header of `.safetensors` files |
 //! | [`zarr`] | the metadata of Zarr arrays, and how their chunks are encoded |
 //! | [`mod@file`] | one standard file as a port: [`FileReader`], [`FileWriter`] |
-//! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O (no port opens one yet) |
+//! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O |
+//! | [`disk`] | the same on directories: datasets through ports and by boxes |
 //!
 //! A file is a device like any other: it has a mapping, the whole array in row-major (or, for a Fortran-ordered `.npy`,
 //! column-major) order in one unit, and a plan says which of its bytes each unit of a program reads or writes. All units

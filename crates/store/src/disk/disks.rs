@@ -14,7 +14,7 @@
 
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use polyduct_os::dir::{self, Open};
-use polyduct_os::{Errno, OsError};
+use polyduct_os::{clock, Errno, OsError};
 use rustix::fs::AtFlags;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -23,9 +23,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
+use std::time::Duration;
 
 /// Where the objects of a unit are.
 const OBJECTS: &str = "objects";
+/// What a sync takes from which threads for the others are worth their start.
+const SLOW: Duration = Duration::from_micros(150);
+/// Bytes that are read without asking first how long the file is.
+const SHORT: usize = 1 << 20;
 /// Bytes of a new log.
 const LOG_ROOM: usize = 1 << 20;
 /// Files that are kept open, at most.
@@ -116,8 +121,7 @@ impl Disks {
 
 impl Units for Disks {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
-        // All disks at once where there is something to wait for: a sync takes as long as its disk.
-        let at_once = batch.iter().filter(|r| matches!(r, Request::Sync { .. })).count() > 1;
+        let syncs = batch.iter().filter(|r| matches!(r, Request::Sync { .. })).count() > 1;
         let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
         let mut lists: Vec<Vec<_>> = self.units.iter().map(|_| Vec::new()).collect();
         for (request, answer) in batch.iter().zip(&mut answers) {
@@ -137,12 +141,17 @@ impl Units for Disks {
         let busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
         let jobs: Vec<_> = busy.map(|job| Mutex::new(Some(job))).collect();
         let take = |job: &Mutex<Option<_>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut rest = jobs.iter();
+        // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at once.
+        let start = clock::now();
+        rest.next().and_then(take).into_iter().for_each(work);
+        let at_once = syncs && clock::now().saturating_sub(start) > SLOW;
         std::thread::scope(|scope| {
-            for job in jobs.iter().skip(1).filter(|_| at_once) {
+            for job in rest.clone().skip(1).filter(|_| at_once) {
                 // Where the system gives no thread, and where one is slow to come, this one does the work.
                 let _ = Builder::new().spawn_scoped(scope, || take(job).into_iter().for_each(work));
             }
-            jobs.iter().filter_map(take).for_each(work);
+            rest.filter_map(take).for_each(work);
         });
         let none = |r: &Request| {
             Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
@@ -172,8 +181,12 @@ impl Unit {
             Request::Read { file, at, len, .. } => {
                 let Some(file) = self.file(unit, file, false)? else { return Ok(Done::Bytes(Vec::new())) };
                 // No more than there is: lengths come from the protocol's limits.
-                let there = file.metadata().map_err(io)?.len().saturating_sub(at);
-                let mut bytes = vec![0; len.min(usize::try_from(there).unwrap_or(usize::MAX))];
+                let there = match len {
+                    0..=SHORT => len,
+                    _ => usize::try_from(file.metadata().map_err(io)?.len().saturating_sub(at))
+                        .unwrap_or(usize::MAX),
+                };
+                let mut bytes = vec![0; len.min(there)];
                 let done = read_up_to(file, &mut bytes, at).map_err(io)?;
                 bytes.truncate(done);
                 Ok(Done::Bytes(bytes))

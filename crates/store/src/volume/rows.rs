@@ -145,29 +145,31 @@ impl Rows {
         for first in (0..blocks).step_by(PIECE) {
             let piece = first..(first + PIECE).min(blocks);
             let bytes = piece.start * BLOCK..piece.end * BLOCK;
-            for c in 0..k {
-                for at in piece.clone() {
-                    let from = c * chunk + at * BLOCK;
-                    let block = &mut parts[c].0[at * BLOCK..(at + 1) * BLOCK];
+            for at in piece.clone() {
+                let block = at * BLOCK..(at + 1) * BLOCK;
+                for c in 0..k {
+                    let from = c * chunk + block.start;
+                    let to = &mut parts[c].0[block.clone()];
                     let some = data.part(from..from + BLOCK);
                     if some.len() < BLOCK {
-                        block[some.len()..].fill(0);
+                        to[some.len()..].fill(0);
                     }
                     // A block holds what it is given.
-                    let copied = self.kernels.memcpy((&mut *block).into(), some.source());
+                    let copied = self.kernels.memcpy((&mut *to).into(), some.source());
                     debug_assert!(copied.is_ok());
                     self.enter(row, c, at, each, parts);
+                    // While the block is in the first-level cache.
+                    if let (data, [(sum, _)]) = parts.split_at_mut(k) {
+                        match c {
+                            0 => sum[block.clone()].copy_from_slice(&data[c].0[block.clone()]),
+                            _ => xor(&mut sum[block.clone()], &data[c].0[block.clone()]),
+                        }
+                    }
                 }
             }
             let (data, parity) = parts.split_at_mut(k);
-            match parity {
-                [] => {}
-                [(sum, _)] => {
-                    let sum = &mut sum[bytes.clone()];
-                    sum.copy_from_slice(&data[0].0[bytes.clone()]);
-                    data[1..].iter().for_each(|(chunk, _)| xor(sum, &chunk[bytes.clone()]));
-                }
-                _ => self.reed_solomon(data, parity, bytes),
+            if parity.len() > 1 {
+                self.reed_solomon(data, parity, bytes);
             }
             for p in k..parts.len() {
                 for at in piece.clone() {
