@@ -55,6 +55,7 @@ $(PEERS)/ready: bench/peers/setup.sh
 bench: build $(PEERS)/ready
 	$(BIN) bench pipe
 	$(BIN) bench message
+	$(BIN) bench disk
 	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.

@@ -212,6 +212,7 @@ tool_peer() { # PEER PACKAGE PROGRAM HARMLESS_ARGUMENT
 }
 tool_peer ucx ucx-utils ucx_perftest -h
 tool_peer iperf3 iperf3 iperf3 -v
+tool_peer fio fio fio --version
 
 python_peer() { # PEER PACKAGE MODULE
     local version

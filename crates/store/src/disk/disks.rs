@@ -16,6 +16,7 @@ use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use polyduct_os::dir::{self, Open};
 use polyduct_os::{clock, Errno, OsError};
 use rustix::fs::AtFlags;
+use rustix::io::retry_on_intr;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -203,7 +204,7 @@ impl Unit {
                 if self.named.insert(file) {
                     let (is_object, _) = name(file);
                     for link in &self.chain {
-                        rustix::fs::fsync(link.of(is_object))
+                        retry_on_intr(|| rustix::fs::fsync(link.of(is_object)))
                             .map_err(|e| failed_with(unit, e.to_string(), e))?;
                     }
                 }

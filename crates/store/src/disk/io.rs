@@ -6,6 +6,7 @@ use crate::volume::sums::stride;
 use crate::volume::units::{File as Named, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use rustix::fs::FallocateFlags;
+use rustix::io::retry_on_intr;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::ops::Range;
@@ -218,7 +219,9 @@ impl RowIo {
         for (unit, files) in (0..).zip(&self.files) {
             let Some(files) = files else { continue };
             let (at, len) = (from.saturating_mul(chunk), (rows.end - from).saturating_mul(chunk));
-            match rustix::fs::fallocate(&*files.data, FallocateFlags::empty(), at, len) {
+            let reserved =
+                retry_on_intr(|| rustix::fs::fallocate(&*files.data, FallocateFlags::empty(), at, len));
+            match reserved {
                 // Where it cannot be done in advance, writing tells.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
                 Err(e) => {

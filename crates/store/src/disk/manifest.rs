@@ -171,7 +171,8 @@ impl Manifest {
             let _ = std::fs::remove_file(&passing);
         }
         named.map_err(sys)?;
-        rustix::fs::fsync(fd.as_fd()).map_err(|e| StoreError::sys(&shown, "fsync its directory", e))
+        rustix::io::retry_on_intr(|| rustix::fs::fsync(fd.as_fd()))
+            .map_err(|e| StoreError::sys(&shown, "fsync its directory", e))
     }
 
     /// The directories of a unit, from the store's.
