@@ -36,6 +36,7 @@ pub mod rendezvous;
 #[cfg(not(loom))]
 mod serve;
 pub mod slots;
+#[cfg(not(loom))]
 mod threads;
 #[cfg(not(loom))]
 mod watch;

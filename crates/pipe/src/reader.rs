@@ -327,7 +327,7 @@ impl Reader {
                         let skip = lo - at;
                         runs.push((
                             (dst * elem) as usize + skip,
-                            address + src * elem + skip as u64,
+                            address.wrapping_add(src * elem + skip as u64),
                             hi - lo,
                         ));
                     }

@@ -155,11 +155,10 @@ fn a_writing_unit_killed_at_any_moment() {
             let (_, error) =
                 error_of(&last).unwrap_or_else(|| panic!("seed {seed}: {} says {last:?}", unit.name));
             let named = error.contains(&format!("unit {victim}"));
-            // Unit 0 brings them together: without it there is nobody to meet.
-            assert!(
-                named || victim == 0 && error.contains("unit 0"),
-                "seed {seed}: {victim} killed, {error:?}"
-            );
+            // Unit 0 brings them together: without it there is nobody to meet; and where it has left because of the victim
+            // while this one asked it for its memory, that is what this one sees.
+            let of_unit_0 = error.contains("unit 0") && (victim == 0 || error.contains("hung up"));
+            assert!(named || of_unit_0, "seed {seed}: {victim} killed, {error:?}");
         }
         units[victim].end();
         let told = units.iter().filter_map(closed).max().unwrap();

@@ -206,6 +206,11 @@ impl RowIo {
         lock(&self.failed).clone()
     }
 
+    /// Which file each unit has the blocks in; none of units that are not used.
+    pub fn identities(&self) -> Vec<Option<(u64, u64)>> {
+        self.files.iter().map(|files| identity(&files.as_ref()?.data)).collect()
+    }
+
     /// Makes room for rows on every unit.
     ///
     /// # Errors
@@ -229,7 +234,16 @@ impl RowIo {
                         e,
                         rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG
                     );
-                    return Err(UnitError { unit, reason: format!("no room for {len} bytes: {e}"), full });
+                    if full {
+                        return Err(UnitError {
+                            unit,
+                            reason: format!("no room for {len} bytes: {e}"),
+                            full,
+                        });
+                    }
+                    // A unit that fails is lost, and the others go on.
+                    let failed = UnitError { unit, reason: e.to_string(), full };
+                    lock(&self.failed).entry(unit).or_insert(failed);
                 }
             }
         }
@@ -336,6 +350,7 @@ impl RowIo {
             done = first + n;
             let mut slices: Vec<Option<Slice>> = (0..g.units()).map(|_| None).collect();
             answers.iter().for_each(|(unit, slice)| slices[unit as usize] = slice);
+            let mut failed = Ok(());
             for row in first..first + n {
                 let i = (row - first) as usize;
                 let mut parts: Vec<Option<Part<'_>>> = slices
@@ -355,7 +370,7 @@ impl RowIo {
                         let place = from + in_row as usize * BLOCK;
                         let wanted = to.part(place..place + BLOCK);
                         if wanted.len() > 0 {
-                            otherwise(row * g.row_blocks() + in_row, wanted)?;
+                            failed = failed.and_then(|()| otherwise(row * g.row_blocks() + in_row, wanted));
                         }
                     }
                 }
@@ -363,6 +378,7 @@ impl RowIo {
             for slice in slices.into_iter().flatten() {
                 let _ = self.free.0.send(slice);
             }
+            failed?;
         }
         Ok(())
     }
@@ -423,6 +439,12 @@ impl RowIo {
     pub fn object(&self) -> u64 {
         self.object
     }
+}
+
+/// What tells a file from all others.
+pub fn identity(file: &File) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
 fn io_failed(unit: u32, e: &std::io::Error) -> UnitError {

@@ -6,7 +6,7 @@ use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::writer::dir_id;
-use super::{Fill, Store, StoreError};
+use super::{Fill, Owned, Store, StoreError};
 use crate::file::{Expect, Options, Stats};
 use crate::volume::rows::BytesMut;
 use crate::volume::BLOCK;
@@ -221,21 +221,12 @@ impl StoreReader {
         let (row, offset) = self.meta.place(self.fill, self.next);
         let object = self.io.object();
         let store = &self.store;
-        // By way of the protocol, which repairs: whoever meets damage becomes the store's owner for a moment.
-        let mut repairer = None;
-        let mut otherwise = |block: u64, mut to: BytesMut<'_>| -> Result<(), StoreError> {
-            let owned = match &mut repairer {
-                Some(owned) => owned,
-                none => none.insert(store.own()?),
-            };
-            let bytes = owned.read(object, block).map_err(StoreError::volume(&store.shown))?;
-            let n = to.len().min(BLOCK);
-            let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
-            copied.map_err(StoreError::plan(&store.shown))
-        };
         let wanted_of_row = if self.fill.per_row > 1 { self.wanted_of_row(row) } else { 0 };
         let Some(staging) = &mut self.staging else {
-            return self.io.read(row..row + self.fill.rows, BytesMut::Own(part), &mut otherwise);
+            let mut repairer = Repairer { store, owned: None, object };
+            return self
+                .io
+                .read(row..row + self.fill.rows, BytesMut::Own(part), &mut |b, to| repairer.give(b, to));
         };
         // Several steps of a row are read together.
         let again = self.fill.per_row > 1 && offset > 0 && self.next > 0;
@@ -248,7 +239,9 @@ impl StoreReader {
                 let bytes = staging.mine(half);
                 let bytes = bytes.get(..len as usize).unwrap_or(bytes);
                 let rows = row + rows.start..row + rows.end;
-                able = self.io.read(rows, BytesMut::Shared(bytes), &mut otherwise);
+                // Not the store's owner any more when the others are waited for: they may have to repair, too.
+                let mut repairer = Repairer { store, owned: None, object };
+                able = self.io.read(rows, BytesMut::Shared(bytes), &mut |b, to| repairer.give(b, to));
             }
             // The disks work on while this window is handed out.
             let (ahead, _) = self.windows.rows(round + 1, team.unit());
@@ -290,6 +283,26 @@ impl StoreReader {
     /// The dataset's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// Gives blocks by way of the protocol, which repairs: whoever meets damage becomes the store's owner for as long as this lives.
+struct Repairer<'a> {
+    store: &'a Store,
+    owned: Option<Owned<'a>>,
+    object: u64,
+}
+
+impl Repairer<'_> {
+    fn give(&mut self, block: u64, mut to: BytesMut<'_>) -> Result<(), StoreError> {
+        let owned = match &mut self.owned {
+            Some(owned) => owned,
+            none => none.insert(self.store.own()?),
+        };
+        let bytes = owned.read(self.object, block).map_err(StoreError::volume(&self.store.shown))?;
+        let n = to.len().min(BLOCK);
+        let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
+        copied.map_err(StoreError::plan(&self.store.shown))
     }
 }
 

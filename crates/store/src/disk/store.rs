@@ -6,7 +6,7 @@ use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
 use super::StoreError;
 use crate::file::Interrupt;
-use crate::volume::units::File as Named;
+use crate::volume::units::{File as Named, UnitError};
 use crate::volume::{Entry, Geometry, Progress, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
@@ -149,7 +149,14 @@ impl Store {
     /// The directories of its units, opened anew.
     pub fn disks(&self) -> Disks {
         let units = self.geometry().units();
-        Disks::open(&(0..units).map(|unit| self.manifest.dirs(&self.dir, unit)).collect::<Vec<_>>())
+        let manifest = self.current();
+        Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>())
+    }
+
+    /// The manifest as it is now, which names other directories once a unit was replaced.
+    fn current(&self) -> Manifest {
+        let same = |now: &Manifest| now.id == self.manifest.id && now.geometry == self.manifest.geometry;
+        Manifest::read(&self.dir).ok().filter(same).unwrap_or_else(|| self.manifest.clone())
     }
 
     /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
@@ -161,13 +168,14 @@ impl Store {
         let lock = self.turn()?;
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
+        // As it is now: units may have other directories than when this store was opened.
         let volume = Volume::open_among(self.disks(), id, geometry, now(), &in_use);
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
             log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
         }
-        Ok(Owned { volume, store: self, _turn: lock })
+        Ok(Owned { volume, store: self, turn: lock })
     }
 
     /// Writes an event down.
@@ -198,14 +206,14 @@ impl Store {
         let lock = self.lock_file()?;
         // Nobody ever holds it alone.
         hold(&lock, 1 + object, Hold::Shared).map_err(StoreError::os(&self.shown))?;
-        Ok(InUse { _lock: lock })
+        Ok(InUse { lock, byte: 1 + object })
     }
 
     /// Becomes the only one who appends to an object, until what is returned is dropped.
     pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         match hold(&lock, APPENDING + object, Hold::Alone).map_err(StoreError::os(&self.shown))? {
-            true => Ok(InUse { _lock: lock }),
+            true => Ok(InUse { lock, byte: APPENDING + object }),
             false => Err(StoreError::Exists {
                 store: self.shown.clone(),
                 what: format!("another program that appends to {name:?}"),
@@ -267,6 +275,7 @@ impl Store {
         for (name, entry) in owned.names() {
             if let Some(rest) = name.strip_prefix(from).filter(|_| name == from || name.starts_with(&inside))
             {
+                check_name(&self.shown, &format!("{to}{rest}"))?;
                 changes.push((name.clone(), None));
                 changes.push((format!("{to}{rest}"), Some(entry.clone())));
             }
@@ -300,11 +309,15 @@ impl Store {
         with: Option<Vec<PathBuf>>,
         force: bool,
     ) -> Result<Progress, StoreError> {
-        let mut manifest = self.manifest.clone();
+        let mut owned = self.own()?;
+        let mut manifest = self.current();
         if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
+            if owned.is_joining(unit) && *chain != dirs {
+                // In other directories it begins anew.
+                owned.report(UnitError { unit, reason: "it is replaced again".into(), full: false });
+            }
             *chain = dirs;
         }
-        let mut owned = self.own()?;
         if owned.lost().all(|(lost, _)| lost != unit) {
             // It says why not.
             return owned.replace(unit, force, now()).map_err(|e| owned.error(e));
@@ -358,14 +371,22 @@ impl Store {
 /// An object that is in use: its files stay, with or without a name.
 #[derive(Debug)]
 pub(super) struct InUse {
-    _lock: File,
+    lock: File,
+    byte: u64,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // Not only closed: a process that was forked meanwhile has the same description.
+        let _ = hold(&self.lock, self.byte, Hold::Not);
+    }
 }
 
 /// A store, for as long as this process is the one who changes it.
 pub struct Owned<'a> {
     volume: Volume<Disks>,
     store: &'a Store,
-    _turn: File,
+    turn: File,
 }
 
 impl Deref for Owned<'_> {
@@ -384,6 +405,14 @@ impl DerefMut for Owned<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
+        self.note_repairs();
+        // Not only closed: a process that was forked meanwhile has the same description.
+        let _ = hold(&self.turn, 0, Hold::Not);
+    }
+}
+
+impl Owned<'_> {
+    fn note_repairs(&mut self) {
         let repairs = self.volume.take_repairs();
         for repair in repairs.iter().take(NOTED) {
             let (unit, object, block) = (repair.unit, repair.object, repair.block);
@@ -464,7 +493,9 @@ impl Owned<'_> {
             if !taken {
                 let in_use = self.store.use_object(object)?;
                 // With a file of it on some unit, whoever owns the store next does not give the number out again.
+                let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
                 let made = (0..self.store.geometry().units())
+                    .filter(|unit| !lost.contains(unit))
                     .any(|unit| self.units().rows(unit, Named::Sums(object), true).is_ok());
                 return match made {
                     true => Ok((object, in_use)),

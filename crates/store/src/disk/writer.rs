@@ -8,7 +8,7 @@ use super::team::{Stage, Team};
 use super::{Fill, Store, StoreError};
 use crate::file::{Options, Stats};
 use crate::volume::rows::Bytes;
-use crate::volume::units::UnitError;
+use crate::volume::units::{File as Named, UnitError};
 use crate::volume::Entry;
 use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
@@ -44,6 +44,8 @@ pub struct StoreWriter {
     staging: Option<Staging>,
     /// A row of several steps, of which not all have come.
     open_row: Option<u64>,
+    /// When appending, the object that the name stood for, if any.
+    appends_to: Option<Option<u64>>,
     /// Units that were not used when this port was opened.
     lost: Vec<u32>,
     failed: Option<StoreError>,
@@ -121,10 +123,12 @@ impl StoreWriter {
             append,
         });
         let mut mine = None;
+        let mut appends_to = None;
         let begun: Start = team.agree(Stage::Open, wish, |wishes| {
             same(&shown, &wishes)?;
-            let (start, held) = begin(&store, name, dataset, append)?;
+            let (start, there, held) = begin(&store, name, dataset, append)?;
             mine = Some(held);
+            appends_to = append.then_some(there);
             Ok(start)
         })?;
         let (_, mapping, plan) = planned?;
@@ -172,6 +176,7 @@ impl StoreWriter {
             io,
             staging,
             open_row: None,
+            appends_to,
             lost,
             failed: None,
             part: Vec::new(),
@@ -349,17 +354,40 @@ impl StoreWriter {
         }
         // What is used now and was not when the rows were written, lacks them.
         let used_again: Vec<u32> = {
-            let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+            let lost: Vec<u32> =
+                owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect();
             self.lost.iter().copied().filter(|unit| !lost.contains(unit)).collect()
         };
         for unit in used_again {
             let reason = "it lacks what was written while it was not used".to_owned();
             owned.report(UnitError { unit, reason, full: false });
         }
+        // A unit that was replaced meanwhile has other files, or none.
+        for (unit, id) in (0..).zip(self.io.identities()) {
+            let now = owned.units().rows(unit, Named::Data(self.object), false);
+            if id.is_some() && id != now.ok().and_then(|(file, _)| super::io::identity(&file)) {
+                let reason = "it was replaced while this was written, and lacks it".to_owned();
+                owned.report(UnitError { unit, reason, full: false });
+            }
+        }
         owned.check_free(&self.name, &[&self.name])?;
+        let there = owned.names().get(&self.name).map(|entry| entry.object);
+        if self.appends_to.is_some_and(|before| before != there) {
+            return Err(StoreError::Bad {
+                store: shown.clone(),
+                what: format!("what {:?} stands for", self.name),
+                found: "something else than when it was opened to be appended to".into(),
+                expected: "the same".into(),
+            });
+        }
+        let mut meta = self.meta.clone();
+        if self.appends_to.is_some() && there.is_some() {
+            // Others may have changed them meanwhile.
+            meta.attributes = owned.find(&self.name)?.1.attributes;
+        }
         owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
-        let entry = Entry { object: self.object, blocks, about: self.meta.to_bytes(shown)? };
+        let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
         owned.commit_names(vec![(self.name.clone(), Some(entry))])
     }
 
@@ -466,11 +494,16 @@ fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
 type Held = (InUse, Option<InUse>);
 
 /// Unit 0's part of opening.
-fn begin(store: &Store, name: &str, dataset: &Dataset, append: bool) -> Result<(Start, Held), StoreError> {
+fn begin(
+    store: &Store,
+    name: &str,
+    dataset: &Dataset,
+    append: bool,
+) -> Result<(Start, Option<u64>, Held), StoreError> {
     let mut owned = store.own()?;
     owned.check_free(name, &[name])?;
-    let there = append && owned.names().contains_key(name);
-    let (object, mut meta, held) = if there {
+    let there = owned.names().get(name).map(|entry| entry.object);
+    let (object, mut meta, held) = if append && there.is_some() {
         let (entry, meta) = owned.find(name)?;
         if meta.dataset.shape() != dataset.shape() {
             return Err(StoreError::ShapeDiffers {
@@ -503,7 +536,7 @@ fn begin(store: &Store, name: &str, dataset: &Dataset, append: bool) -> Result<(
         lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
         meta: meta.to_bytes(&store.shown)?,
     };
-    Ok((start, held))
+    Ok((start, there, held))
 }
 
 /// The same for the same directory, however it is named.

@@ -1,8 +1,8 @@
 //! Stores that lose units, manifests and blocks, and get them back.
 
-use crate::rig::{check, write, Place};
+use crate::rig::{check, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Create, Store, StoreError};
+use polyduct_store::disk::{now, Create, Store, StoreError, StoreWriter};
 use polyduct_store::volume::Scrub;
 use std::path::PathBuf;
 
@@ -72,6 +72,63 @@ fn what_is_flipped_is_given_right_repaired_and_written_down() {
     let results = check(&place.0, "x", &dataset(), "*,block", 2, 0..1);
     assert!(results.iter().all(Result::is_err), "{results:?}");
     assert!(results[0].as_ref().unwrap_err().to_string().contains("damaged"), "{results:?}");
+}
+
+/// Both units of the reading program meet damage, each in its own window: the one that repairs does not hold up the other.
+#[test]
+fn units_that_both_have_to_repair_do_not_wait_for_each_other() {
+    let place = Place::store(3, 1, 64 << 10);
+    let dataset = Dataset::new(&[700, 2003], ElemType::F64).unwrap();
+    good(write(&place.0, "x", &dataset, "block,*", 2, false, 0..1));
+    for at in [100, 1_500_000] {
+        flip(place.0.join("unit0/objects/0.data"), at);
+    }
+    good(check(&place.0, "x", &dataset, "*,block", 2, 0..1));
+    let log = std::fs::read_to_string(place.0.join("events.log")).unwrap();
+    assert_eq!(log.matches("was damaged and is made good").count(), 2, "{log}");
+}
+
+#[test]
+fn what_is_appended_to_a_dataset_that_went_elsewhere_is_refused() {
+    let place = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..2));
+    let store = Store::open(&place.0).unwrap();
+    let append = || StoreWriter::open(&place.0, "x", &dataset(), "*,*", true, &options(0, 1)).unwrap();
+    let step = part(&dataset(), "*,*", 0, 1, 2);
+    let mut moved = append();
+    moved.write(&step).unwrap();
+    store.rename("x", "y").unwrap();
+    assert!(moved.close().unwrap_err().to_string().contains("something else than when it was opened"));
+    drop(moved);
+    store.rename("y", "x").unwrap();
+    let mut out = append();
+    out.write(&step).unwrap();
+    let named = serde_json::json!({"unit": "K"}).as_object().unwrap().clone();
+    store.set_attributes("x", named.clone()).unwrap();
+    out.close().unwrap();
+    good(check(&place.0, "x", &dataset(), "block,*", 2, 0..3));
+    assert_eq!(store.datasets().unwrap()["x"].attributes, named, "what others wrote down meanwhile stays");
+}
+
+/// A unit that is replaced while a program writes has none of its rows: it does not count as one that has them.
+#[test]
+fn a_unit_replaced_during_a_write_does_not_count_as_written() {
+    for elsewhere in [false, true] {
+        let place = Place::store(2, 1, 4096);
+        let mut out = StoreWriter::open(&place.0, "x", &dataset(), "*,*", false, &options(0, 1)).unwrap();
+        let old = place.lose(1);
+        let mut store = Store::open(&place.0).unwrap();
+        store.replace(1, elsewhere.then(|| vec![PathBuf::from("new1")]), false).unwrap();
+        rebuild(&store, 1, 100);
+        out.write(&part(&dataset(), "*,*", 0, 1, 0)).unwrap();
+        out.close().unwrap();
+        std::fs::remove_dir_all(old).unwrap();
+        good(check(&place.0, "x", &dataset(), "block,*", 2, 0..1));
+        store.replace(1, None, false).unwrap();
+        rebuild(&store, 1, 100);
+        place.lose(0);
+        good(check(&place.0, "x", &dataset(), "block,*", 2, 0..1));
+    }
 }
 
 #[test]
