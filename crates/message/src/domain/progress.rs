@@ -32,6 +32,8 @@ pub struct Progress {
     links: Vec<Inward>,
     /// Which of them are looked at.
     hot: Vec<usize>,
+    /// Some of those have not been told to call since they came to be.
+    unarmed: bool,
     /// The number of a link at the bell is its unit's address: where that unit's link is in `links`.
     by_unit: Vec<Option<usize>>,
     epoch: u32,
@@ -44,6 +46,7 @@ impl Progress {
         self.take_news(inner);
         let calls = inner.bell.calls();
         if calls.any() {
+            self.unarmed = true;
             let (links, hot, by_unit) = (&mut self.links, &mut self.hot, &self.by_unit);
             calls.take(|unit| {
                 if let Some(&Some(i)) = by_unit.get(unit as usize) {
@@ -93,9 +96,16 @@ impl Progress {
 
     /// Tells the peers of all links that are looked at to call: somebody is about to sleep.
     pub fn arm(&mut self) {
+        self.unarmed = false;
         for &i in &self.hot {
             self.links[i].receiver.ask_for_call();
         }
+    }
+
+    /// Whether there are links to look at that [`arm`](Progress::arm) has not seen. Who finds such after it was about to sleep
+    /// must tell them, too: their peers would write without a call.
+    pub fn has_unarmed(&self) -> bool {
+        self.unarmed
     }
 
     /// Links and handlers that are new, and units that are gone: what they leave unfinished holds room.
@@ -105,6 +115,7 @@ impl Progress {
             return;
         }
         self.epoch = epoch;
+        self.unarmed = true;
         self.handlers = lock(&inner.table).clone();
         for (from, receiver) in lock(&inner.fresh).drain(..) {
             let at = from as usize;

@@ -211,7 +211,12 @@ impl Inner {
             if self.is_wanted() {
                 return Some(false);
             }
-            if records == 0 || clock::now() >= until {
+            // New links, found now: their peers have not been told that somebody is about to sleep.
+            let tell = records == 0 && progress.has_unarmed();
+            if tell {
+                progress.arm();
+            }
+            if (records == 0 && !tell) || clock::now() >= until {
                 return None;
             }
         };
