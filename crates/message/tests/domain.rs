@@ -8,7 +8,7 @@ use polyduct_message::domain::directory::{HandlerError, Kind};
 use polyduct_message::domain::{Collective, Domain, Gone, Notice, Options};
 use polyduct_message::{MessageError, Priority};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use units::{at, options, together, unique, Place};
@@ -518,4 +518,32 @@ fn a_fetch_that_comes_too_late_fetches_nothing() {
             d.barrier().unwrap();
         }
     });
+}
+
+/// A program that opens one thing after the other under one name: whoever is early meets the domain that unit 0 still closes.
+/// Each time all links are new, and whoever sleeps is to be called by them: a lost call costs a tenth of a second.
+#[test]
+fn a_domain_that_all_have_left_is_joined_again_at_once() {
+    const ROUNDS: u32 = 400;
+    let name = format!("test-again-{}", std::process::id());
+    let slow = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for unit in 0..3 {
+            let (name, slow) = (&name, &slow);
+            s.spawn(move || {
+                for round in 0..ROUNDS {
+                    let failed = |e: MessageError| -> String { format!("unit {unit}, round {round}: {e}") };
+                    let options =
+                        Options { open_timeout: Duration::from_secs(20), ..Options::new(name, unit, 3) };
+                    let domain = Domain::join(options).map_err(failed).unwrap();
+                    let start = Instant::now();
+                    domain.barrier().map_err(failed).unwrap();
+                    slow.fetch_add(u32::from(start.elapsed().as_millis() >= 90), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // One in two, where calls are lost.
+    let slow = slow.into_inner();
+    assert!(slow < ROUNDS / 5, "{slow} barriers of {} took as long as a lost call", 3 * ROUNDS);
 }

@@ -9,10 +9,11 @@ use crate::{LinkError, MessageError};
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
-    process::user_id,
+    process::{user_id, PidFd},
     socket::{Conn, Sent, MESSAGE_LIMIT},
     OsError,
 };
+use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -34,11 +35,25 @@ pub(super) struct Patience<'a> {
     /// Whether the one that is asked is known to be gone.
     pub(super) gone: &'a dyn Fn() -> bool,
     pub(super) watch: Option<Watch<'a>>,
+    /// The process that was asked last.
+    pub(super) asked: RefCell<Option<PidFd>>,
 }
 
 impl<'a> Patience<'a> {
     pub(super) fn new(who: &'a Who<'a>) -> Self {
-        Patience { who, start: clock::now(), grace: Duration::ZERO, gone: &|| false, watch: None }
+        Patience {
+            who,
+            start: clock::now(),
+            grace: Duration::ZERO,
+            gone: &|| false,
+            watch: None,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// Whether the one that is asked is known to be gone: by others, or as its process has ended after it hung up.
+    pub(super) fn is_gone(&self) -> bool {
+        (self.gone)() || self.asked.borrow().as_ref().is_some_and(|process| !process.is_alive())
     }
 
     /// A slice of what is left, at most; `None` when it is over.
@@ -55,7 +70,7 @@ impl<'a> Patience<'a> {
         clock::now() - self.start
     }
 
-    fn over(&self, what: &str) -> MessageError {
+    pub(super) fn over(&self, what: &str) -> MessageError {
         MessageError::Timeout { what: what.to_owned(), waited: self.waited() }
     }
 }
@@ -75,7 +90,7 @@ pub(super) fn ask(
             Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
             Err(e) => return Err(e.into()),
         }
-        if (patience.gone)() {
+        if patience.is_gone() {
             return Err(hung_up(to));
         }
         let Some(slice) = patience.slice()? else {
@@ -88,6 +103,7 @@ pub(super) fn ask(
     if found != user_id() {
         return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
     }
+    *patience.asked.borrow_mut() = conn.peer_pidfd().ok();
     let question = PROTOCOL.encode(question)?;
     loop {
         match question.send(&conn, fds) {

@@ -244,12 +244,29 @@ fn bad(bad: Bad) -> Refusal {
     }
 }
 
-/// The lowest unit waits for the others.
+/// The lowest unit waits for the others. Where it does not go on, all who have come are told why; where units meet across
+/// hosts, each hears of a loss by itself.
 fn gather(who: &Who<'_>, watch: Option<Watch<'_>>, listener: Listener) -> Result<Joined, MessageError> {
+    let mut peers = BTreeMap::new();
+    let joined = gather_all(who, watch, listener, &mut peers);
+    let failed =
+        joined.as_ref().err().filter(|e| watch.is_none() && !matches!(e, MessageError::Refused { .. }));
+    if let Some(error) = failed {
+        let why = Refusal::System { unit: who.unit, error: error.to_string() };
+        peers.values().for_each(|peer| answer(&peer.conn, &Answer::Refused(why.clone()), &[]));
+    }
+    joined
+}
+
+fn gather_all(
+    who: &Who<'_>,
+    watch: Option<Watch<'_>>,
+    listener: Listener,
+    peers: &mut BTreeMap<ConnId, Peer>,
+) -> Result<Joined, MessageError> {
     let me = ProcessId::current()?;
     let patience = Patience { watch, ..Patience::new(who) };
     let (mut gathering, mut action) = Gathering::new(who.units, who.near, (me.pid, me.start_time));
-    let mut peers: BTreeMap<ConnId, Peer> = BTreeMap::new();
     let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
     loop {
         match action.take() {
@@ -306,7 +323,7 @@ fn gather(who: &Who<'_>, watch: Option<Watch<'_>>, listener: Listener) -> Result
             }
         }
         if ready[0] {
-            accept(&listener, &mut peers, &mut next);
+            accept(&listener, peers, &mut next);
             if peers.len() > STRANGERS + who.near.len() {
                 let silent = peers.keys().copied().find(|&id| !gathering.has_joined(id));
                 silent.into_iter().for_each(|id| drop(peers.remove(&id)));
@@ -326,7 +343,21 @@ fn ask_to_join(
     let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
-    let told = ask(&patience, first, &question, &[]);
+    let told = loop {
+        match ask(&patience, first, &question, &[]) {
+            // It may have closed an earlier domain of this name, which this unit has left already: asked again, it
+            // listens, or its process has ended.
+            Err(MessageError::PeerLost { .. }) if watch.is_none() && !patience.is_gone() => {
+                if patience.slice()?.is_none() {
+                    return Err(
+                        patience.over(&format!("unit {first} to close its earlier domain of this name"))
+                    );
+                }
+                std::thread::sleep(RETRY.0);
+            }
+            told => break told,
+        }
+    };
     if let (Err(MessageError::PeerLost { .. }), Some(watch)) = (&told, watch) {
         // It may have hung up because of another's loss, of which this unit hears, too.
         let end = clock::now() + GRACE;
@@ -441,6 +472,9 @@ impl<E: Events> Server<E> {
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }
+            // Who has left wants the next domain of this name: not this one, which is about to close.
+            Incoming::Message(Ask::Join(join), _)
+                if self.members.of(join.unit).is_some() && self.board.is_leaving(join.unit) => {}
             Incoming::Message(Ask::Join(join), _) => {
                 let there = self.members.of(join.unit).map_or(0, |m| m.0);
                 refuse(Refusal::Duplicate { unit: join.unit, pid: there });

@@ -2,13 +2,9 @@
 
 use super::StoreError;
 use crate::file::Options;
-use polyduct_message::domain::gather::Refusal;
 use polyduct_message::domain::{Domain, Region};
-use polyduct_message::MessageError;
-use polyduct_os::clock;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// Tags of messages.
 const REPORT: u32 = 1;
@@ -22,15 +18,6 @@ const REASON: usize = 1000;
 pub struct Team {
     domain: Option<Domain>,
     store: String,
-}
-
-/// A pause before joining again.
-const RETRY: Duration = Duration::from_millis(1);
-
-/// Whether it is this unit itself that has its place.
-fn is_this_unit(e: &MessageError, options: &Options) -> bool {
-    let MessageError::Refused { reason: Refusal::Duplicate { unit, pid }, .. } = e else { return false };
-    *unit == options.unit && *pid == std::process::id()
 }
 
 /// What units come together for. All must come for the same.
@@ -87,16 +74,7 @@ impl Team {
         wishes.open_timeout = options.open_timeout;
         wishes.timeout = options.timeout;
         wishes.interrupt = options.interrupt.clone();
-        let start = clock::now();
-        let domain = loop {
-            match Domain::join(wishes.clone()) {
-                // Unit 0 has not noticed yet that this unit left, when it closed what it had open under this name before.
-                Err(e) if is_this_unit(&e, options) && clock::now() - start < options.open_timeout => {
-                    std::thread::sleep(RETRY);
-                }
-                joined => break joined.map_err(StoreError::message(store))?,
-            }
-        };
+        let domain = Domain::join(wishes).map_err(StoreError::message(store))?;
         Ok(Team { domain: Some(domain), store: store.to_owned() })
     }
 
