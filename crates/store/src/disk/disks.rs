@@ -15,10 +15,11 @@
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use polyduct_os::dir::{self, Open};
 use polyduct_os::{clock, Errno, OsError};
-use rustix::fs::AtFlags;
+use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -68,6 +69,8 @@ struct Unit {
 #[derive(Debug)]
 pub struct Disks {
     units: Vec<Result<Unit, String>>,
+    /// Whether the last sync was.
+    slow: bool,
 }
 
 /// The name of a file beneath its directory, and whether that is the one of objects.
@@ -93,7 +96,7 @@ impl Disks {
     }
 
     fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
-        Disks { units: units.iter().map(|dirs| Unit::open(dirs, make)).collect() }
+        Disks { units: units.iter().map(|dirs| Unit::open(dirs, make)).collect(), slow: false }
     }
 
     /// A lost unit has its files in these directories from now on; what is not there of them is made.
@@ -120,8 +123,27 @@ impl Disks {
     }
 }
 
+impl Disks {
+    /// Asks for all that a batch reads before the first of it is waited for: then the disks work on all of it at once.
+    fn read_ahead(&mut self, batch: &[Request]) {
+        if batch.iter().filter(|r| matches!(r, Request::Read { .. })).count() < 2 {
+            return;
+        }
+        for request in batch {
+            let Request::Read { unit, file, at, len } = *request else { continue };
+            let Some(len) = NonZeroU64::new(len as u64) else { continue };
+            let Some(Ok(of)) = self.units.get_mut(unit as usize) else { continue };
+            if let Ok(Some(file)) = of.file(unit, file, false) {
+                // A hint: what it does not do, the reading does.
+                let _ = rustix::fs::fadvise(file, at, Some(len), Advice::WillNeed);
+            }
+        }
+    }
+}
+
 impl Units for Disks {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
+        self.read_ahead(&batch);
         let syncs = batch.iter().filter(|r| matches!(r, Request::Sync { .. })).count() > 1;
         let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
         let mut lists: Vec<Vec<_>> = self.units.iter().map(|_| Vec::new()).collect();
@@ -142,17 +164,23 @@ impl Units for Disks {
         let busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
         let jobs: Vec<_> = busy.map(|job| Mutex::new(Some(job))).collect();
         let take = |job: &Mutex<Option<_>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut rest = jobs.iter();
         // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at once.
-        let start = clock::now();
-        rest.next().and_then(take).into_iter().for_each(work);
-        let at_once = syncs && clock::now().saturating_sub(start) > SLOW;
+        let slow = &mut self.slow;
         std::thread::scope(|scope| {
-            for job in rest.clone().skip(1).filter(|_| at_once) {
-                // Where the system gives no thread, and where one is slow to come, this one does the work.
-                let _ = Builder::new().spawn_scoped(scope, || take(job).into_iter().for_each(work));
+            let (mut rest, mut shared) = (jobs.iter(), false);
+            while let Some(job) = rest.next() {
+                if syncs && *slow && !std::mem::replace(&mut shared, true) {
+                    for job in rest.clone() {
+                        // Where the system gives no thread, and where one is slow to come, this one does the work.
+                        let _ = Builder::new().spawn_scoped(scope, || take(job).into_iter().for_each(work));
+                    }
+                }
+                if let Some(job) = take(job) {
+                    let start = clock::now();
+                    work(job);
+                    *slow = if syncs { clock::now().saturating_sub(start) > SLOW } else { *slow };
+                }
             }
-            rest.filter_map(take).for_each(work);
         });
         let none = |r: &Request| {
             Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })

@@ -9,6 +9,7 @@ use super::state::{Action, Members, Patch};
 use super::sums::{stride, Home, Sum, SUM};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
+use std::collections::BTreeMap;
 
 /// A block that was damaged, and was made good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,22 @@ pub(super) const MAX_REPAIRS: usize = 1 << 16;
 pub(super) struct Word {
     pub blocks: Vec<Block>,
     pub sums: Vec<Sum>,
+}
+
+/// The blocks of a word that change, by chunk, and the entries that were known of the word before.
+type Changed = (BTreeMap<u32, Block>, Vec<Sum>);
+
+/// What the next request of a batch has read; `None` of a unit that is lost.
+fn next_bytes(done: &mut impl Iterator<Item = Option<Done>>) -> Option<Vec<u8>> {
+    match done.next().flatten() {
+        Some(Done::Bytes(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// The same where that is a block.
+fn next_block(done: &mut impl Iterator<Item = Option<Done>>) -> Option<Block> {
+    next_bytes(done)?.into_boxed_slice().try_into().ok()
 }
 
 impl<U: Units> Volume<U> {
@@ -63,7 +80,7 @@ impl<U: Units> Volume<U> {
             };
             let word = self.word((0..g.data() as usize).map(block).collect());
             let place = Place { row, chunk: 0, at: at as u32 };
-            let entries = self.entries(self.home(object, place)?, &word, &[]);
+            let entries = self.entries(self.home(object, place)?, &word);
             for c in 0..units {
                 blocks[c].extend(&word[c][..]);
                 for (to, sum) in self.lines(c as u32, &entries, &|_| true) {
@@ -143,24 +160,23 @@ impl<U: Units> Volume<U> {
     ) -> Result<(), VolumeError> {
         let g = self.geometry;
         let place = g.place(block);
-        let mut old = self.read_word(object, block, place)?;
-        let chunk = place.chunk as usize;
-        old.blocks.truncate(g.data() as usize);
-        *old.blocks[chunk] = *bytes;
-        let word = self.word(old.blocks);
         let home = self.home(object, place)?;
-        let entries = self.entries(home, &word, &old.sums);
-        // The others keep the entries that they have.
-        let entries: Vec<Sum> = (0..entries.len())
-            .map(|c| if c == chunk || c >= g.data() as usize { entries[c] } else { old.sums[c] })
-            .collect();
-        let patches: Vec<(u32, Patch)> = (0..g.units())
-            .filter(|&c| c == place.chunk || c >= g.data())
-            .map(|c| {
+        let (changed, old) = match self.change(home, place, bytes)? {
+            Some(changed) => changed,
+            None => self.change_word(block, home, place, bytes)?,
+        };
+        let mut entries = old.clone();
+        for (&c, block) in &changed {
+            let after = self.generation.max(old[c as usize].generation.saturating_add(1));
+            entries[c as usize] = self.sum(Home { chunk: c, ..home }, after, block);
+        }
+        let patches: Vec<(u32, Patch)> = changed
+            .into_iter()
+            .map(|(c, bytes)| {
                 let lines = self.lines(c, &entries, &|other| other == place.chunk);
                 let at = |to: usize| home.block * stride(g) as u64 + to as u64;
                 let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
-                let block = Some((home.block, word[c as usize].to_vec()));
+                let block = Some((home.block, bytes.to_vec()));
                 (g.unit(place.row, c), Patch { object, block, sums })
             })
             .collect();
@@ -171,6 +187,74 @@ impl<U: Units> Volume<U> {
         self.agree(Action::Blocks(patches.clone()), first, g.parity() as usize + 1)?;
         self.follow(patches);
         self.mend(now)
+    }
+
+    /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to
+    /// each parity block, which is right whatever the other data are. `None` where a unit is lost or something is not as it should be.
+    fn change(
+        &mut self,
+        home: Home,
+        place: Place,
+        bytes: &[u8; BLOCK],
+    ) -> Result<Option<Changed>, VolumeError> {
+        let g = self.geometry;
+        if self.lost.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let chunks: Vec<u32> = (0..g.units()).filter(|&c| c == place.chunk || c >= g.data()).collect();
+        let batch = chunks.iter().flat_map(|&c| self.reads(home, place.row, c)).collect();
+        let mut done = self.run(batch)?.into_iter();
+        let mut old = vec![Sum::default(); g.units() as usize];
+        let mut changed = BTreeMap::new();
+        for &c in &chunks {
+            let (Some(block), Some(sums)) = (next_block(&mut done), next_bytes(&mut done)) else {
+                return Ok(None);
+            };
+            let entry = |i: usize| Sum::from_bytes(sums.get(i * SUM..).unwrap_or(&[]));
+            let (own, copy) = (entry(0), entry(1 + place.chunk as usize));
+            let same = c == place.chunk || copy == old[place.chunk as usize] || self.has(Bug::CopiesIgnored);
+            if !same || !self.fits(own, Home { chunk: c, ..home }, &block) {
+                return Ok(None);
+            }
+            old[c as usize] = own;
+            changed.insert(c, block);
+        }
+        let mut delta: Vec<Block> = (0..g.data()).map(|_| super::parity::zeros()).collect();
+        let data = changed.entry(place.chunk).or_insert_with(super::parity::zeros);
+        super::parity::xor(data, bytes);
+        delta[place.chunk as usize] = std::mem::replace(data, Box::new(*bytes));
+        let parity = encode(g, &delta.iter().map(|b| &**b).collect::<Vec<_>>());
+        for (c, parity) in (g.data()..).zip(parity) {
+            changed.entry(c).and_modify(|block| super::parity::xor(block, &parity));
+        }
+        Ok(Some((changed, old)))
+    }
+
+    /// The same from all blocks of the word, which are made good on the way.
+    fn change_word(
+        &mut self,
+        block: u64,
+        home: Home,
+        place: Place,
+        bytes: &[u8; BLOCK],
+    ) -> Result<Changed, VolumeError> {
+        let g = self.geometry;
+        let mut old = self.read_word(home.object, block, place)?;
+        old.blocks.truncate(g.data() as usize);
+        *old.blocks[place.chunk as usize] = *bytes;
+        let word = (0..).zip(self.word(old.blocks));
+        Ok((word.filter(|&(c, _)| c == place.chunk || c >= g.data()).collect(), old.sums))
+    }
+
+    /// Asks the unit of a chunk for its block of a word, and for what it has of the word's entries.
+    fn reads(&self, home: Home, row: u64, chunk: u32) -> [Request; 2] {
+        let g = self.geometry;
+        let (unit, each) = (g.unit(row, chunk), stride(g));
+        let (data, sums) = (File::Data(home.object), File::Sums(home.object));
+        [
+            Request::Read { unit, file: data, at: home.block * BLOCK as u64, len: BLOCK },
+            Request::Read { unit, file: sums, at: home.block * each as u64, len: each },
+        ]
     }
 
     /// All blocks of a word, from those of its data.
@@ -191,14 +275,11 @@ impl<U: Units> Volume<U> {
         sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
     }
 
-    /// The entries of a word's blocks: of generations after the old ones.
-    fn entries(&self, home: Home, word: &[Block], old: &[Sum]) -> Vec<Sum> {
+    /// The entries of a new word's blocks.
+    fn entries(&self, home: Home, word: &[Block]) -> Vec<Sum> {
         (0..)
             .zip(word)
-            .map(|(chunk, block)| {
-                let before = old.get(chunk as usize).map_or(0, |sum| sum.generation);
-                self.sum(Home { chunk, ..home }, self.generation.max(before.saturating_add(1)), block)
-            })
+            .map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.generation, block))
             .collect()
     }
 
@@ -221,24 +302,13 @@ impl<U: Units> Volume<U> {
     /// Asks all units for what they have of a word.
     fn find_word(&mut self, home: Home, row: u64) -> Result<Found, VolumeError> {
         let g = self.geometry;
-        let mut batch = Vec::new();
-        for chunk in 0..g.units() {
-            let unit = g.unit(row, chunk);
-            let (file, at) = (File::Data(home.object), home.block * BLOCK as u64);
-            batch.push(Request::Read { unit, file, at, len: BLOCK });
-            let (file, at) = (File::Sums(home.object), home.block * stride(g) as u64);
-            batch.push(Request::Read { unit, file, at, len: stride(g) });
-        }
+        let batch = (0..g.units()).flat_map(|chunk| self.reads(home, row, chunk)).collect();
         let mut done = self.run(batch)?.into_iter();
-        let mut next = || match done.next().flatten() {
-            Some(Done::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        };
         let (data, units) = (g.data() as usize, g.units() as usize);
         let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
         for chunk in 0..units {
-            let (block, sums) = (next(), next());
-            found.blocks.push(block.and_then(|b| b.into_boxed_slice().try_into().ok()));
+            found.blocks.push(next_block(&mut done));
+            let sums = next_bytes(&mut done);
             let entry = |i: usize| sums.as_ref().map(|s| Sum::from_bytes(s.get(i * SUM..).unwrap_or(&[])));
             found.own.push(entry(0));
             if chunk >= data {
@@ -295,7 +365,7 @@ impl<U: Units> Volume<U> {
             found.own[c].is_some_and(|sum| self.fits(sum, Home { chunk: c as u32, ..home }, block))
         };
         let good: Vec<bool> = blocks.iter().enumerate().map(|(c, block)| fits(c, block)).collect();
-        let mut sums = self.entries(home, &blocks, &[]);
+        let mut sums = self.entries(home, &blocks);
         (0..good.len()).filter(|&c| good[c]).for_each(|c| sums[c] = found.own[c].unwrap_or_default());
         sums.truncate(self.geometry.data() as usize);
         (blocks, sums, good)
