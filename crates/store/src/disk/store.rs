@@ -26,6 +26,8 @@ const MAX_LOOKED_AT: usize = 1024;
 const NOTED: usize = 100;
 /// Numbers of objects are below this.
 const APPENDING: u64 = 1 << 50;
+/// The same for all units of a program that appends.
+const APPENDERS: u64 = 1 << 51;
 /// Pauses between attempts to become the one who changes the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
@@ -203,22 +205,34 @@ impl Store {
 
     /// Notes that an object is in use, until what is returned is dropped.
     pub(super) fn use_object(&self, object: u64) -> Result<InUse, StoreError> {
-        let lock = self.lock_file()?;
-        // Nobody ever holds it alone.
-        hold(&lock, 1 + object, Hold::Shared).map_err(StoreError::os(&self.shown))?;
-        Ok(InUse { lock, byte: 1 + object })
+        self.share(1 + object)
     }
 
-    /// Becomes the only one who appends to an object, until what is returned is dropped.
-    pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<InUse, StoreError> {
+    /// Holds a byte that nobody ever holds alone.
+    fn share(&self, byte: u64) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
-        match hold(&lock, APPENDING + object, Hold::Alone).map_err(StoreError::os(&self.shown))? {
+        hold(&lock, byte, Hold::Shared).map_err(StoreError::os(&self.shown))?;
+        Ok(InUse { lock, byte })
+    }
+
+    /// Becomes the only program that appends to an object, until what is returned is dropped. Nobody of another that did is
+    /// left: what such a one still wrote would go where this one writes.
+    pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<InUse, StoreError> {
+        let (lock, os) = (self.lock_file()?, StoreError::os(&self.shown));
+        let alone = hold(&lock, APPENDING + object, Hold::Alone).map_err(&os)?
+            && !is_held(&lock, APPENDERS + object).map_err(&os)?;
+        match alone {
             true => Ok(InUse { lock, byte: APPENDING + object }),
             false => Err(StoreError::Exists {
                 store: self.shown.clone(),
                 what: format!("another program that appends to {name:?}"),
             }),
         }
+    }
+
+    /// Notes that this unit's program appends to an object, until what is returned is dropped.
+    pub(super) fn append_along(&self, object: u64) -> Result<InUse, StoreError> {
+        self.share(APPENDERS + object)
     }
 
     /// The file of locks, opened anew: what holds a lock lets it go when it is closed.

@@ -52,7 +52,7 @@ pub struct StoreWriter {
     part: Vec<u8>,
     len: usize,
     stats: Stats,
-    _in_use: InUse,
+    _in_use: (InUse, Option<InUse>),
     _appending: Option<InUse>,
 }
 
@@ -133,7 +133,8 @@ impl StoreWriter {
         })?;
         let (_, mapping, plan) = planned?;
         let (meta, lost) = (Meta::parse(&shown, name, &begun.meta)?, begun.lost.clone());
-        let in_use = store.use_object(begun.object);
+        let along = || append.then(|| store.append_along(begun.object)).transpose();
+        let in_use = store.use_object(begun.object).and_then(|in_use| Ok((in_use, along()?)));
         let io = RowIo::open(
             &store.disks(),
             store.geometry(),

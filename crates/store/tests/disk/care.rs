@@ -1,6 +1,6 @@
 //! Stores that lose units, manifests and blocks, and get them back.
 
-use crate::rig::{check, options, part, write, Place};
+use crate::rig::{check, each, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_store::disk::{now, Create, Store, StoreError, StoreWriter};
 use polyduct_store::volume::Scrub;
@@ -86,6 +86,22 @@ fn units_that_both_have_to_repair_do_not_wait_for_each_other() {
     good(check(&place.0, "x", &dataset, "*,block", 2, 0..1));
     let log = std::fs::read_to_string(place.0.join("events.log")).unwrap();
     assert_eq!(log.matches("was damaged and is made good").count(), 2, "{log}");
+}
+
+/// Unit 0 of a program is gone, unit 1 may still write: nobody else may append where it writes.
+#[test]
+fn nobody_appends_beside_what_is_left_of_a_program_that_does() {
+    let place = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..1));
+    let append =
+        |unit, units| StoreWriter::open(&place.0, "x", &dataset(), "block,*", true, &options(unit, units));
+    let mut program = each(2, |unit| append(unit, 2).unwrap());
+    let left = program.pop();
+    program.pop().unwrap().abort();
+    let refused = append(0, 1).err().unwrap();
+    assert!(matches!(&refused, StoreError::Exists { what, .. } if what.contains("appends")), "{refused}");
+    drop(left);
+    append(0, 1).unwrap().abort();
 }
 
 #[test]
