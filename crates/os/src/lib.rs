@@ -1,7 +1,7 @@
 //! Safe wrappers over what the operating system offers.
 //!
 //! Everything here is mechanism: sealed shared memory, futexes, sockets that carry descriptors, liveness of processes,
-//! another process's memory, files beneath a directory. What to do with them is decided above. This is one of the few
+//! another process's memory, files beneath a directory, threads. What to do with them is decided above. This is one of the few
 //! crates that may use `unsafe`; everything it exports is sound to call from safe code, under the one assumption
 //! that [`segment`] states about memory shared with processes of the same user.
 //!
@@ -35,6 +35,8 @@ pub mod segment;
 #[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
+#[cfg(not(loom))]
+pub mod threads;
 
 #[cfg(not(loom))]
 pub use error::{Blame, OsError, Result, Scope, SegmentFault};
