@@ -3,7 +3,7 @@
 use crate::Error;
 use polyduct_copy::{as_shared, execute_part, Dest, Source};
 use polyduct_layout::{Direction, Mapping, Plan, PlanCache};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use polyduct_os::{cpu, threads};
 use std::sync::{Arc, LazyLock};
 
 /// Plans of earlier calls: the same regrouping is usually done again.
@@ -24,29 +24,21 @@ pub fn redistribute(src: &Mapping, from: &[&[u8]], dst: &Mapping, to: &mut [&mut
 
     let bytes: u64 = plans.iter().map(|p| p.bytes()).sum();
     // A thread costs about 20 µs: worth it from a few hundred KiB.
-    let threads = polyduct_os::cpu::allowed().len().clamp(1, (bytes >> 18).max(1) as usize);
-    let pieces = threads.div_ceil(plans.len().max(1));
+    let most = cpu::allowed().len().clamp(1, (bytes >> 18).max(1) as usize);
+    let pieces = most.div_ceil(plans.len().max(1));
     let to: Vec<_> = to.iter_mut().map(|part| as_shared(part)).collect();
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<(), Error> {
-        loop {
-            let job = next.fetch_add(1, Ordering::Relaxed);
-            let (unit, piece) = (job / pieces, job % pieces);
-            let Some(plan) = plans.get(unit) else { return Ok(()) };
-            for transfer in plan.transfers() {
-                let source = from[transfer.src_unit() as usize];
-                for table in transfer.tables() {
-                    execute_part(&table, piece, pieces, Source::from(source), Dest::from(to[unit]))
-                        .map_err(|e| Error::Misuse { what: e.to_string() })?;
-                }
+    let work = |job: usize| -> Result<(), Error> {
+        let (unit, piece) = (job / pieces, job % pieces);
+        for transfer in plans[unit].transfers() {
+            let source = from[transfer.src_unit() as usize];
+            for table in transfer.tables() {
+                execute_part(&table, piece, pieces, Source::from(source), Dest::from(to[unit]))
+                    .map_err(|e| Error::Misuse { what: e.to_string() })?;
             }
         }
+        Ok(())
     };
-    std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mine = work();
-        helpers.into_iter().fold(mine, |done, h| done.and(h.join().unwrap_or(Ok(()))))
-    })
+    threads::each(most, 0..plans.len() * pieces, work).into_iter().collect()
 }
 
 fn check_parts(

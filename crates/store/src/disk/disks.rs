@@ -14,7 +14,7 @@
 
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use polyduct_os::dir::{self, Open};
-use polyduct_os::{clock, Errno, OsError};
+use polyduct_os::{clock, threads, Errno, OsError};
 use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
 use std::collections::{HashMap, HashSet};
@@ -23,8 +23,6 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::thread::Builder;
 use std::time::Duration;
 
 /// Where the objects of a unit are.
@@ -162,26 +160,16 @@ impl Units for Disks {
             }
         };
         let busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
-        let jobs: Vec<_> = busy.map(|job| Mutex::new(Some(job))).collect();
-        let take = |job: &Mutex<Option<_>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let timed = |job| {
+            let start = clock::now();
+            work(job);
+            clock::now().saturating_sub(start) > SLOW
+        };
+        let mut jobs = busy.collect::<Vec<_>>().into_iter();
         // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at once.
-        let slow = &mut self.slow;
-        std::thread::scope(|scope| {
-            let (mut rest, mut shared) = (jobs.iter(), false);
-            while let Some(job) = rest.next() {
-                if syncs && *slow && !std::mem::replace(&mut shared, true) {
-                    for job in rest.clone() {
-                        // Where the system gives no thread, and where one is slow to come, this one does the work.
-                        let _ = Builder::new().spawn_scoped(scope, || take(job).into_iter().for_each(work));
-                    }
-                }
-                if let Some(job) = take(job) {
-                    let start = clock::now();
-                    work(job);
-                    *slow = if syncs { clock::now().saturating_sub(start) > SLOW } else { *slow };
-                }
-            }
-        });
+        let slow = syncs && (self.slow || jobs.next().is_some_and(timed));
+        let others = threads::each(if slow { jobs.len() } else { 1 }, jobs, timed);
+        self.slow = if syncs { others.last().copied().unwrap_or(slow) } else { self.slow };
         let none = |r: &Request| {
             Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
         };

@@ -7,6 +7,7 @@ use super::disks::{read_up_to, Disks};
 use super::io::{Buffer, Files};
 use crate::volume::sums::{stride, Home, Sum, SUM};
 use crate::volume::{Geometry, BLOCK};
+use polyduct_os::threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks between two that are wanted which are read rather than left out: a request more costs as much.
@@ -204,18 +205,12 @@ impl Blocks {
                 memory.units[unit as usize].words.push(word);
             }
         }
-        let asked = memory.units.iter_mut().zip(0..).filter(|(of, _)| !of.words.is_empty());
-        std::thread::scope(|scope| {
-            for (of, unit) in asked {
-                let Some(files) = self.files[unit as usize].as_ref() else {
-                    of.failed = true;
-                    continue;
-                };
-                match blocks.len() > FEW {
-                    true => drop(scope.spawn(move || of.fetch(files, self.object, each))),
-                    false => of.fetch(files, self.object, each),
-                }
-            }
+        let asked = memory.units.iter().filter(|of| !of.words.is_empty()).count();
+        let most = if blocks.len() > FEW { asked } else { 1 };
+        threads::each(most, memory.units.iter_mut().zip(&self.files), |(of, files)| match files {
+            _ if of.words.is_empty() => {}
+            Some(files) => of.fetch(files, self.object, each),
+            None => of.failed = true,
         });
         let units = &memory.units;
         for (place, &block) in memory.places.iter_mut().zip(blocks) {
