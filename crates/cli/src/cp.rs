@@ -4,10 +4,12 @@ use crate::layout::LayoutError;
 use crate::text::{at_url, bytes, caret, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::layout::ElemType;
+use polyduct::os::{threads, OsError};
 use polyduct::store::disk::StoreError;
 use polyduct::store::FileError;
 use polyduct::{open, Error, Open};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Divides an array of any shape: its bytes, dealt round.
@@ -77,8 +79,8 @@ enum CpError {
     Differ { src: String, dst: String, step: u64, unit: u32, at: usize },
     #[error("verification failed: {src} and {dst} differ in their number of steps")]
     Steps { src: String, dst: String },
-    #[error("a thread of the copy panicked")]
-    Panic,
+    #[error("cannot have a thread for each of the units: {0}")]
+    Threads(#[from] OsError),
 }
 
 /// Copies; gives the exit status.
@@ -126,18 +128,9 @@ fn copy(args: &CpArgs) -> Result<(), CpError> {
 
 /// Does `work` for each unit at once; the first error, or the number of steps.
 fn all_units(args: &CpArgs, work: impl Fn(u32) -> Result<u64, CpError> + Sync) -> Result<u64, CpError> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.units)
-            .map(|unit| {
-                scope.spawn({
-                    let work = &work;
-                    move || work(unit)
-                })
-            })
-            .collect();
-        let results: Vec<_> = threads.into_iter().map(|t| t.join().unwrap_or(Err(CpError::Panic))).collect();
-        results.into_iter().try_fold(0, |most, steps| Ok(most.max(steps?)))
-    })
+    // They wait for one another: with fewer threads than units none would get anywhere.
+    let results = threads::together(0..args.units, work)?;
+    results.into_iter().try_fold(0, |most, steps| Ok(most.max(steps?)))
 }
 
 fn port(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Open {
@@ -246,14 +239,16 @@ fn with_progress<T>(args: &CpArgs, moved: &AtomicU64, work: impl FnOnce() -> T) 
     std::thread::scope(|scope| {
         let (done, finished) = std::sync::mpsc::channel::<()>();
         let bar = &bar;
-        scope.spawn(move || {
+        let show = move || {
             while finished.recv_timeout(Duration::from_millis(100))
                 == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
             {
                 bar.set_position(moved.load(Relaxed));
             }
             bar.finish_and_clear();
-        });
+        };
+        // Where the system gives no thread nobody is shown anything.
+        let _ = Builder::new().spawn_scoped(scope, show);
         let result = work();
         drop(done);
         result

@@ -62,6 +62,31 @@ fn what_cannot_be_copied_leaves_no_file() {
 }
 
 #[test]
+fn threads_that_the_system_refuses_are_an_error_where_they_are_needed() {
+    let dir = Scratch::new("cp-threads");
+    let (raw, out) = (dir.write("a.raw", floats(7)), dir.path("out.npy"));
+    let refused = |args: &[&str]| {
+        // No machine has memory for such stacks.
+        let mut command = polyduct(args);
+        command.env("RUST_MIN_STACK", (1u64 << 56).to_string());
+        let o = watched(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        (o.status.code(), text(&o.stderr))
+    };
+    let copy = |units| refused(&["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--units", units]);
+    let (status, error) = copy("2");
+    assert_eq!(status, Some(1), "{error}");
+    assert!(error.starts_with("polyduct: cannot have a thread for each of the units: "), "{error}");
+    assert!(!std::path::Path::new(&out).exists());
+    let (status, error) = copy("1");
+    assert!(status == Some(0) && error.starts_with("28 B in 1 step"), "{error}");
+    let (status, error) = refused(&["run", "true"]);
+    assert!(
+        status == Some(1) && error.starts_with("polyduct: cannot print what the processes write: "),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_run_reads_and_writes_files() {
     let dir = Scratch::new("cp-run");
     let data = floats(12 * 10);

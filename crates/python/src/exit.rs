@@ -7,6 +7,7 @@
 
 use crate::guard::lock;
 use polyduct::message::Domain;
+use polyduct::os::threads;
 use polyduct::pipe::PipeError;
 use polyduct::{Error, Reader, Writer};
 use pyo3::prelude::*;
@@ -87,23 +88,30 @@ fn end_left(well: bool) -> bool {
             }
         }
     } else {
-        // Writers close at once, because completing a file waits for the other units, and they may be of this process.
-        std::thread::scope(|scope| {
-            for (_, end) in &mut ours {
-                if let End::Writer(writer) = end {
-                    let failed = &failed;
-                    scope.spawn(move || match writer.close() {
-                        // A write said so before, and readers that want no more miss nothing.
-                        Ok(_) | Err(Error::Pipe(PipeError::ReadersGone { .. })) => {}
-                        Err(e) => {
-                            // Nobody is left to be told that standard error is closed.
-                            drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
-                            failed.store(true, Ordering::Relaxed);
-                        }
-                    });
-                }
-            }
+        let mut writers: Vec<&mut Writer> = ours
+            .iter_mut()
+            .filter_map(|(_, end)| match end {
+                End::Writer(writer) => Some(&mut **writer),
+                _ => None,
+            })
+            .collect();
+        let fault = |e: &dyn std::fmt::Display| {
+            // Nobody is left to be told that standard error is closed.
+            drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
+            failed.store(true, Ordering::Relaxed);
+        };
+        // All at once, because completing a file waits for the other units, and they may be of this process. And none in this
+        // thread, whose job is the first: it may be the interpreter's main one, where alone Ctrl-C would end the wait.
+        let jobs = std::iter::once(None).chain(writers.iter_mut().map(Some));
+        let closed = threads::together(jobs, |writer| match writer.map_or(Ok(()), |w| w.close().map(drop)) {
+            // A write said so before, and readers that want no more miss nothing.
+            Ok(()) | Err(Error::Pipe(PipeError::ReadersGone { .. })) => {}
+            Err(e) => fault(&e),
         });
+        if let Err(e) = closed {
+            fault(&e);
+            writers.into_iter().for_each(Writer::abort);
+        }
         for (_, end) in &mut ours {
             match end {
                 // That the port failed before was said before.

@@ -145,7 +145,8 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     let file = supervise::OutputFile::before(plan);
     let mut started = start::start(plan, &manner)?;
     let colour = Colour::Auto.on(&io::stdout());
-    let printer = prefix::Printer::start(plan, std::mem::take(&mut started.outputs), colour)?;
+    let printer = prefix::Printer::start(plan, std::mem::take(&mut started.outputs), colour)
+        .or_cannot(|| "print what the processes write".into())?;
     let pids: Vec<u32> = started.children.iter().map(|c| c.id()).collect();
     let mut collector = stats::Collector::new(wants_figures);
     let mut supervisor = verdict::Supervisor::new(plan, &pids, args.grace, args.timeout, begin);

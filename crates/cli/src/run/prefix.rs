@@ -7,6 +7,7 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{channel, Receiver};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// A line longer than this is cut: memory per stream stays below it.
@@ -33,11 +34,11 @@ impl Printer {
                 Stream::new(output, &format!("[{}.{}] ", process.stage, process.unit), process.stage, colour)
             })
             .collect();
-        std::thread::spawn(move || {
+        Builder::new().spawn(move || {
             print(streams, &stopped);
             // Nobody may wait any more.
             let _ = tell.send(());
-        });
+        })?;
         Ok(Printer { stop, done })
     }
 

@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::thread::Builder;
 
 /// How to start.
 pub struct Manner {
@@ -177,7 +178,12 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
         // Ends with the run, or when the program has read enough.
-        std::thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut input));
+        let feed = move || io::copy(&mut io::stdin().lock(), &mut input);
+        if let Err(e) = Builder::new().spawn(feed) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(e);
+        }
     }
     Ok(child)
 }
