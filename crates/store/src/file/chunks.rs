@@ -5,12 +5,11 @@
 //! is, window by window. Otherwise the chunk is decoded as a whole, and the box is packed.
 
 use super::io::Io;
-use super::runs::{View, Window};
-use super::{Options, Stats};
+use super::work::Work;
+use super::Options;
 use crate::zarr::{self, index_entries, index_len, Array, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
-use polyduct_copy::{self as copy, Conversion};
-use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan, Transfer};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
 use polyduct_os::Errno;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::retry_on_intr;
@@ -58,17 +57,6 @@ struct Inside {
     first: u64,
     /// How many and how far apart, the slowest dimension first.
     loops: Vec<(u64, u64)>,
-}
-
-/// What a port has, to read with.
-pub struct Work<'a> {
-    pub plan: &'a Plan,
-    pub view: &'a View,
-    pub conversion: Option<Conversion>,
-    pub buffer: &'a mut Vec<u8>,
-    pub stats: &'a mut Stats,
-    pub path: &'a str,
-    pub options: &'a Options,
 }
 
 /// Opens an array's directory and reads its `zarr.json`.
@@ -227,7 +215,7 @@ impl Chunked {
             None => {
                 let Some(extent) = self.find(coords, work)? else {
                     let fill = &self.array.fill;
-                    return windows(transfer, part, work, |buffer, at| {
+                    return work.windows(transfer, part, |buffer, at| {
                         let phase = (at % fill.len() as u64) as usize;
                         let pattern = fill.iter().cycle().skip(phase);
                         buffer.iter_mut().zip(pattern).for_each(|(to, from)| *to = *from);
@@ -244,17 +232,8 @@ impl Chunked {
             path: work.path.to_owned(),
             source: ZarrError::Chunk { key: self.array.key(coords), problem: "too short".into() },
         })?;
-        let misfit = |source| FileError::Plan { path: work.path.to_owned(), source };
-        for table in transfer.tables() {
-            let (src, dst) = (copy::Source::from(&*packed), (&mut *part).into());
-            match work.conversion {
-                None => copy::execute(&table, src, dst),
-                Some(conversion) => copy::execute_convert(&table, conversion, src, dst),
-            }
-            .map_err(misfit)?;
-        }
         work.stats.runs += 1;
-        Ok(())
+        transfer.tables().try_for_each(|table| work.copy(&table, &packed, part))
     }
 
     /// Reads a box that lies in one piece, only what is needed of it.
@@ -274,7 +253,7 @@ impl Chunked {
             return Err(FileError::Truncated { path: shown, expected, found: extent.len });
         }
         let options = work.options;
-        windows(transfer, part, work, |buffer, at| {
+        work.windows(transfer, part, |buffer, at| {
             let at = extent.at.saturating_add(first).saturating_add(at);
             Io { file, path: &shown, options }.read(buffer, at)
         })
@@ -368,49 +347,6 @@ impl Chunked {
         }
         self.file.as_ref().ok_or_else(|| FileError::sys(work.path, "open", Errno::IO))
     }
-}
-
-/// Carries a transfer out window by window: `fill` gives the bytes of the box from an offset on.
-fn windows(
-    transfer: &Transfer,
-    part: &mut [u8],
-    work: &mut Work<'_>,
-    mut fill: impl FnMut(&mut [u8], u64) -> Result<(), FileError>,
-) -> Result<(), FileError> {
-    let Work { view, conversion, buffer, stats, path, .. } = work;
-    let misfit = |source| FileError::Plan { path: (*path).to_owned(), source };
-    let file_elem = transfer.elem_len();
-    let mem_elem = conversion.map_or(file_elem, |c| c.dst_len());
-    let view = View { file_elem, mem_elem, ..**view };
-    for table in transfer.tables() {
-        view.windows(&table, &mut |window| {
-            stats.runs += 1;
-            match window {
-                Window::Direct { file, mem, len } => {
-                    let have_bytes = part.len();
-                    let need_bytes = u128::from(mem) + u128::from(len);
-                    let run = part.get_mut(mem as usize..).and_then(|p| p.get_mut(..len as usize));
-                    let short = || misfit(copy::CopyError::DestTooShort { need_bytes, have_bytes });
-                    fill(run.ok_or_else(short)?, file)
-                }
-                Window::Buffered { file, mem, len, table, .. } => {
-                    let len = len as usize;
-                    if buffer.len() < len {
-                        buffer.resize(len, 0);
-                    }
-                    fill(&mut buffer[..len], file)?;
-                    let src = copy::Source::from(&buffer[..len]);
-                    let dst = part.get_mut(mem as usize..).unwrap_or_default().into();
-                    match conversion {
-                        None => copy::execute(table, src, dst),
-                        Some(conversion) => copy::execute_convert(table, *conversion, src, dst),
-                    }
-                    .map_err(misfit)
-                }
-            }
-        })?;
-    }
-    Ok(())
 }
 
 impl Inside {

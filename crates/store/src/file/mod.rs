@@ -8,6 +8,7 @@
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
 //! | `wire`, `host`, `member` | how the units of a writing program agree, and notice who is lost |
+//! | `work` | a transfer from a file to memory |
 //! | `reader`, `writer` | the two ports |
 
 mod chunks;
@@ -21,6 +22,7 @@ mod slabs;
 mod target;
 #[doc(hidden)]
 pub mod wire;
+mod work;
 mod writer;
 
 use crate::FileError;

@@ -1,14 +1,13 @@
 //! The reading port of a file.
 
-use super::chunks::{self, Chunked, Work};
+use super::chunks::{self, Chunked};
 use super::io::Io;
-use super::runs::{View, Window, READ_GAP_BYTES};
 use super::shape::{self, Contents};
+use super::work::Work;
 use super::{timed, Expect, Format, Options, Stats};
 use crate::npy::{self, Header};
 use crate::safetensors::{self, Tensor};
 use crate::FileError;
-use polyduct_copy as copy;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use rustix::fs::{FileType, Mode, OFlags, CWD};
@@ -29,7 +28,6 @@ pub struct FileReader {
     options: Options,
     contents: Contents,
     plan: Plan,
-    view: View,
     next: u64,
     len: usize,
     /// A window of the file.
@@ -87,8 +85,6 @@ impl FileReader {
                 expected: "a layout of elements: the file is Fortran-ordered and has several steps".into(),
             });
         }
-        let mem_elem = contents.conversion.map_or(file_elem, |c| c.dst_len());
-        let view = View { file_elem, mem_elem, stride: contents.stride, reading: true, gap: READ_GAP_BYTES };
         let len = contents.program.local_len_bytes(unit).map_err(FileError::layout(&name))?;
         let len =
             usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", polyduct_os::Errno::NOMEM))?;
@@ -99,7 +95,6 @@ impl FileReader {
             options: options.clone(),
             contents,
             plan,
-            view,
             next: 0,
             len,
             buffer: Vec::new(),
@@ -192,46 +187,18 @@ impl FileReader {
 
     /// Carries the plan out for the next step.
     fn gather(&mut self, part: &mut [u8]) -> Result<(), FileError> {
-        let FileReader { source, path, options, contents, plan, view, buffer, stats, .. } = self;
+        let FileReader { source, path, options, contents, plan, buffer, stats, .. } = self;
+        let Contents { stride, conversion, .. } = *contents;
+        let mut work = Work { plan, stride, conversion, buffer, stats, path, options };
         let (file, data_at) = match source {
             Source::Whole { file, data_at } => (&*file, *data_at),
-            Source::Chunks(chunks) => {
-                let work = Work { plan, view, conversion: contents.conversion, buffer, stats, path, options };
-                return chunks.gather(self.next, part, work);
-            }
+            Source::Chunks(chunks) => return chunks.gather(self.next, part, work),
         };
-        let io = Io { file, path, options };
         let step_at = data_at + contents.step_at(self.next);
-        let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
-        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-            view.windows(&table, &mut |window| {
-                stats.runs += 1;
-                match window {
-                    Window::Direct { file, mem, len } => {
-                        let have_bytes = part.len();
-                        let need_bytes = u128::from(mem) + u128::from(len);
-                        let run = part.get_mut(mem as usize..).and_then(|p| p.get_mut(..len as usize));
-                        let misfit = || misfit(copy::CopyError::DestTooShort { need_bytes, have_bytes });
-                        io.read(run.ok_or_else(misfit)?, step_at + file)
-                    }
-                    Window::Buffered { file, mem, len, table, .. } => {
-                        let len = len as usize;
-                        if buffer.len() < len {
-                            buffer.resize(len, 0);
-                        }
-                        io.read(&mut buffer[..len], step_at + file)?;
-                        let src = copy::Source::from(&buffer[..len]);
-                        let dst = part.get_mut(mem as usize..).unwrap_or_default().into();
-                        match contents.conversion {
-                            None => copy::execute(table, src, dst),
-                            Some(conversion) => copy::execute_convert(table, conversion, src, dst),
-                        }
-                        .map_err(misfit)
-                    }
-                }
-            })?;
-        }
-        Ok(())
+        let io = Io { file, path, options };
+        plan.transfers()
+            .iter()
+            .try_for_each(|t| work.windows(t, part, |buffer, at| io.read(buffer, step_at + at)))
     }
 }
 
