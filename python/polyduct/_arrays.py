@@ -56,13 +56,7 @@ class Form:
 
     def given(self, what: Any) -> Array:
         """An array-like as an array of this form's shape and dtype; an error if it is none."""
-        array: Array = np.asarray(what)
-        if not hasattr(what, "dtype"):
-            # Lists and numbers have no dtype of their own: they take the port's where nothing is cut off.
-            if self.dtype.kind in "iu":
-                array = integers(what, array, self.dtype)
-            elif np.can_cast(array.dtype, self.dtype, "same_kind"):
-                array = array.astype(self.dtype, copy=False)
+        array = taken(what, self.dtype)
         self.check(array)
         return array
 
@@ -85,7 +79,17 @@ class Form:
         return out
 
 
-def integers(what: Any, array: Array, dtype: DType) -> Array:
+def taken(what: Any, dtype: DType) -> Array:
+    """An array-like as an array, of this dtype if it has none of its own and nothing is cut off."""
+    array: Array = np.asarray(what)
+    if hasattr(what, "dtype"):
+        return array
+    if dtype.kind in "iu":
+        return _integers(what, array, dtype)
+    return array.astype(dtype, copy=False) if np.can_cast(array.dtype, dtype, "same_kind") else array
+
+
+def _integers(what: Any, array: Array, dtype: DType) -> Array:
     """The values of a list in this dtype if all are integers; else ``array``, which is what NumPy takes them for."""
     if array.dtype.kind not in "biu":
         # NumPy takes integers of which some are too large for int64 for fractions, or for objects.

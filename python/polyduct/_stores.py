@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Bytes, integers, natural
+from polyduct._arrays import Array, Bytes, natural, taken
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._slices import Chosen, chosen
 from polyduct.errors import BadIndex, BadOption, Misuse, WrongSize, WrongType
@@ -193,13 +193,7 @@ class StoredArray:
         return ((0, 1, 1), part.of) if self._steps == 1 else (part.of[0], part.of[1:])
 
     def _given(self, value: ArrayLike, shape: tuple[int, ...]) -> Array:
-        given: Array = np.asarray(value)
-        if not hasattr(value, "dtype"):
-            # Lists and numbers have no dtype of their own: they take the array's where nothing is cut off.
-            if self._dtype.kind in "iu":
-                given = integers(value, given, self._dtype)
-            elif np.can_cast(given.dtype, self._dtype, "same_kind"):
-                given = given.astype(self._dtype, copy=False)
+        given = taken(value, self._dtype)
         if not same(given.dtype, self._dtype):
             raise WrongType(f"the values have dtype {given.dtype}; expected {self._dtype}")
         while given.ndim > len(shape) and given.shape[0] == 1:
