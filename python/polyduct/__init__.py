@@ -25,6 +25,7 @@ A store keeps arrays on several disks, of which some may be lost; each is read i
     s["density"][-1, 100:200, ::2]              # the last step: only the blocks that this lies in are read
 """
 
+from polyduct._at import At
 from polyduct._domain import Call, Domain, Message, Serving, Status, domain
 from polyduct._layouts import Box, Layout, redistribute
 from polyduct._lent import Lent
@@ -81,6 +82,7 @@ from polyduct.errors import (
 
 __all__ = [
     "Addresses",
+    "At",
     "AtOdds",
     "Attributes",
     "BadEnvironment",

@@ -18,12 +18,43 @@ Array: TypeAlias = "NDArray[Any]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
 
-class Form:
+class Shaped:
+    """Arrays of one shape and dtype, as callers give them."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    def given(self, what: Any) -> Array:
+        """An array-like as an array of this shape and dtype; an error if it is none."""
+        array = taken(what, self.dtype)
+        self.check(array)
+        return array
+
+    def check(self, array: Array) -> None:
+        """Raises an error for an array of another shape or dtype."""
+        if not same(array.dtype, self.dtype):
+            raise WrongType(f"the array has dtype {array.dtype}; expected {self.dtype}")
+        if array.shape != self.shape:
+            e = WrongSize(f"the array has shape {array.shape}; expected {self.shape}")
+            e.found, e.expected = array.nbytes, int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+            raise e
+
+    def check_out(self, out: object) -> Array:
+        """``out``, if it is an array that can be filled."""
+        if not isinstance(out, np.ndarray):
+            raise WrongType(f"out is a {type(out).__name__}; expected a numpy.ndarray")
+        self.check(out)
+        if not out.flags.writeable:
+            raise Misuse("out is read-only")
+        return out
+
+
+class Form(Shaped):
     """What the array of one unit's part looks like: shape, dtype and storage order."""
 
     def __init__(self, layout: _native.Layout, unit: int, dtype: DType) -> None:
-        self.shape = layout.local_shape(unit)
-        self.dtype: DType = np.dtype(np.uint8) if layout.kind == "stripe" else dtype
+        super().__init__(layout.local_shape(unit), np.dtype(np.uint8) if layout.kind == "stripe" else dtype)
         strides = layout.local_strides(unit) or (1,)
         # Slowest dimension first. Where two strides are equal one of the dimensions has size 1 and does not matter.
         self.axes = tuple(sorted(range(len(self.shape)), key=lambda k: -strides[k]))
@@ -53,30 +84,6 @@ class Form:
         if flat is None:
             flat = np.ascontiguousarray(array.transpose(self.axes)).reshape(-1).view(np.uint8)
         return flat
-
-    def given(self, what: Any) -> Array:
-        """An array-like as an array of this form's shape and dtype; an error if it is none."""
-        array = taken(what, self.dtype)
-        self.check(array)
-        return array
-
-    def check(self, array: Array) -> None:
-        """Raises an error for an array of another shape or dtype."""
-        if not same(array.dtype, self.dtype):
-            raise WrongType(f"the array has dtype {array.dtype}; expected {self.dtype}")
-        if array.shape != self.shape:
-            e = WrongSize(f"the array has shape {array.shape}; expected {self.shape}")
-            e.found, e.expected = array.nbytes, int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
-            raise e
-
-    def check_out(self, out: object) -> Array:
-        """``out``, if it is an array that can be filled."""
-        if not isinstance(out, np.ndarray):
-            raise WrongType(f"out is a {type(out).__name__}; expected a numpy.ndarray")
-        self.check(out)
-        if not out.flags.writeable:
-            raise Misuse("out is read-only")
-        return out
 
 
 def taken(what: Any, dtype: DType) -> Array:

@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple, overload
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
+from polyduct._at import At
 from polyduct._arrays import Array, Form, dims, natural
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
-from polyduct._layouts import Layout
+from polyduct._layouts import Box, Layout
 from polyduct.errors import BadOption, BadUrl, Misuse, WrongType
 
 
@@ -351,6 +352,20 @@ class Reader(_Port):
             return None
         array[...] = self._array
         return array
+
+    def at(self, box: Box) -> At:
+        """A box of an array in a store, to be read and overwritten by this unit alone, whatever its own part is:
+
+            port = polyduct.open("store:/data/run7/density", layout="block,*")
+            corner = port.at(((0, 10), (0, 10)))
+            corner.write(corner.read() + 1)
+
+        box
+            A pair (lo, hi) for each dimension, as `Layout.boxes` gives them.
+
+        Raises `BadIndex` for what is not within the array; `Misuse` for a port of anything but a store, or one that converts.
+        """
+        return At(self, box)
 
     def _read(self, flat: Array) -> bool:
         number = self._port.read(flat)

@@ -193,6 +193,47 @@ def test_boxes_are_overwritten(store: polyduct.Store) -> None:
         np.testing.assert_array_equal(one, full)
 
 
+def test_a_port_reads_and_overwrites_any_box(small: polyduct.Store, tmp_path: Path) -> None:
+    steps = np.arange(2 * 30 * 20, dtype="i4").reshape(2, 30, 20)
+    write_steps(small, "x", steps)
+    url = f"store:{small.path}/x"
+    with polyduct.open(url, layout="block,*", unit=0, units=1) as port:
+        box = port.at(((5, 9), (3, 20)))
+        assert (box.shape, box.box) == ((4, 17), ((5, 9), (3, 20)))
+        assert (box.read() == steps[0, 5:9, 3:20]).all()
+        next(port)
+        next(port)
+        assert (box.read() == steps[1, 5:9, 3:20]).all(), "of the last step that was read"
+        out = np.zeros((17, 4), "i4").T
+        assert box.read(0, out=out) is out
+        assert (out == steps[0, 5:9, 3:20]).all()
+        box.write(-out, 0)
+        assert (box.read(0) == -steps[0, 5:9, 3:20]).all()
+        assert (box.read(1) == steps[1, 5:9, 3:20]).all()
+        # What another unit has of a layout is such a box.
+        other = polyduct.Layout("*,block", shape=port.shape, units=4).boxes(3)[0]
+        assert (port.at(other).read(1) == steps[1][:, 15:]).all()
+        assert port.at(((7, 7), (0, 20))).read().shape == (0, 20)
+        for bad in [((0, 31), (0, 20)), ((5, 4), (0, 20)), ((0, 1),), 7, ((0, 1), (0.5, 1))]:
+            with pytest.raises(polyduct.BadIndex, match="box"):
+                port.at(bad)  # type: ignore[arg-type]
+        with pytest.raises(polyduct.WrongSize):
+            box.write(np.zeros((4, 16), "i4"))
+        with pytest.raises(polyduct.WrongType):
+            box.write(np.zeros((4, 17), "f8"))
+        with pytest.raises(polyduct.Misuse, match="step"):
+            box.read(2)
+    with pytest.raises(polyduct.Closed):
+        box.read()
+    expected = steps.copy()
+    expected[0, 5:9, 3:20] *= -1
+    assert (small["x"][...] == expected).all()
+    path = tmp_path / "x.npy"
+    np.save(path, steps[0])
+    with polyduct.open(path, layout="*,*", unit=0, units=1) as port, pytest.raises(polyduct.Misuse, match="store"):
+        port.at(((0, 1), (0, 1)))
+
+
 def test_what_does_not_fit_is_not_written(small: polyduct.Store) -> None:
     small["x"] = np.arange(20, dtype="i2").reshape(4, 5)
     a = small["x"]

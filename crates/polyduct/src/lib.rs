@@ -23,9 +23,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod at;
 mod domain;
 mod env;
 mod error;
+mod files;
 mod open;
 mod port;
 mod redistribute;
@@ -33,6 +35,7 @@ mod stats;
 #[doc(hidden)]
 pub mod url;
 
+pub use at::At;
 pub use domain::{domain, Join};
 pub use env::{domain_place, place, Place};
 pub use error::Error;

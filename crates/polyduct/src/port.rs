@@ -1,14 +1,17 @@
 //! Ports: the two ends of whatever a URL names, with one interface.
 
+use crate::at::At;
+use crate::files::{
+    file_expect, file_options, file_stats, needs_dataset, read_file, standard_file, write_file,
+};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, NetStepMut, NetWriter, Trust};
 use polyduct_pipe::{Addresses, Expect, Given, Stats};
-use polyduct_store::{self as store, disk, Format};
+use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
 
 /// One unit's writing port.
 ///
@@ -327,6 +330,44 @@ impl Reader {
         }
     }
 
+    /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by this unit alone, whatever
+    /// its part is and whichever steps it has read.
+    ///
+    /// ```
+    /// use polyduct::{open, layout::{Dataset, ElemType}, store::disk::{Create, Store}};
+    /// # let dir = std::env::temp_dir().join(format!("polyduct-at-doc-{}", std::process::id()));
+    /// let units = (0..3).map(|u| vec![format!("unit{u}").into()]).collect();
+    /// Store::create(&dir, &Create { units, parity: 1, stripe: 4096 })?;
+    /// let url = format!("store:{}/table", dir.display());
+    /// let mut out = open(&url).unit(0).units(1).write(&Dataset::new(&[100, 100], ElemType::U8)?, "*,*")?;
+    /// out.write(&[1; 10_000])?;
+    /// out.close()?;
+    ///
+    /// let table = open(&url).unit(0).units(1).read("block,*")?;
+    /// table.at(&[10, 10], &[12, 12])?.write(0, &[2; 4])?; // durable when it returns
+    /// let corner = table.at(&[9, 9], &[12, 12])?;
+    /// let mut bytes = vec![0; corner.len_bytes()];
+    /// corner.read(0, &mut bytes)?;
+    /// assert_eq!(bytes, [1, 1, 1, 1, 2, 2, 1, 2, 2]);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for what is no store, and for a port that converts; a box that is not within the dataset; a closed port.
+    pub fn at(&self, lo: &[u64], hi: &[u64]) -> Result<At<'_>, Error> {
+        let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
+        let ReadEnd::Store(port) = &self.end else {
+            return misuse("only the datasets of a store are read and overwritten in boxes");
+        };
+        if port.dataset().elem() != port.meta().dataset.elem() {
+            return misuse(
+                "a port that converts cannot overwrite; open it with the element type that is stored",
+            );
+        }
+        At::new(port.array()?, lo, hi)
+    }
+
     /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
@@ -403,75 +444,4 @@ impl Drop for Reader {
             let _ = self.close();
         }
     }
-}
-
-/// A file, its form, and what of it.
-struct StandardFile<'a> {
-    path: &'a Path,
-    format: Format,
-    tensor: Option<&'a str>,
-}
-
-fn standard_file(target: &Target) -> Result<StandardFile<'_>, Error> {
-    let (path, format, tensor) = match target {
-        Target::Npy(path) => (path, Format::Npy, None),
-        Target::Raw(path) => (path, Format::Raw, None),
-        Target::Safetensors(path, tensor) => (path, Format::Safetensors, tensor.as_deref()),
-        Target::Zarr(path) => (path, Format::Zarr, None),
-        Target::Pipe(_) | Target::Net(_) | Target::Store(_) => {
-            return Err(Error::Misuse { what: "a pipe or a store is no file".into() })
-        }
-    };
-    Ok(StandardFile { path, format, tensor })
-}
-
-fn file_options(options: &pipe::Options, tensor: Option<&str>) -> store::Options {
-    store::Options {
-        tensor: tensor.map(str::to_owned),
-        unit: options.unit,
-        units: options.units,
-        program: options.program.clone(),
-        timeout: options.timeout,
-        open_timeout: options.open_timeout,
-        interrupt: options.interrupt.clone(),
-        ..store::Options::default()
-    }
-}
-
-fn write_file(
-    file: &StandardFile<'_>,
-    given: &Given,
-    layout: &str,
-    options: &pipe::Options,
-) -> Result<store::FileWriter, Error> {
-    match given {
-        Given::Dataset(data) => {
-            let options = file_options(options, file.tensor);
-            Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
-        }
-        Given::ByReader => Err(needs_dataset()),
-    }
-}
-
-fn needs_dataset() -> Error {
-    Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }
-}
-
-fn read_file(
-    file: &StandardFile<'_>,
-    layout: &str,
-    expect: &Expect,
-    options: &pipe::Options,
-) -> Result<store::FileReader, Error> {
-    let options = file_options(options, file.tensor);
-    Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
-}
-
-fn file_expect(expect: &Expect) -> store::Expect {
-    store::Expect { shape: expect.shape.clone(), elem: expect.elem, convert: expect.convert }
-}
-
-fn file_stats(s: store::Stats) -> Stats {
-    let store::Stats { steps, dropped, bytes, runs, waited, copied, opened } = s;
-    Stats { steps, dropped, bytes, runs, waited, copied, opened }
 }

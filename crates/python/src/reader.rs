@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::port::{counters, places, Counters, Places, Port};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
-use polyduct::{Mode, Reader, Stats};
+use polyduct::{At, Error, Mode, Reader, Stats};
 use pyo3::prelude::*;
 use std::sync::Mutex;
 
@@ -80,6 +80,20 @@ impl ReadPort {
         }
     }
 
+    fn at<T: Send>(
+        &self,
+        py: Python<'_>,
+        lo: &[u64],
+        hi: &[u64],
+        act: impl FnOnce(At<'_>) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        self.port.run(py, || {
+            let reader = lock(&self.reader);
+            let reader = reader.as_ref().ok_or_else(|| self.port.closed())?;
+            act(reader.at(lo, hi)?)
+        })
+    }
+
     fn leave_to_exit(&self) {
         if let Some(reader) = self.take() {
             exit::leave(exit::End::Reader(reader));
@@ -105,6 +119,39 @@ impl ReadPort {
             *lock(&self.stats) = reader.stats();
             done
         })
+    }
+
+    /// Bytes of a box of a dataset in a store.
+    fn box_len_bytes(&self, py: Python<'_>, lo: Vec<u64>, hi: Vec<u64>) -> PyResult<usize> {
+        self.at(py, &lo, &hi, |at| Ok(at.len_bytes()))
+    }
+
+    /// Reads a box of a step.
+    fn read_box(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        lo: Vec<u64>,
+        hi: Vec<u64>,
+        out: &Bound<'_, PyArray1<u8>>,
+    ) -> PyResult<()> {
+        let mut out = bytes::writable(out)?;
+        let out = bytes::slice_mut(&mut out)?;
+        self.at(py, &lo, &hi, |at| at.read(step, out))
+    }
+
+    /// Overwrites a box of a step.
+    fn write_box(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        lo: Vec<u64>,
+        hi: Vec<u64>,
+        array: &Bound<'_, PyArray1<u8>>,
+    ) -> PyResult<()> {
+        let array = bytes::readable(array)?;
+        let array = bytes::slice(&array)?;
+        self.at(py, &lo, &hi, |at| at.write(step, array))
     }
 
     /// Joins the domain of the port, or gives it again.

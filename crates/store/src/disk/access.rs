@@ -77,8 +77,20 @@ impl StoredArray {
         let in_use = store.use_object(entry.object)?;
         let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
         drop(owned);
-        let blocks = Blocks::open(&store.disks(), store.geometry(), entry.object, &lost);
-        Ok(StoredArray { name: name.to_owned(), object: entry.object, meta, blocks, _in_use: in_use, store })
+        Ok(StoredArray::over(store, name, entry.object, meta, &lost, in_use))
+    }
+
+    /// A version that somebody has open.
+    pub(super) fn over(
+        store: Store,
+        name: &str,
+        object: u64,
+        meta: Meta,
+        lost: &[u32],
+        in_use: InUse,
+    ) -> StoredArray {
+        let blocks = Blocks::open(&store.disks(), store.geometry(), object, lost);
+        StoredArray { name: name.to_owned(), object, meta, blocks, _in_use: in_use, store }
     }
 
     /// The name that it was opened by.
@@ -104,6 +116,15 @@ impl StoredArray {
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Bytes of the box `lo..hi` of a step.
+    ///
+    /// # Errors
+    /// [`StoreError::Bad`] for what is not within the dataset.
+    pub fn box_len_bytes(&self, lo: &[u64], hi: &[u64]) -> Result<u64, StoreError> {
+        let (_, of) = self.slices(0..0, lo, hi)?;
+        self.len_bytes(Slice::from(0..1), &of)
     }
 
     /// Reads the box `lo..hi` of each of some steps, as [`read`](StoredArray::read) does.
@@ -257,27 +278,41 @@ impl StoredArray {
         if of.len() != self.meta.dataset.shape().len() {
             return Err(self.other_dims(of.len().to_string()));
         }
-        let mut sizes = vec![self.meta.dataset.elem().len_bytes()];
-        for (at, slice) in std::iter::once(&steps).chain(of).enumerate() {
-            if !slice.is_within(self.extent(at)) {
-                let found = match slice.step {
-                    1 => format!("{}..{}", slice.start, slice.start.saturating_add(slice.count)),
-                    step => format!("{} from {} on by {step}", slice.count, slice.start),
-                };
-                return Err(self.outside(at, found));
+        self.within(0, steps)?;
+        let expected = self.len_bytes(steps, of)?;
+        match expected == len as u64 {
+            true => Ok(()),
+            false => {
+                Err(StoreError::WrongSize { store: self.store.shown.clone(), expected, found: len as u64 })
             }
+        }
+    }
+
+    /// Bytes of what slices choose of some steps.
+    fn len_bytes(&self, steps: Slice, of: &[Slice]) -> Result<u64, StoreError> {
+        let mut sizes = vec![self.meta.dataset.elem().len_bytes(), steps.count];
+        for (at, slice) in (1..).zip(of) {
+            self.within(at, *slice)?;
             sizes.push(slice.count);
         }
         // Nothing of something is nothing, however much that is.
-        let bytes = match sizes.contains(&0) {
-            true => Some(0),
-            false => sizes.into_iter().try_fold(1, u64::checked_mul),
-        };
-        if bytes != Some(len as u64) {
-            let (store, expected) = (self.store.shown.clone(), bytes.unwrap_or(u64::MAX));
-            return Err(StoreError::WrongSize { store, expected, found: len as u64 });
+        Ok(match sizes.contains(&0) {
+            true => 0,
+            false => sizes.into_iter().try_fold(1, u64::checked_mul).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn within(&self, at: usize, slice: Slice) -> Result<(), StoreError> {
+        if slice.is_within(self.extent(at)) {
+            return Ok(());
         }
-        Ok(())
+        Err(self.outside(
+            at,
+            match slice.step {
+                1 => format!("{}..{}", slice.start, slice.start.saturating_add(slice.count)),
+                step => format!("{} from {} on by {step}", slice.count, slice.start),
+            },
+        ))
     }
 
     /// Number of the steps, or that of the indices of a dimension, from 1.

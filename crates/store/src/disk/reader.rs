@@ -6,7 +6,7 @@ use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::writer::dir_id;
-use super::{Fill, Owned, Store, StoreError};
+use super::{Fill, Owned, Store, StoreError, StoredArray};
 use crate::file::{Expect, Options, Stats};
 use crate::volume::rows::BytesMut;
 use crate::volume::BLOCK;
@@ -15,6 +15,7 @@ use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// One unit's reading end of a dataset in a store: the version that was there when it was opened.
 ///
@@ -43,6 +44,10 @@ pub struct StoreReader {
     failed: Option<StoreError>,
     len: usize,
     stats: Stats,
+    /// Units of the store that were lost when this port was opened.
+    lost: Vec<u32>,
+    /// The same version for random access, from the first time on.
+    array: OnceLock<StoredArray>,
     _in_use: InUse,
 }
 
@@ -141,6 +146,8 @@ impl StoreReader {
             failed: None,
             len,
             stats,
+            lost: begun.lost,
+            array: OnceLock::new(),
             _in_use: in_use,
             store,
         })
@@ -271,6 +278,24 @@ impl StoreReader {
         let last =
             (self.next..self.meta.steps).take_while(|&s| self.meta.place(self.fill, s).0 == row).last();
         last.map_or(0, |s| self.meta.place(self.fill, s).1 + self.fill.step_bytes)
+    }
+
+    /// The version that this port reads, for any box of it: by this unit alone, at any time while the port is open. Elements are
+    /// of the type in which they are stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`]; the system's refusals.
+    pub fn array(&self) -> Result<&StoredArray, StoreError> {
+        if self.team.is_none() {
+            return Err(StoreError::Closed { store: self.store.shown.clone() });
+        }
+        if let Some(array) = self.array.get() {
+            return Ok(array);
+        }
+        let object = self.io.object();
+        let (store, in_use) = (self.store.again()?, self.store.use_object(object)?);
+        let array = StoredArray::over(store, &self.name, object, self.meta.clone(), &self.lost, in_use);
+        Ok(self.array.get_or_init(|| array))
     }
 
     /// Leaves the dataset.

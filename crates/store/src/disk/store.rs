@@ -203,6 +203,14 @@ impl Store {
         Ok(lock)
     }
 
+    /// The same store, opened once more.
+    pub(super) fn again(&self) -> Result<Store, StoreError> {
+        let lock = self.lock_file()?;
+        let Store { shown, dir, manifest, timeout, interrupt, .. } = self;
+        let (shown, dir, manifest) = (shown.clone(), dir.clone(), manifest.clone());
+        Ok(Store { shown, dir, manifest, lock, timeout: *timeout, interrupt: interrupt.clone() })
+    }
+
     /// Notes that an object is in use, until what is returned is dropped.
     pub(super) fn use_object(&self, object: u64) -> Result<InUse, StoreError> {
         self.share(1 + object)

@@ -1,0 +1,77 @@
+//! Standard files as the other end of a port.
+
+use crate::{Error, Target};
+use polyduct_pipe::{self as pipe, Expect, Given, Stats};
+use polyduct_store::{self as store, Format};
+use std::path::Path;
+
+/// A file, its form, and what of it.
+pub(crate) struct StandardFile<'a> {
+    path: &'a Path,
+    format: Format,
+    tensor: Option<&'a str>,
+}
+
+pub(crate) fn standard_file(target: &Target) -> Result<StandardFile<'_>, Error> {
+    let (path, format, tensor) = match target {
+        Target::Npy(path) => (path, Format::Npy, None),
+        Target::Raw(path) => (path, Format::Raw, None),
+        Target::Safetensors(path, tensor) => (path, Format::Safetensors, tensor.as_deref()),
+        Target::Zarr(path) => (path, Format::Zarr, None),
+        Target::Pipe(_) | Target::Net(_) | Target::Store(_) => {
+            return Err(Error::Misuse { what: "a pipe or a store is no file".into() })
+        }
+    };
+    Ok(StandardFile { path, format, tensor })
+}
+
+pub(crate) fn file_options(options: &pipe::Options, tensor: Option<&str>) -> store::Options {
+    store::Options {
+        tensor: tensor.map(str::to_owned),
+        unit: options.unit,
+        units: options.units,
+        program: options.program.clone(),
+        timeout: options.timeout,
+        open_timeout: options.open_timeout,
+        interrupt: options.interrupt.clone(),
+        ..store::Options::default()
+    }
+}
+
+pub(crate) fn write_file(
+    file: &StandardFile<'_>,
+    given: &Given,
+    layout: &str,
+    options: &pipe::Options,
+) -> Result<store::FileWriter, Error> {
+    match given {
+        Given::Dataset(data) => {
+            let options = file_options(options, file.tensor);
+            Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
+        }
+        Given::ByReader => Err(needs_dataset()),
+    }
+}
+
+pub(crate) fn needs_dataset() -> Error {
+    Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }
+}
+
+pub(crate) fn read_file(
+    file: &StandardFile<'_>,
+    layout: &str,
+    expect: &Expect,
+    options: &pipe::Options,
+) -> Result<store::FileReader, Error> {
+    let options = file_options(options, file.tensor);
+    Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
+}
+
+pub(crate) fn file_expect(expect: &Expect) -> store::Expect {
+    store::Expect { shape: expect.shape.clone(), elem: expect.elem, convert: expect.convert }
+}
+
+pub(crate) fn file_stats(s: store::Stats) -> Stats {
+    let store::Stats { steps, dropped, bytes, runs, waited, copied, opened } = s;
+    Stats { steps, dropped, bytes, runs, waited, copied, opened }
+}
