@@ -1,6 +1,7 @@
 //! Stores over many disks: what they write and read in a second, against what the disk can do.
 
 use super::case::{Case, Choice, Measured, Rounds, Target};
+use super::peers::{paired, peer_seconds_with};
 use super::unit::{unique, Role, Spec, Team};
 use clap::Args;
 use polyduct::copy::Kernels;
@@ -9,6 +10,7 @@ use polyduct::store::volume::rows::{Bytes, Rows};
 use polyduct::store::volume::{Geometry, BLOCK};
 use serde::Deserialize;
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,18 +29,21 @@ pub struct DiskArgs {
     /// Size of a dataset, in MiB.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     size: u64,
+    /// The script that runs the peers. Cases against a peer have nothing to compare with where it, or the peer, is missing.
+    #[arg(long, default_value = "bench/peers/run.py")]
+    peers: PathBuf,
 }
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// Stripe unit of the stores.
-const STRIPE: u64 = MIB;
-const ROWS: &str = "block,block,*";
+pub(super) const STRIPE: u64 = MIB;
+pub(super) const ROWS: &str = "block,block,*";
 
 /// A folder of its own on the disk, gone with the measurement.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new(dir: &Path) -> Result<Scratch, String> {
+    pub(super) fn new(dir: &Path) -> Result<Scratch, String> {
         let path = dir.join(format!(".polyduct-{}", unique()));
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Scratch(path))
@@ -62,29 +67,33 @@ impl Drop for Scratch {
 
 /// What is measured, and where.
 #[derive(Clone)]
-struct Bench {
-    dir: PathBuf,
-    mib: u64,
+pub(super) struct Bench {
+    pub(super) dir: PathBuf,
+    pub(super) mib: u64,
 }
 
 impl Bench {
-    fn bytes(&self) -> f64 {
+    pub(super) fn bytes(&self) -> f64 {
         (self.mib * MIB) as f64
     }
 
     /// Seconds that a program of some units takes to write or read a dataset of a store.
-    fn seconds(&self, store: &Path, role: Role, layout: &str, units: u32) -> Result<f64, String> {
-        let spec = Spec {
-            pipe: format!("store:{}/data", store.display()),
-            role,
-            // 64 planes of f32.
-            shape: vec![64, 64, self.mib * MIB / 4 / 64 / 64],
-            elem: "f32".into(),
-            layout: layout.into(),
-            warm: 0,
-            steps: 1,
-        };
-        Team(vec![(spec, units)]).run()
+    pub(super) fn seconds(&self, store: &Path, role: Role, layout: &str, units: u32) -> Result<f64, String> {
+        // 64 planes of f32.
+        run(store, role, (&[64, 64, self.mib * MIB / 4 / 64 / 64], "f32"), layout, units)
+    }
+
+    /// Seconds to write, or to read, blocks of three dimensions in a new store of 4 units: planes of 1 MiB of i32.
+    fn blocks(&self, role: Role, layout: &str, units: u32) -> Result<f64, String> {
+        let scratch = Scratch::new(&self.dir)?;
+        let store = scratch.store(4, 0)?;
+        let seconds = |role| run(&store, role, (&[self.mib, 512, 512], "i32"), layout, units);
+        let written = seconds(Role::DiskWrite)?;
+        if role == Role::DiskWrite {
+            return Ok(written);
+        }
+        // Reading goes past the system's cache, so that there is nothing to drop from it.
+        seconds(role)
     }
 
     /// GB/s of both ways in a new store.
@@ -135,12 +144,35 @@ impl Bench {
     }
 }
 
+/// Seconds of a program of some units, from the call of write or read to its end; a write's end is a durable commit.
+fn run(
+    store: &Path,
+    role: Role,
+    (shape, elem): (&[u64], &str),
+    layout: &str,
+    units: u32,
+) -> Result<f64, String> {
+    let spec = Spec {
+        pipe: format!("store:{}/data", store.display()),
+        role,
+        shape: shape.to_vec(),
+        elem: elem.into(),
+        layout: layout.into(),
+        warm: 0,
+        steps: 1,
+    };
+    Team(vec![(spec, units)]).run()
+}
+
 const NO_FIO: &str = "fio is not there (Debian's package fio)";
 
 /// Carries out `polyduct bench disk`.
 pub fn disk(args: &DiskArgs) -> u8 {
     let bench = Bench { dir: args.dir.clone(), mib: args.size };
-    args.choice.measure(cases(args.choice.rounds(), &bench), "disk")
+    let rounds = args.choice.rounds();
+    let mut cases = cases(rounds, &bench);
+    cases.extend(collective(rounds, &bench, &args.peers));
+    args.choice.measure(cases, "disk")
 }
 
 fn case(
@@ -227,6 +259,37 @@ fn cases(rounds: Rounds, bench: &Bench) -> Vec<Case> {
         Target::RatioAtMost(2.0),
         move || rounds.of(|| overwriting(&b)),
     ));
+    cases
+}
+
+/// One new file or dataset by all processes at once, from 3-D blocks, against MPI's. Both sides have opened it when the clock
+/// starts, and a write is over when it is closed and durable.
+fn collective(rounds: Rounds, bench: &Bench, script: &Path) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (way, role, at_least) in [("write", Role::DiskWrite, 3.0), ("read", Role::DiskRead, 1.5)] {
+        // The grids are MPI_Dims_create's.
+        for (units, grid) in [(4, "2x2x1"), (8, "2x2x2")] {
+            for (peer, baseline) in [("openmpi", "Open MPI 5"), ("mpich", "MPICH 5")] {
+                let (b, script) = (bench.clone(), script.to_owned());
+                cases.push(case(
+                    &format!("{way} of 3-D blocks, {units} processes, against {peer}"),
+                    ("GB/s", baseline),
+                    Target::RatioAtLeast(at_least),
+                    move || {
+                        let case = format!("file-{way}-{}x512x512-i32-n{units}", b.mib);
+                        let more = ["--repeat", "3", "--timeout", "600", "--dir"].map(OsStr::new);
+                        let more = [&more[..], &[b.dir.as_os_str()]].concat();
+                        paired(
+                            rounds,
+                            |seconds| b.bytes() / seconds / 1e9,
+                            || b.blocks(role, &format!("block,block,block@{grid}"), units),
+                            || peer_seconds_with(&script, peer, &case, &more),
+                        )
+                    },
+                ));
+            }
+        }
+    }
     cases
 }
 

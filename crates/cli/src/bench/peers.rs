@@ -4,6 +4,7 @@
 use super::case::{Case, Measured, Rounds, Target};
 use super::transfer::{step_seconds, LARGE};
 use serde::Deserialize;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,12 +20,23 @@ struct Record {
 
 /// Seconds that a peer takes for a case of its script.
 pub fn peer_seconds(script: &Path, peer: &str, case: &str) -> Result<Result<f64, String>, String> {
+    peer_seconds_with(script, peer, case, &[])
+}
+
+/// The same, with more arguments for the script.
+pub fn peer_seconds_with(
+    script: &Path,
+    peer: &str,
+    case: &str,
+    more: &[&OsStr],
+) -> Result<Result<f64, String>, String> {
     if !script.exists() {
         return Ok(Err(format!("{} is not there: run `make bench` in the source tree", script.display())));
     }
     let out = Command::new("python3")
         .arg(script)
         .args(["--case", case, "--peer", peer])
+        .args(more)
         .output()
         .map_err(|e| format!("python3: {e}"))?;
     let records: Vec<Record> = serde_json::from_slice(&out.stdout).map_err(|e| {
