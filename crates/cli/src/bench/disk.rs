@@ -2,6 +2,7 @@
 
 use super::case::{Case, Choice, Measured, Rounds, Target};
 use super::peers::{paired, peer_seconds_with};
+use super::throttle;
 use super::unit::{unique, Role, Spec, Team};
 use clap::Args;
 use polyduct::copy::Kernels;
@@ -172,6 +173,7 @@ pub fn disk(args: &DiskArgs) -> u8 {
     let rounds = args.choice.rounds();
     let mut cases = cases(rounds, &bench);
     cases.extend(collective(rounds, &bench, &args.peers));
+    cases.extend(throttle::cases(rounds, &args.dir));
     args.choice.measure(cases, "disk")
 }
 

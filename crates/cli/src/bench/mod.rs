@@ -15,6 +15,7 @@ mod peers;
 mod plan;
 mod plot;
 mod progress;
+mod throttle;
 mod transfer;
 mod unit;
 
@@ -44,6 +45,9 @@ enum What {
     /// One process of a measurement.
     #[command(hide = true)]
     Unit(unit::UnitArgs),
+    /// One measurement of throttled disks, in a mount namespace of its own.
+    #[command(hide = true)]
+    Throttled(throttle::ThrottledArgs),
     /// One process of a measurement of messages.
     #[command(hide = true)]
     MessageUnit(message::pair::UnitArgs),
@@ -66,6 +70,7 @@ struct PipeArgs {
 pub fn bench(args: &BenchArgs) -> u8 {
     match &args.what {
         What::Unit(args) => unit::run(args),
+        What::Throttled(args) => throttle::throttled(args),
         What::MessageUnit(args) => message::pair::run(args),
         What::Message(args) => message::message(args),
         What::Logp(args) => logp::logp(args),
