@@ -34,7 +34,8 @@ pub struct BenchArgs {
 enum What {
     /// Parallel pipes: layouts, kernels, plans, latency, and the peers if they are installed.
     Pipe(PipeArgs),
-    /// Stores over many disks: collective writing and reading, parity, loss, and small writes, against fio and memcpy.
+    /// Stores over many disks: collective writing and reading, parity, loss, and small writes, against fio, memcpy and
+    /// MPI-IO; and over disks held to a rate.
     Disk(disk::DiskArgs),
     /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
     Message(message::MessageArgs),
