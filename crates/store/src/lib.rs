@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod crc;
 pub mod disk;
 mod error;
 pub mod file;

@@ -1,5 +1,6 @@
 //! Values in files, each with its kind, its length and its checksum: what is read is whole, or it is nothing.
 
+use crate::crc::crc32c;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
@@ -12,8 +13,7 @@ const LIMIT: usize = 256 << 20;
 pub type Kind = [u8; 8];
 
 fn crc(kind: Kind, value: &[u8]) -> u32 {
-    let head = crc32c::crc32c_append(crc32c::crc32c(&kind), &(value.len() as u32).to_le_bytes());
-    crc32c::crc32c_append(head, value)
+    crc32c(&[&kind, &(value.len() as u32).to_le_bytes(), value])
 }
 
 /// A value as bytes.

@@ -8,6 +8,7 @@
 //! a unit that said it had written a block and has not is found out, though what it has is right in itself.
 
 use super::geometry::{Geometry, BLOCK};
+use crate::crc::crc32c;
 
 /// An entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Sum {
         place[8..16].copy_from_slice(&home.block.to_le_bytes());
         place[16..20].copy_from_slice(&home.chunk.to_le_bytes());
         place[20..].copy_from_slice(&generation.to_le_bytes());
-        Sum { crc: crc32c::crc32c_append(crc32c::crc32c(&place), block), generation }
+        Sum { crc: crc32c(&[&place, block]), generation }
     }
 
     /// As it lies in the file.

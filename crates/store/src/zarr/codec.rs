@@ -190,7 +190,7 @@ impl Bytes {
                 let expected =
                     u32::from_le_bytes([encoded[at], encoded[at + 1], encoded[at + 2], encoded[at + 3]]);
                 encoded.truncate(at);
-                let found = crc32c::crc32c(&encoded);
+                let found = crate::crc::crc32c(&[&encoded]);
                 return match found == expected {
                     true => Ok(encoded),
                     false => Err(format!("crc32c: expected {expected:08x}, found {found:08x}")),
