@@ -17,6 +17,8 @@ pub mod cpu;
 pub mod dir;
 #[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+pub mod file;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod limits;

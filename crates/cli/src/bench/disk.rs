@@ -332,7 +332,7 @@ fn encoding(data: u32, parity: u32) -> Result<(f64, f64), String> {
 
 /// µs of a small write that is safe, and of the least that a disk can do for one.
 fn overwriting(bench: &Bench) -> Result<(f64, f64), String> {
-    const TIMES: usize = 200;
+    const TIMES: usize = 1000;
     let scratch = Scratch::new(&bench.dir)?;
     let mut file = File::create(scratch.0.join("appended")).map_err(|e| e.to_string())?;
     let mut append = || -> std::io::Result<f64> {
@@ -343,8 +343,7 @@ fn overwriting(bench: &Bench) -> Result<(f64, f64), String> {
     };
     let limit = (0..TIMES).map(|_| append()).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let dir = scratch.store(4, 1)?;
-    let small = Bench { mib: 32, ..bench.clone() };
-    small.seconds(&dir, Role::DiskWrite, ROWS, 1)?;
+    bench.seconds(&dir, Role::DiskWrite, ROWS, 1)?;
     let store = Store::open(&dir).map_err(|e| e.to_string())?;
     let mut owned = store.own().map_err(|e| e.to_string())?;
     let (entry, _) = owned.find("data").map_err(|e| e.to_string())?;

@@ -14,6 +14,7 @@
 
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use polyduct_os::dir::{self, Open};
+use polyduct_os::file::start_writing;
 use polyduct_os::{clock, threads, Errno, OsError};
 use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
@@ -32,7 +33,9 @@ const SLOW: Duration = Duration::from_micros(150);
 /// Bytes that are read without asking first how long the file is.
 const SHORT: usize = 1 << 20;
 /// Bytes of a new log.
-const LOG_ROOM: usize = 1 << 20;
+const LOG_ROOM: u64 = 1 << 20;
+/// Bytes that a log grows by at once, at most.
+const LOG_STEP: u64 = 16 << 20;
 /// Files that are kept open, at most.
 const MAX_OPEN: usize = 256;
 
@@ -61,6 +64,8 @@ struct Unit {
     open: HashMap<Named, File>,
     /// Files whose names are known to be durable.
     named: HashSet<Named>,
+    /// Up to where the log is known to have room.
+    log_room: u64,
 }
 
 /// The units of a store.
@@ -122,14 +127,15 @@ impl Disks {
 }
 
 impl Disks {
-    /// Asks for all that a batch reads before the first of it is waited for: then the disks work on all of it at once.
+    /// Asks for what a batch reads before the first of it is waited for: then the disks work on all of it at once.
     fn read_ahead(&mut self, batch: &[Request]) {
-        if batch.iter().filter(|r| matches!(r, Request::Read { .. })).count() < 2 {
-            return;
-        }
-        for request in batch {
+        // What is read first is asked for by that.
+        let first = batch.iter().min_by_key(|r| r.unit());
+        for request in batch.iter().filter(|r| !first.is_some_and(|first| std::ptr::eq(*r, first))) {
             let Request::Read { unit, file, at, len } = *request else { continue };
-            let Some(len) = NonZeroU64::new(len as u64) else { continue };
+            let Some(len) = NonZeroU64::new(len as u64) else {
+                continue;
+            };
             let Some(Ok(of)) = self.units.get_mut(unit as usize) else { continue };
             if let Ok(Some(file)) = of.file(unit, file, false) {
                 // A hint: what it does not do, the reading does.
@@ -161,9 +167,9 @@ impl Units for Disks {
         };
         let busy = self.units.iter_mut().zip(lists).filter(|(_, list)| !list.is_empty());
         let timed = |job| {
-            let start = clock::now();
+            let start = syncs.then(clock::now);
             work(job);
-            clock::now().saturating_sub(start) > SLOW
+            start.is_some_and(|start| clock::now().saturating_sub(start) > SLOW)
         };
         let mut jobs = busy.collect::<Vec<_>>().into_iter();
         // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at once.
@@ -188,7 +194,7 @@ impl Unit {
         let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
         match chain.is_empty() {
             true => Err("it has no directory".into()),
-            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new() }),
+            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log_room: 0 }),
         }
     }
 
@@ -209,8 +215,16 @@ impl Unit {
                 Ok(Done::Bytes(bytes))
             }
             Request::Write { file, at, ref bytes, .. } => {
+                let room = self.log_room;
                 let there = self.file(unit, file, true)?.ok_or_else(|| lacks(unit, file))?;
+                let end = at.saturating_add(bytes.len() as u64);
+                let longer = (file == Named::Log && end > room).then(|| log_room(there, end));
                 there.write_all_at(bytes, at).map_err(io)?;
+                if file == Named::Log {
+                    // Its sync comes next, and those of other units with it.
+                    start_writing(there, at, bytes.len() as u64);
+                }
+                self.log_room = longer.unwrap_or(room);
                 Ok(Done::Yes)
             }
             Request::Sync { file, .. } => {
@@ -299,15 +313,27 @@ impl Unit {
         let link = links.iter().find(has).or_else(|| links.iter().rev().max_by_key(room));
         let Some(link) = link else { return Ok(None) };
         let (fd, direct) = dir::open_beneath(link.of(is_object), &name, Open::Make, direct)?;
-        let made = File::from(fd);
-        if file == Named::Log {
-            // Where there is room already, a sync has nothing to tell of the file but its bytes.
-            let zeros = made.write_all_at(&vec![0; LOG_ROOM], 0).and_then(|()| made.sync_all());
-            let failed = |e| OsError::System { op: "write", what: name, errno: super::manifest::errno(&e) };
-            zeros.map_err(failed)?;
-        }
-        Ok(Some((made, direct)))
+        Ok(Some((fd.into(), direct)))
     }
+}
+
+/// Makes a log longer before it is written to up to `end`, to twice its length: where there are bytes already, a sync has nothing to
+/// tell of the file but these. Returns its length; where there is no room the writing will say so.
+fn log_room(log: &File, end: u64) -> u64 {
+    let Ok(before) = log.metadata().map(|m| m.len()) else { return 0 };
+    if end <= before {
+        return before;
+    }
+    let (mut len, to) = (before, end.max(before + before.clamp(LOG_ROOM, LOG_STEP)));
+    while len < to {
+        let zeros = vec![0; (to - len).min(LOG_ROOM) as usize];
+        if log.write_all_at(&zeros, len).is_err() {
+            break;
+        }
+        len += zeros.len() as u64;
+    }
+    let _ = log.sync_all();
+    len
 }
 
 /// Fills as much of `bytes` as the file has from `at` on; returns how many that are.

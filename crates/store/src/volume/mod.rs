@@ -196,8 +196,11 @@ impl<U: Units> Volume<U> {
         }
         self.mend(now)?;
         let all = self.lost.len();
-        self.agree(Action::Names(changes.clone()), 0, all)?;
-        self.name(changes);
+        let action = Action::Names(changes);
+        self.agree(&action, 0, all)?;
+        if let Action::Names(changes) = action {
+            self.name(changes);
+        }
         self.mend(now)
     }
 
@@ -226,15 +229,17 @@ impl<U: Units> Volume<U> {
     }
 
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
-    fn agree(&mut self, action: Action, first: u32, logs: usize) -> Result<(), VolumeError> {
+    fn agree(&mut self, action: &Action, first: u32, logs: usize) -> Result<(), VolumeError> {
         let (volume, epoch, n) = (self.id, self.epoch, self.geometry.units());
         let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.lost[u as usize].is_none());
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
         let members: Vec<u32> = in_turn.take(logs).collect();
         self.tx += 1;
         let (mut writes, mut syncs, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut record = Record { volume, unit: first, epoch, tx: self.tx, action };
         for &unit in &members {
-            let bytes = seal(RECORD, &Record { volume, unit, epoch, tx: self.tx, action: action.clone() });
+            record.unit = unit;
+            let bytes = seal(RECORD, &record);
             let at = self.log[unit as usize];
             self.log[unit as usize] += bytes.len() as u64;
             starts.push((unit, at));

@@ -39,6 +39,17 @@ pub fn encode(geometry: Geometry, data: &[&[u8; BLOCK]]) -> Vec<Block> {
     }
 }
 
+/// The parity blocks of a word of which only one data block is not zeros: what a change of that block adds to each parity block.
+pub fn encode_one(geometry: Geometry, chunk: u32, block: Block) -> Vec<Block> {
+    if geometry.parity() == 1 {
+        return vec![block];
+    }
+    let zeros = zeros();
+    let data: Vec<&[u8; BLOCK]> =
+        (0..geometry.data()).map(|c| if c == chunk { &*block } else { &*zeros }).collect();
+    encode(geometry, &data)
+}
+
 /// Reed-Solomon parity of pieces of one length, a multiple of 64 bytes.
 pub(super) fn encode_shards<'a>(geometry: Geometry, data: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let counts = "counts within 128 and blocks of 4 KiB are supported";

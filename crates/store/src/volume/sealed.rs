@@ -6,6 +6,8 @@ use serde::Serialize;
 
 /// Bytes before the value: kind, length, CRC32C of kind, length and value.
 const HEAD: usize = 16;
+/// Bytes of most values, and more: what an overwritten block and its parity take.
+const USUAL: usize = 12 << 10;
 /// The longest value.
 const LIMIT: usize = 256 << 20;
 
@@ -21,12 +23,14 @@ fn crc(kind: Kind, value: &[u8]) -> u32 {
 /// # Panics
 /// Never with types that postcard can write.
 pub fn seal(kind: Kind, value: &impl Serialize) -> Vec<u8> {
-    let value = postcard::to_allocvec(value).expect("plain values can be written");
-    let mut bytes = Vec::with_capacity(HEAD + value.len());
-    bytes.extend(kind);
-    bytes.extend((value.len() as u32).to_le_bytes());
-    bytes.extend(crc(kind, &value).to_le_bytes());
-    bytes.extend(value);
+    let mut bytes = Vec::with_capacity(USUAL);
+    bytes.resize(HEAD, 0);
+    let mut bytes = postcard::to_extend(value, bytes).expect("plain values can be written");
+    let len = ((bytes.len() - HEAD) as u32).to_le_bytes();
+    let crc = crc(kind, &bytes[HEAD..]).to_le_bytes();
+    bytes[..8].copy_from_slice(&kind);
+    bytes[8..12].copy_from_slice(&len);
+    bytes[12..HEAD].copy_from_slice(&crc);
     bytes
 }
 

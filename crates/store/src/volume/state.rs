@@ -76,7 +76,7 @@ pub struct Mark {
 
 /// A change, as one unit's log has it: all of it, so that any log that has it is enough.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<A = Action> {
     /// Whose log it is.
     pub volume: [u8; 16],
     /// Whose log it is.
@@ -86,7 +86,7 @@ pub struct Record {
     /// Its number: they rise.
     pub tx: u64,
     /// What is changed.
-    pub action: Action,
+    pub action: A,
 }
 
 /// A change. All values are absolute, so it may be done again.

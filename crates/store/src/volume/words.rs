@@ -176,7 +176,8 @@ impl<U: Units> Volume<U> {
                 let lines = self.lines(c, &entries, &|other| other == place.chunk);
                 let at = |to: usize| home.block * stride(g) as u64 + to as u64;
                 let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
-                let block = Some((home.block, bytes.to_vec()));
+                let bytes: Box<[u8]> = bytes;
+                let block = Some((home.block, bytes.into_vec()));
                 (g.unit(place.row, c), Patch { object, block, sums })
             })
             .collect();
@@ -184,8 +185,11 @@ impl<U: Units> Volume<U> {
         if self.has(Bug::PlaceFirst) {
             patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
         }
-        self.agree(Action::Blocks(patches.clone()), first, g.parity() as usize + 1)?;
-        self.follow(patches);
+        let action = Action::Blocks(patches);
+        self.agree(&action, first, g.parity() as usize + 1)?;
+        if let Action::Blocks(patches) = action {
+            self.follow(patches);
+        }
         self.mend(now)
     }
 
@@ -207,7 +211,7 @@ impl<U: Units> Volume<U> {
         let mut old = vec![Sum::default(); g.units() as usize];
         let mut changed = BTreeMap::new();
         for &c in &chunks {
-            let (Some(block), Some(sums)) = (next_block(&mut done), next_bytes(&mut done)) else {
+            let (Some(sums), Some(block)) = (next_bytes(&mut done), next_block(&mut done)) else {
                 return Ok(None);
             };
             let entry = |i: usize| Sum::from_bytes(sums.get(i * SUM..).unwrap_or(&[]));
@@ -219,12 +223,10 @@ impl<U: Units> Volume<U> {
             old[c as usize] = own;
             changed.insert(c, block);
         }
-        let mut delta: Vec<Block> = (0..g.data()).map(|_| super::parity::zeros()).collect();
-        let data = changed.entry(place.chunk).or_insert_with(super::parity::zeros);
+        let Some(data) = changed.get_mut(&place.chunk) else { return Ok(None) };
         super::parity::xor(data, bytes);
-        delta[place.chunk as usize] = std::mem::replace(data, Box::new(*bytes));
-        let parity = encode(g, &delta.iter().map(|b| &**b).collect::<Vec<_>>());
-        for (c, parity) in (g.data()..).zip(parity) {
+        let change = std::mem::replace(data, Box::new(*bytes));
+        for (c, parity) in (g.data()..).zip(super::parity::encode_one(g, place.chunk, change)) {
             changed.entry(c).and_modify(|block| super::parity::xor(block, &parity));
         }
         Ok(Some((changed, old)))
@@ -246,14 +248,14 @@ impl<U: Units> Volume<U> {
         Ok((word.filter(|&(c, _)| c == place.chunk || c >= g.data()).collect(), old.sums))
     }
 
-    /// Asks the unit of a chunk for its block of a word, and for what it has of the word's entries.
+    /// Asks the unit of a chunk for what it has of a word's entries, and for its block of it.
     fn reads(&self, home: Home, row: u64, chunk: u32) -> [Request; 2] {
         let g = self.geometry;
         let (unit, each) = (g.unit(row, chunk), stride(g));
         let (data, sums) = (File::Data(home.object), File::Sums(home.object));
         [
-            Request::Read { unit, file: data, at: home.block * BLOCK as u64, len: BLOCK },
             Request::Read { unit, file: sums, at: home.block * each as u64, len: each },
+            Request::Read { unit, file: data, at: home.block * BLOCK as u64, len: BLOCK },
         ]
     }
 
@@ -307,8 +309,8 @@ impl<U: Units> Volume<U> {
         let (data, units) = (g.data() as usize, g.units() as usize);
         let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
         for chunk in 0..units {
-            found.blocks.push(next_block(&mut done));
             let sums = next_bytes(&mut done);
+            found.blocks.push(next_block(&mut done));
             let entry = |i: usize| sums.as_ref().map(|s| Sum::from_bytes(s.get(i * SUM..).unwrap_or(&[])));
             found.own.push(entry(0));
             if chunk >= data {
