@@ -34,6 +34,7 @@ mod dims;
 mod error;
 mod factored;
 mod grid;
+mod leaves;
 mod linear;
 mod linear_plan;
 mod mapping;

@@ -4,11 +4,15 @@
 //! comb against the stripes, but after `period / gcd(step, period)` rounds the picture repeats exactly: so each loop
 //! is split into at most so many starting places, each with a loop that repeats the same picture. The cost then does
 //! not depend on extents; from there on one comb meets another in closed form.
+//!
+//! Where no unit has a second stripe, as with the windows of a file, nothing repeats and nothing has to: a stripe is one interval,
+//! and the loops are cut by it one inside the other, which takes some operations for each loop, however many runs there are.
 
 use std::sync::Arc;
 
 use crate::comb::{intersect, Comb, Family};
 use crate::digits::{Digit, Digits};
+use crate::leaves::{Leaf, Leaves};
 use crate::mapping::{Bound, Mapping, Piece};
 use crate::op::{Loop, OpTable, MAX_NEST};
 use crate::regular::{gcd, DimMap};
@@ -24,29 +28,31 @@ pub(crate) struct Stripes {
     pub period: u64,
     /// Bytes of one grain: an element when stripe units hold whole elements, else 1.
     pub grain: u64,
+    /// Whether no unit has a second stripe of the array.
+    pub once: bool,
 }
 
 /// One part as loops around a comb, in grains.
 #[derive(Debug)]
 pub(crate) struct Nest {
     /// Places where the leaf begins.
-    at: u64,
+    pub at: u64,
     /// Offset in the part's memory of the leaf's place 0.
-    offset: u64,
-    loops: Vec<Shifts>,
-    leaf: Comb,
+    pub offset: u64,
+    pub loops: Vec<Shifts>,
+    pub leaf: Comb,
     /// From one place of the leaf to the next in the part's memory.
     leaf_stride: u64,
 }
 
 /// A loop split so that what repeats does not move against the stripes.
 #[derive(Clone, Copy, Debug)]
-struct Shifts {
-    count: u64,
+pub(crate) struct Shifts {
+    pub count: u64,
     /// Grains of the linear order from one round to the next.
-    step: u64,
+    pub step: u64,
     /// Grains of the part's memory.
-    local: u64,
+    pub local: u64,
     /// Different starting places; round `i + starts` looks like round `i`. Equal to `count` when nothing repeats.
     starts: u64,
 }
@@ -64,16 +70,21 @@ impl Shifts {
 }
 
 impl Stripes {
-    /// What stripes look like to elements of `elem_len` bytes.
-    pub fn new(dim: &DimMap, elem_len: u64, units: u64) -> Stripes {
+    /// What stripes of an array of `len_bytes` look like to elements of `elem_len` bytes.
+    pub fn new(dim: &DimMap, elem_len: u64, units: u64, len_bytes: u64) -> Stripes {
         let width = dim.owned(0).width.max(1);
         // One unit, or one stripe unit for each at most: the period is never passed, any common multiple will do.
         let (width, grain) = if width % elem_len == 0 { (width / elem_len, elem_len) } else { (width, 1) };
-        Stripes { width, period: width.saturating_mul(units), grain }
+        let period = width.saturating_mul(units);
+        Stripes { width, period, grain, once: period >= len_bytes / grain }
     }
 
-    /// What a unit holds of the linear order, as if that had no end.
+    /// What a unit holds of the linear order, as if that had no end; or of one pass, where there is no other.
     pub fn comb(&self, unit: u64) -> Comb {
+        if self.once {
+            let from = unit.saturating_mul(self.width);
+            return Comb::interval(from, from.saturating_add(self.width), 0);
+        }
         let end = (i64::MAX as u64).max(self.period);
         Comb::periodic(unit.saturating_mul(self.width), self.width, self.period, end)
     }
@@ -98,7 +109,7 @@ pub(crate) fn nests(
         }
     }
     let starts = out.iter().fold(0u64, |n, nest| n.saturating_add(nest.starts()));
-    if starts > MAX_STARTS {
+    if starts > MAX_STARTS && !stripes.once {
         return Err(LayoutError::TooMany {
             what: "runs of a part against stripes",
             count: starts,
@@ -212,45 +223,51 @@ fn digit_nest(digits: &Digits, unit: u64, e: u64, stripes: &Stripes) -> Nest {
 }
 
 impl Nest {
-    fn starts(&self) -> u64 {
+    pub fn starts(&self) -> u64 {
         self.loops.iter().fold(1, |n, l| n.saturating_mul(l.starts))
     }
 
-    /// The leaf at start number `n`, where it begins in memory, and how often it is repeated.
-    fn start(&self, mut n: u64) -> Start {
-        let mut s =
-            Start { leaf: self.leaf, offset: self.offset, at: self.at, repeats: 1, rounds: [0; MAX_LOOPS] };
-        for (k, l) in self.loops.iter().enumerate().rev() {
+    /// The leaf at start number `n`.
+    pub fn start(&self, mut n: u64, stripes: &Stripes, into: &mut Leaf) {
+        into.loops.clear();
+        let (mut at, mut offset) = (self.at, self.offset);
+        for l in self.loops.iter().rev() {
             let i = n % l.starts;
             n /= l.starts;
-            s.at += i * l.step;
-            s.offset += i * l.local;
-            s.repeats *= l.repeats(i);
-            s.rounds[k] = l.repeats(i);
+            at += i * l.step;
+            offset += i * l.local;
+            // A loop that repeats the picture passes whole periods; each is one stripe unit's width in the stripes.
+            let in_stripes = l.step * l.starts / stripes.period * stripes.width;
+            into.repeat(l.repeats(i), l.local * l.starts, in_stripes);
         }
-        s.leaf.start += s.at;
-        s.leaf.end += s.at;
-        s
+        into.loops.reverse();
+        into.place(self, at, offset);
     }
 
-    /// Calls `f` for each start.
-    pub fn for_each_leaf(&self, mut f: impl FnMut(&Comb, u64)) {
+    /// Calls `f` for the leaf at each start.
+    pub fn for_each_leaf(&self, stripes: &Stripes, mut f: impl FnMut(&Comb)) {
+        let mut leaf = Leaf::new();
         for n in 0..self.starts() {
-            let s = self.start(n);
-            f(&s.leaf, s.repeats);
+            self.start(n, stripes, &mut leaf);
+            f(&leaf.comb);
         }
     }
-}
 
-/// Two for each outer dimension, or one for each digit.
-const MAX_LOOPS: usize = 64;
+    /// From the first index to one past the last, of the loops from `level` on around the leaf, where these begin at 0.
+    pub fn span(&self, level: usize) -> (u64, u64) {
+        let reach: u64 = self.loops[level..].iter().map(|l| (l.count - 1) * l.step).sum();
+        (self.leaf.start, reach + self.leaf.upper())
+    }
 
-struct Start {
-    leaf: Comb,
-    offset: u64,
-    at: u64,
-    repeats: u64,
-    rounds: [u64; MAX_LOOPS],
+    /// One past the last index.
+    pub fn upper(&self) -> u64 {
+        self.at + self.span(0).1
+    }
+
+    /// The first index.
+    pub fn lower(&self) -> u64 {
+        self.at + self.leaf.start
+    }
 }
 
 /// What a part shares with one unit of stripes.
@@ -276,13 +293,15 @@ impl LinearPart {
         let stripe = stripes.comb(unit);
         let (mut grains, mut ops) = (0u64, 0u64);
         let mut families = Vec::new();
+        let mut leaf = Leaf::new();
         for nest in nests.iter() {
-            nest.for_each_leaf(|leaf, repeats| {
+            let mut leaves = Leaves::of(nest, &stripes, &stripe);
+            while leaves.next(nest, &stripes, &mut leaf) {
                 families.clear();
-                intersect(leaf, &stripe, &mut families);
-                grains += families.iter().map(Family::len_elems).sum::<u64>() * repeats;
+                intersect(&leaf.comb, &stripe, &mut families);
+                grains += families.iter().map(Family::len_elems).sum::<u64>() * leaf.repeats();
                 ops = ops.saturating_add(families.len() as u64);
-            });
+            }
         }
         let part = LinearPart { nests: nests.clone(), stripe, stripes, stripes_send, grains, ops };
         (grains > 0).then_some(part)
@@ -302,7 +321,7 @@ impl LinearPart {
     }
 
     pub fn cursor(&self) -> LinearCursor<'_> {
-        LinearCursor { part: self, nest: 0, start: 0, families: Vec::new(), next: 0, now: None }
+        LinearCursor { part: self, nest: 0, leaves: None, leaf: Leaf::new(), families: Vec::new(), next: 0 }
     }
 }
 
@@ -310,50 +329,47 @@ impl LinearPart {
 pub(crate) struct LinearCursor<'a> {
     part: &'a LinearPart,
     nest: usize,
-    start: u64,
+    /// Of this nest; `None` before it is begun.
+    leaves: Option<Leaves>,
+    leaf: Leaf,
+    /// What the leaf shares with the stripes, and which of that is next.
     families: Vec<Family>,
     next: usize,
-    now: Option<Start>,
 }
 
 impl LinearCursor<'_> {
     pub fn push_next(&mut self, table: &mut OpTable) -> bool {
+        let LinearPart { stripes, stripe, .. } = self.part;
         loop {
             let Some(nest) = self.part.nests.get(self.nest) else { return false };
-            if let (Some(now), Some(f)) = (&self.now, self.families.get(self.next)) {
-                self.part.push(nest, now, f, table);
+            if let Some(family) = self.families.get(self.next) {
+                self.part.push(nest, &self.leaf, family, table);
                 self.next += 1;
                 return true;
             }
-            if self.start == nest.starts() {
-                (self.nest, self.start, self.now) = (self.nest + 1, 0, None);
-                self.families.clear();
-                continue;
-            }
-            let now = nest.start(self.start);
             self.families.clear();
-            intersect(&now.leaf, &self.part.stripe, &mut self.families);
-            (self.start, self.next, self.now) = (self.start + 1, 0, Some(now));
+            self.next = 0;
+            let leaves = self.leaves.get_or_insert_with(|| Leaves::of(nest, stripes, stripe));
+            match leaves.next(nest, stripes, &mut self.leaf) {
+                true => intersect(&self.leaf.comb, stripe, &mut self.families),
+                false => (self.nest, self.leaves) = (self.nest + 1, None),
+            }
         }
     }
 }
 
 impl LinearPart {
-    fn push(&self, nest: &Nest, start: &Start, f: &Family, table: &mut OpTable) {
+    fn push(&self, nest: &Nest, leaf: &Leaf, f: &Family, table: &mut OpTable) {
         let g = self.stripes.grain;
-        // A loop that repeats the picture passes whole periods; each is one stripe unit's width in the stripes.
-        let in_stripes = |l: &Shifts| l.step * l.starts / self.stripes.period * self.stripes.width;
-        let mut loops: Vec<(u64, u64, u64)> = Vec::with_capacity(nest.loops.len() + 3);
-        for (l, &rounds) in nest.loops.iter().zip(&start.rounds) {
-            if rounds > 1 {
-                loops.push((rounds, l.local * l.starts * g, in_stripes(l) * g));
-            }
-        }
+        let mut loops: Vec<(u64, u64, u64)> = Vec::with_capacity(leaf.loops.len() + 3);
+        loops.extend(
+            leaf.loops.iter().map(|&(rounds, local, in_stripes)| (rounds, local * g, in_stripes * g)),
+        );
         loops.push((f.count, f.src_step * nest.leaf_stride * g, f.dst_step * g));
         loops.push((f.len, nest.leaf_stride * g, g));
         loops.push((g, 1, 1));
         loops.retain(|l| l.0 > 1);
-        let (part, stripe) = ((start.offset + f.src * nest.leaf_stride) * g, f.dst * g);
+        let (part, stripe) = ((leaf.offset + f.src * nest.leaf_stride) * g, f.dst * g);
         push_long(table, part, stripe, &mut loops, self.stripes_send);
     }
 }

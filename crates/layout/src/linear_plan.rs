@@ -11,7 +11,7 @@ use crate::LayoutError;
 /// The own side is stripes: every unit of the other is looked at.
 pub(crate) fn stripes_to_parts(task: Task, own: &Regular) -> Result<Vec<Transfer>, LayoutError> {
     let Task { own: mine, other, unit, side } = task;
-    let stripes = Stripes::new(&own.dims[0], mine.elem_len(), mine.units());
+    let stripes = Stripes::new(&own.dims[0], mine.elem_len(), mine.units(), mine.dataset().len_bytes());
     let writing = side == Side::Writer;
     let mut transfers = Vec::new();
     for partner in 0..other.units() {
@@ -30,7 +30,7 @@ pub(crate) fn stripes_to_parts(task: Task, own: &Regular) -> Result<Vec<Transfer
 /// The other side is stripes: those that the own part's runs fall to.
 pub(crate) fn part_to_stripes(task: Task, other: &Regular) -> Result<Vec<Transfer>, LayoutError> {
     let Task { own, other: theirs, unit, side } = task;
-    let stripes = Stripes::new(&other.dims[0], own.elem_len(), theirs.units());
+    let stripes = Stripes::new(&other.dims[0], own.elem_len(), theirs.units(), own.dataset().len_bytes());
     let reading = side == Side::Reader;
     let part = Arc::new(nests(own, unit, reading, &stripes)?);
     let mut transfers = Vec::new();
@@ -48,11 +48,19 @@ pub(crate) fn part_to_stripes(task: Task, other: &Regular) -> Result<Vec<Transfe
 
 /// Units of stripes that a part may meet, rising.
 fn touched(part: &[Nest], stripes: &Stripes, units: u64) -> Vec<u64> {
+    if stripes.once {
+        let stripe = |at: u64| at / stripes.width;
+        let mut all: Vec<u64> =
+            part.iter().flat_map(|nest| stripe(nest.lower())..stripe(nest.upper() - 1) + 1).collect();
+        all.sort_unstable();
+        all.dedup();
+        return all;
+    }
     let endless = Regular::stripes(stripes.width, i64::MAX as u64, units);
     let (mut all, mut some): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut tidy_at = 1024;
     for nest in part {
-        nest.for_each_leaf(|leaf, _| {
+        nest.for_each_leaf(stripes, |leaf| {
             endless.dims[0].parts_meeting(leaf, false, &mut some);
             all.append(&mut some);
             if all.len() > tidy_at {

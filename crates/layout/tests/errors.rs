@@ -106,7 +106,7 @@ fn pairs_that_do_not_fit() {
     assert!(matches!(traffic(&many, &many), Err(TooMany { .. })));
     // Millions of rows that never repeat against the stripes.
     let rows = bind("*,cut(0,5)", &[1 << 32, 7], 2).unwrap();
-    let prime = "stripe(1000003)".parse::<Layout>().unwrap().bind(&data(&[1 << 32, 7]), 999_983).unwrap();
+    let prime = "stripe(1000003)".parse::<Layout>().unwrap().bind(&data(&[1 << 32, 7]), 9973).unwrap();
     assert!(matches!(Plan::to_reader(&prime, &rows, 0), Err(TooMany { .. })));
     let digits = bind("digits(3x134217728;unit=0)", &[3 << 27], 3).unwrap();
     let odd = bind("digits(134217728x3;unit=1)", &[3 << 27], 3).unwrap();

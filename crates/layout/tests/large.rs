@@ -113,6 +113,30 @@ fn stripes_and_digits_past_two_to_the_32() {
     check(&mixed, &blocks, 5);
 }
 
+/// Windows over a file that are dealt once, as stores and files have them: what a window shares with a part is some operations
+/// for each dimension, however many runs that is.
+#[test]
+fn stripes_that_are_dealt_once() {
+    let shape = [1 << 20, 3, 1 << 14];
+    let bytes = 3u64 << 37;
+    for window in [1u64 << 30, 999_999_937, 5 << 35] {
+        let stripe = bind(&format!("stripe({window})"), &shape, ElemType::F64, bytes.div_ceil(window));
+        for (text, units) in [
+            ("block,*,block@2x2", 4),
+            ("*,block,balanced@2x3;halo=0,0,2", 6),
+            ("cyclic(3),*,cyclic(100)@2x2;order=F", 4),
+            ("*,*,*", 1),
+        ] {
+            let map = bind(text, &shape, ElemType::F64, units);
+            let plan = Plan::to_reader(&stripe, &map, units - 1).unwrap();
+            let most = plan.transfers().iter().map(|t| t.ops()).max().unwrap();
+            assert!(most <= 40, "{text}: {most} operations of a window");
+            check(&stripe, &map, 1);
+            check(&map, &stripe, 2);
+        }
+    }
+}
+
 #[test]
 fn big_tables_come_in_pieces() {
     // 25 families in each of three dimensions.

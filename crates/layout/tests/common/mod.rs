@@ -432,7 +432,8 @@ pub fn random_digits(rng: &mut Rng, elems: u64) -> Spec {
 
 pub fn random_stripe(rng: &mut Rng) -> Spec {
     let bytes = rng.pick(&[1, 2, 3, 4, 5, 8, 12, 16, 24, 64, 100, 1024]);
-    let units = 1 + rng.below(6);
+    // With many no unit has a second stripe.
+    let units = if rng.chance(3) { 1 + rng.below(300) } else { 1 + rng.below(6) };
     let text = if bytes == 1024 { "stripe(1KiB)".into() } else { format!("stripe({bytes})") };
     Spec::Stripe { bytes, units, text }
 }
