@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Bytes a second that a disk may read, and as many to write.
 const RATE: u64 = 200_000_000;
 /// MiB of a dataset for each disk.
-const SHARE: u64 = 256;
+const SHARE: u64 = 512;
 /// Processes, for any number of disks.
 const PROCESSES: u32 = 4;
 
