@@ -50,4 +50,6 @@ pub mod volume;
 pub mod zarr;
 
 pub use error::{Blame, FileError, Scope};
+#[doc(hidden)]
+pub use file::Without;
 pub use file::{Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};

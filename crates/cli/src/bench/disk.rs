@@ -105,6 +105,19 @@ impl Bench {
         Ok((rate(Role::DiskWrite)?, rate(Role::DiskRead)?))
     }
 
+    /// Seconds with something that is measured, and without: in new stores, or of one that was just written.
+    fn with_and_without(&self, with: Role, without: Role) -> Result<(f64, f64), String> {
+        let seconds = |role| {
+            let scratch = Scratch::new(&self.dir)?;
+            let store = scratch.store(4, 1)?;
+            if role == Role::DiskRead || role == Role::DiskReadUnsummed {
+                self.seconds(&store, Role::DiskWrite, ROWS, 4)?;
+            }
+            self.seconds(&store, role, ROWS, 4)
+        };
+        Ok((seconds(with)?, seconds(without)?))
+    }
+
     /// GB/s of fio on one file, past the cache; `None` without fio.
     fn fio(&self, what: &str) -> Result<Option<f64>, String> {
         #[derive(Deserialize)]
@@ -154,7 +167,7 @@ fn run(
     units: u32,
 ) -> Result<f64, String> {
     let spec = Spec {
-        pipe: format!("store:{}/data", store.display()),
+        pipe: store.display().to_string(),
         role,
         shape: shape.to_vec(),
         elem: elem.into(),
@@ -246,6 +259,16 @@ fn cases(rounds: Rounds, bench: &Bench) -> Vec<Case> {
             })
         },
     ));
+    for (name, with, without, most) in [
+        ("write, 4+1, committed", Role::DiskWrite, Role::DiskWriteUncommitted, 1.1),
+        ("write, 4+1, with checksums", Role::DiskWrite, Role::DiskWriteUnsummed, 1.05),
+        ("read, 4+1, with checksums", Role::DiskRead, Role::DiskReadUnsummed, 1.05),
+    ] {
+        let b = bench.clone();
+        cases.push(case(name, ("s", "without"), Target::RatioAtMost(most), move || {
+            rounds.of(|| b.with_and_without(with, without))
+        }));
+    }
     for (name, data, parity, least) in [("XOR 8+1", 8, 1, 0.5), ("Reed-Solomon 8+2", 8, 2, 0.25)] {
         cases.push(case(
             &format!("{name}, one core"),

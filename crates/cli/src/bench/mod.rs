@@ -5,6 +5,7 @@
 
 mod case;
 mod disk;
+mod disk_unit;
 mod kernels;
 mod latency;
 mod logp;

@@ -1,9 +1,10 @@
 //! The processes of a measurement: starting them, and what each does.
 
-use super::pattern;
+use super::{disk_unit, pattern};
 use clap::Args;
-use polyduct::layout::{Dataset, ElemType, Layout};
+use polyduct::layout::{Dataset, ElemType};
 use polyduct::open;
+use polyduct::store::Without;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -41,10 +42,16 @@ pub enum Role {
     Ping,
     /// Answers.
     Pong,
-    /// Writes a dataset in a store, whose URL is the name, from opening it to its being safe.
+    /// Writes a dataset in a store, whose directory is the name, from when it is open to its being safe.
     DiskWrite,
+    /// The same without making it safe.
+    DiskWriteUncommitted,
+    /// The same without checksums.
+    DiskWriteUnsummed,
     /// Reads one, and checks it.
     DiskRead,
+    /// The same without looking at checksums.
+    DiskReadUnsummed,
 }
 
 /// `bench unit`.
@@ -55,9 +62,9 @@ pub struct UnitArgs {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Report {
-    start: f64,
-    end: f64,
+pub(super) struct Report {
+    pub start: f64,
+    pub end: f64,
 }
 
 /// What one process does.
@@ -74,7 +81,7 @@ pub fn run(args: &UnitArgs) -> u8 {
     }
 }
 
-fn now() -> f64 {
+pub(super) fn now() -> f64 {
     polyduct::os::clock::now().as_secs_f64()
 }
 
@@ -85,7 +92,13 @@ fn act(spec: &Spec) -> Result<Report, String> {
     let port = |name: &str| open(&format!("pipe:{}{name}", spec.pipe)).timeout(Duration::from_secs(60));
     let unit = polyduct::place(None, None, None, |v| std::env::var(v).ok()).map_err(text)?.unit.into();
     match spec.role {
-        Role::DiskWrite | Role::DiskRead => disk(spec, &data, unit),
+        Role::DiskWrite => disk_unit::write(spec, &data, unit, Without::default()),
+        Role::DiskWriteUncommitted => {
+            disk_unit::write(spec, &data, unit, Without { commit: true, sums: false })
+        }
+        Role::DiskWriteUnsummed => disk_unit::write(spec, &data, unit, Without { commit: false, sums: true }),
+        Role::DiskRead => disk_unit::read(spec, &data, unit, Without::default()),
+        Role::DiskReadUnsummed => disk_unit::read(spec, &data, unit, Without { commit: false, sums: true }),
         Role::Write => {
             let mut out = port("").write(&data, &spec.layout).map_err(text)?;
             let mapping = out.mapping().clone();
@@ -152,35 +165,6 @@ fn act(spec: &Spec) -> Result<Report, String> {
     }
 }
 
-/// One step of a dataset in a store. All units begin together.
-fn disk(spec: &Spec, data: &Dataset, unit: u64) -> Result<Report, String> {
-    let text = |e: polyduct::Error| e.to_string();
-    let team = polyduct::domain().join().map_err(text)?;
-    let mapping = spec.layout.parse::<Layout>().and_then(|l| l.bind(data, team.units().into()));
-    let mapping = mapping.map_err(|e| e.to_string())?;
-    let len = mapping.local_len_bytes(unit).map_err(|e| e.to_string())? as usize;
-    // Not zeros: memory that nobody has touched would be given out in the time that is measured.
-    let mut part = vec![1; len];
-    let port = || open(&spec.pipe).timeout(Duration::from_secs(60));
-    let meet = || team.barrier().map_err(|e| e.to_string());
-    if spec.role == Role::DiskWrite {
-        pattern::fill(&mapping, unit, &mut part, 0).map_err(|e| e.to_string())?;
-        let mut out = port().write(data, &spec.layout).map_err(text)?;
-        meet()?;
-        let start = now();
-        out.write(&part).map_err(text)?;
-        out.close().map_err(text)?;
-        return Ok(Report { start, end: now() });
-    }
-    let mut input = port().read(&spec.layout).map_err(text)?;
-    meet()?;
-    let start = now();
-    input.read(&mut part).map_err(text)?;
-    let end = now();
-    pattern::check(&mapping, unit, &part, 0)?;
-    Ok(Report { start, end })
-}
-
 /// Programs that run together: each a specification and its number of units.
 pub struct Team(pub Vec<(Spec, u32)>);
 
@@ -203,7 +187,7 @@ impl Team {
                     .args(["bench", "unit", &spec_text])
                     .env("POLYDUCT_UNIT", unit.to_string())
                     .env("POLYDUCT_UNITS", units.to_string())
-                    .env("POLYDUCT_PROGRAM", format!("{:?}", spec.role))
+                    .env("POLYDUCT_PROGRAM", format!("{:?}-{}", spec.role, std::process::id()))
                     .env_remove("POLYDUCT_REPORT")
                     .stdout(Stdio::piped())
                     .spawn();

@@ -1,6 +1,7 @@
 //! Rows of an object between memory and the disks: many requests at once, past the system's cache where that can be.
 
 use super::disks::{read_up_to, Disks};
+use crate::file::Without;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
 use crate::volume::sums::stride;
 use crate::volume::units::{File as Named, UnitError};
@@ -199,6 +200,11 @@ impl RowIo {
             reserved: 0,
             asked: VecDeque::new(),
         }
+    }
+
+    /// For measurements.
+    pub fn leave_out(&mut self, what: Without) {
+        self.rows.summed = !what.sums;
     }
 
     /// Units that failed here, and why.

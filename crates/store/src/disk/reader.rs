@@ -115,7 +115,9 @@ impl StoreReader {
         drop(held);
         let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
         let lost = |unit: u32| begun.lost.contains(&unit);
-        let io = RowIo::open(&store.disks(), store.geometry(), begun.object, 0, &lost, false, options.units);
+        let mut io =
+            RowIo::open(&store.disks(), store.geometry(), begun.object, 0, &lost, false, options.units);
+        io.leave_out(options.without);
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();

@@ -6,7 +6,7 @@ use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::{Fill, Store, StoreError};
-use crate::file::{Options, Stats};
+use crate::file::{Options, Stats, Without};
 use crate::volume::rows::Bytes;
 use crate::volume::units::{File as Named, UnitError};
 use crate::volume::Entry;
@@ -52,9 +52,13 @@ pub struct StoreWriter {
     part: Vec<u8>,
     len: usize,
     stats: Stats,
-    _in_use: (InUse, Option<InUse>),
-    _appending: Option<InUse>,
+    without: Without,
+    /// What keeps the object, and others from appending to it, until it is closed.
+    kept: Option<Kept>,
 }
+
+/// The object in use; the same by a program that appends, and as the one program that does.
+type Kept = ((InUse, Option<InUse>), Option<InUse>);
 
 /// What each unit says when it opens.
 #[derive(Serialize, Deserialize)]
@@ -135,7 +139,7 @@ impl StoreWriter {
         let (meta, lost) = (Meta::parse(&shown, name, &begun.meta)?, begun.lost.clone());
         let along = || append.then(|| store.append_along(begun.object)).transpose();
         let in_use = store.use_object(begun.object).and_then(|in_use| Ok((in_use, along()?)));
-        let io = RowIo::open(
+        let mut io = RowIo::open(
             &store.disks(),
             store.geometry(),
             begun.object,
@@ -144,6 +148,7 @@ impl StoreWriter {
             true,
             options.units,
         );
+        io.leave_out(options.without);
         let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].dst_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
@@ -183,8 +188,8 @@ impl StoreWriter {
             part: Vec::new(),
             len,
             stats,
-            _in_use: in_use?,
-            _appending: appending,
+            without: options.without,
+            kept: Some((in_use?, appending)),
             store,
         })
     }
@@ -322,10 +327,13 @@ impl StoreWriter {
         };
         let Some(team) = self.team.take() else { return Ok(self.stats) };
         let waiting = clock::now();
-        let ended = team.agree(Stage::Close, Ok(end), |ends| self.commit(&ends));
+        let ended = team.agree(Stage::Close, Ok(end), |ends| match self.without.commit {
+            true => Ok(()),
+            false => self.commit(&ends),
+        });
         self.stats.waited += clock::now().saturating_sub(waiting);
         ended.map_err(|e| self.fail(e))?;
-        (self.part, self.staging) = (Vec::new(), None);
+        (self.part, self.staging, self.kept) = (Vec::new(), None, None);
         Ok(self.stats)
     }
 

@@ -103,6 +103,19 @@ pub struct Options {
     pub chunk_bytes: u64,
     /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
+    /// For measurements alone.
+    #[doc(hidden)]
+    pub without: Without,
+}
+
+/// What a port of a store leaves out, to see what it costs. Nothing that is to be kept may be written so.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// What is written is neither made durable nor named.
+    pub commit: bool,
+    /// Checksums are neither made nor looked at.
+    pub sums: bool,
 }
 
 impl Default for Options {
@@ -116,6 +129,7 @@ impl Default for Options {
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
             interrupt: None,
+            without: Without::default(),
         }
     }
 }

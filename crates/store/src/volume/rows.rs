@@ -103,6 +103,8 @@ pub struct Rows {
     geometry: Geometry,
     object: u64,
     generation: u32,
+    /// Whether checksums are made and looked at: always, but for measurements.
+    pub(crate) summed: bool,
     kernels: Kernels,
     encoder: Option<ReedSolomonEncoder>,
     decoder: Option<ReedSolomonDecoder>,
@@ -111,7 +113,15 @@ pub struct Rows {
 impl Rows {
     /// For the rows of `object`; `generation` is that of the store's epoch, for rows that are written.
     pub fn new(geometry: Geometry, object: u64, generation: u32) -> Rows {
-        Rows { geometry, object, generation, kernels: Kernels::detect(), encoder: None, decoder: None }
+        Rows {
+            geometry,
+            object,
+            generation,
+            summed: true,
+            kernels: Kernels::detect(),
+            encoder: None,
+            decoder: None,
+        }
     }
 
     /// Bytes of a chunk.
@@ -182,7 +192,8 @@ impl Rows {
     /// Writes the entry of a block down: in its own part and, if it is of data, with each parity.
     fn enter(&self, row: u64, chunk: usize, at: usize, each: usize, parts: &mut [(&mut [u8], &mut [u8])]) {
         let k = self.geometry.data() as usize;
-        let Some(block) = parts[chunk].0[at * BLOCK..].first_chunk::<BLOCK>() else { return };
+        let block = parts[chunk].0[at * BLOCK..].first_chunk::<BLOCK>();
+        let Some(block) = block.filter(|_| self.summed) else { return };
         let sum = Sum::of(self.home(row, chunk, at), self.generation, block).to_bytes();
         parts[chunk].1[at * each..at * each + SUM].copy_from_slice(&sum);
         if chunk < k {
@@ -233,9 +244,11 @@ impl Rows {
         // A word is good when every block that is used has the entry that all who know it agree on.
         for at in 0..blocks {
             let used = |c: usize| c < k && wanted(c, at) || !lost.is_empty();
-            let good = (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some())
-                && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at));
-            if !good {
+            let good = || {
+                (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some())
+                    && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at))
+            };
+            if self.summed && !good() {
                 bad.push(at as u32);
                 continue;
             }

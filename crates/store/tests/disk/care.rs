@@ -101,7 +101,12 @@ fn nobody_appends_beside_what_is_left_of_a_program_that_does() {
     let refused = append(0, 1).err().unwrap();
     assert!(matches!(&refused, StoreError::Exists { what, .. } if what.contains("appends")), "{refused}");
     drop(left);
+    let mut next = append(0, 1).unwrap();
+    next.write(&part(&dataset(), "block,*", 0, 1, 1)).unwrap();
+    next.close().unwrap();
+    // Closed, it holds nobody up, though it is still there.
     append(0, 1).unwrap().abort();
+    drop(next);
 }
 
 #[test]
