@@ -18,7 +18,7 @@ use crate::op::{Loop, OpTable, MAX_NEST};
 use crate::regular::{gcd, DimMap};
 use crate::LayoutError;
 
-/// The most starting places that planning one unit looks at.
+/// The most starting places, stripes and operations that planning one unit looks at.
 pub(crate) const MAX_STARTS: u64 = 1 << 22;
 
 /// How stripes lie, in grains.
@@ -289,7 +289,7 @@ impl LinearPart {
         stripes: Stripes,
         unit: u64,
         stripes_send: bool,
-    ) -> Option<LinearPart> {
+    ) -> Result<Option<LinearPart>, LayoutError> {
         let stripe = stripes.comb(unit);
         let (mut grains, mut ops) = (0u64, 0u64);
         let mut families = Vec::new();
@@ -300,11 +300,16 @@ impl LinearPart {
                 families.clear();
                 intersect(&leaf.comb, &stripe, &mut families);
                 grains += families.iter().map(Family::len_elems).sum::<u64>() * leaf.repeats();
-                ops = ops.saturating_add(families.len() as u64);
+                let count = (families.len() as u64).saturating_mul(spill(&leaf));
+                if count > MAX_STARTS {
+                    let what = "operations of a part against stripes";
+                    return Err(LayoutError::TooMany { what, count, limit: MAX_STARTS });
+                }
+                ops = ops.saturating_add(count);
             }
         }
         let part = LinearPart { nests: nests.clone(), stripe, stripes, stripes_send, grains, ops };
-        (grains > 0).then_some(part)
+        Ok((grains > 0).then_some(part))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -372,6 +377,12 @@ impl LinearPart {
         let (part, stripe) = ((leaf.offset + f.src * nest.leaf_stride) * g, f.dst * g);
         push_long(table, part, stripe, &mut loops, self.stripes_send);
     }
+}
+
+/// Operations that a leaf takes, since one has no more than [`MAX_NEST`] loops: of these, three are for what is in it.
+fn spill(leaf: &Leaf) -> u64 {
+    let over = (leaf.loops.len() + 3).saturating_sub(MAX_NEST);
+    leaf.loops[..over.min(leaf.loops.len())].iter().fold(1, |n, l| n.saturating_mul(l.0))
 }
 
 /// Pushes a nest (count, step in the part, step in the stripes); one with too many loops as several operations.

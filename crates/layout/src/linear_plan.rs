@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::linear::{nests, LinearPart, Nest, Stripes};
+use crate::linear::{nests, LinearPart, Nest, Stripes, MAX_STARTS};
 use crate::plan::{sends_to, Side, Task};
 use crate::regular::Regular;
 use crate::transfer::Transfer;
@@ -19,7 +19,7 @@ pub(crate) fn stripes_to_parts(task: Task, own: &Regular) -> Result<Vec<Transfer
             continue;
         }
         let part = Arc::new(nests(other, partner, writing, &stripes)?);
-        if let Some(shared) = LinearPart::new(&part, stripes, unit, writing) {
+        if let Some(shared) = LinearPart::new(&part, stripes, unit, writing)? {
             let (src, dst) = side.ordered(unit, partner);
             transfers.push(Transfer::of_linear(src, dst, shared));
         }
@@ -34,11 +34,11 @@ pub(crate) fn part_to_stripes(task: Task, other: &Regular) -> Result<Vec<Transfe
     let reading = side == Side::Reader;
     let part = Arc::new(nests(own, unit, reading, &stripes)?);
     let mut transfers = Vec::new();
-    for partner in touched(&part, &stripes, theirs.units()) {
+    for partner in touched(&part, &stripes, theirs.units())? {
         if !reading && !sends_to(own, unit, partner) {
             continue;
         }
-        if let Some(shared) = LinearPart::new(&part, stripes, partner, reading) {
+        if let Some(shared) = LinearPart::new(&part, stripes, partner, reading)? {
             let (src, dst) = side.ordered(unit, partner);
             transfers.push(Transfer::of_linear(src, dst, shared));
         }
@@ -47,14 +47,18 @@ pub(crate) fn part_to_stripes(task: Task, other: &Regular) -> Result<Vec<Transfe
 }
 
 /// Units of stripes that a part may meet, rising.
-fn touched(part: &[Nest], stripes: &Stripes, units: u64) -> Vec<u64> {
+fn touched(part: &[Nest], stripes: &Stripes, units: u64) -> Result<Vec<u64>, LayoutError> {
     if stripes.once {
         let stripe = |at: u64| at / stripes.width;
-        let mut all: Vec<u64> =
-            part.iter().flat_map(|nest| stripe(nest.lower())..stripe(nest.upper() - 1) + 1).collect();
+        let ranges = || part.iter().map(|nest| stripe(nest.lower())..stripe(nest.upper() - 1) + 1);
+        let count = ranges().fold(0u64, |n, r| n.saturating_add(r.end - r.start));
+        if count > MAX_STARTS {
+            return Err(LayoutError::TooMany { what: "stripes for one part", count, limit: MAX_STARTS });
+        }
+        let mut all: Vec<u64> = ranges().flatten().collect();
         all.sort_unstable();
         all.dedup();
-        return all;
+        return Ok(all);
     }
     let endless = Regular::stripes(stripes.width, i64::MAX as u64, units);
     let (mut all, mut some): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
@@ -72,5 +76,5 @@ fn touched(part: &[Nest], stripes: &Stripes, units: u64) -> Vec<u64> {
     }
     all.sort_unstable();
     all.dedup();
-    all
+    Ok(all)
 }

@@ -108,6 +108,18 @@ fn pairs_that_do_not_fit() {
     let rows = bind("*,cut(0,5)", &[1 << 32, 7], 2).unwrap();
     let prime = "stripe(1000003)".parse::<Layout>().unwrap().bind(&data(&[1 << 32, 7]), 9973).unwrap();
     assert!(matches!(Plan::to_reader(&prime, &rows, 0), Err(TooMany { .. })));
+    // As many stripes as there are bytes, which a column meets all over.
+    let columns = bind("*,block", &[1 << 30, 4], 4).unwrap();
+    let each = "stripe(4)".parse::<Layout>().unwrap().bind(&data(&[1 << 30, 4]), 1 << 32).unwrap();
+    assert!(matches!(Plan::from_writer(&columns, &each, 1), Err(TooMany { .. })));
+    // More loops than an operation has, each with too many rounds to be operations of their own.
+    let twos = vec!["2"; 34].join("x");
+    let unit = (0..17).map(|d| (2 * d + 1).to_string()).collect::<Vec<_>>().join(",");
+    let bytes = Dataset::new(&[1 << 56], ElemType::U8).unwrap();
+    let alternating = format!("digits(4194304x{twos};unit={unit})").parse::<Layout>().unwrap();
+    let alternating = alternating.bind(&bytes, 1 << 17).unwrap();
+    let whole = "stripe(34359738368MiB)".parse::<Layout>().unwrap().bind(&bytes, 2).unwrap();
+    assert!(matches!(Plan::from_writer(&alternating, &whole, 0), Err(TooMany { .. })));
     let digits = bind("digits(3x134217728;unit=0)", &[3 << 27], 3).unwrap();
     let odd = bind("digits(134217728x3;unit=1)", &[3 << 27], 3).unwrap();
     assert!(matches!(Plan::to_reader(&odd, &digits, 0), Err(TooMany { .. })));

@@ -50,7 +50,7 @@ pub fn each<J, T: Send>(
 /// The system's, when it does not give so many threads: none of the jobs has been begun then.
 ///
 /// # Panics
-/// When `work` does: with its words, after the other jobs.
+/// When `work` does: with its words, after the other jobs, which must not wait for one that has panicked.
 ///
 /// ```
 /// use polyduct_os::threads;

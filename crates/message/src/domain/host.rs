@@ -343,6 +343,7 @@ fn ask_to_join(
     let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
+    let mut pause = RETRY.0;
     let told = loop {
         match ask(&patience, first, &question, &[]) {
             // It may have closed an earlier domain of this name, which this unit has left already: asked again, it
@@ -353,7 +354,8 @@ fn ask_to_join(
                         patience.over(&format!("unit {first} to close its earlier domain of this name"))
                     );
                 }
-                std::thread::sleep(RETRY.0);
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(RETRY.1);
             }
             told => break told,
         }

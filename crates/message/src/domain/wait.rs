@@ -6,6 +6,7 @@ use super::{dispatch, system, Inner};
 use crate::types::Head;
 use crate::MessageError;
 use polyduct_os::clock;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -198,6 +199,8 @@ impl Inner {
     /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the wait is over.
     fn receive_until(&self, until: Duration, ready: &mut Ready<'_>) -> bool {
         let Some(mut progress) = self.try_progress() else { return false };
+        // Whether peers were told that somebody is about to sleep.
+        let asleep = Cell::new(false);
         // One look takes a part of what is there, and no peer calls for the rest: who finds something looks again, since
         // it may be about to sleep.
         let look = |progress: &mut Progress| loop {
@@ -212,7 +215,7 @@ impl Inner {
                 return Some(false);
             }
             // New links, found now: their peers have not been told that somebody is about to sleep.
-            let tell = records == 0 && progress.has_unarmed();
+            let tell = records == 0 && asleep.get() && progress.has_unarmed();
             if tell {
                 progress.arm();
             }
@@ -220,7 +223,11 @@ impl Inner {
                 return None;
             }
         };
-        let over = self.bell.wait(&mut *progress, SPIN, until, look, Progress::arm);
+        let arm = |progress: &mut Progress| {
+            asleep.set(true);
+            progress.arm();
+        };
+        let over = self.bell.wait(&mut *progress, SPIN, until, look, arm);
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();

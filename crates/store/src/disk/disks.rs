@@ -218,7 +218,10 @@ impl Unit {
                 let room = self.log_room;
                 let there = self.file(unit, file, true)?.ok_or_else(|| lacks(unit, file))?;
                 let end = at.saturating_add(bytes.len() as u64);
-                let longer = (file == Named::Log && end > room).then(|| log_room(there, end));
+                let longer = (file == Named::Log && end > room)
+                    .then(|| log_room(there, end))
+                    .transpose()
+                    .map_err(io)?;
                 there.write_all_at(bytes, at).map_err(io)?;
                 if file == Named::Log {
                     // Its sync comes next, and those of other units with it.
@@ -317,23 +320,25 @@ impl Unit {
     }
 }
 
-/// Makes a log longer before it is written to up to `end`, to twice its length: where there are bytes already, a sync has nothing to
-/// tell of the file but these. Returns its length; where there is no room the writing will say so.
-fn log_room(log: &File, end: u64) -> u64 {
-    let Ok(before) = log.metadata().map(|m| m.len()) else { return 0 };
+/// Makes a log longer before it is written to up to `end`, to twice its length or by [`LOG_STEP`]: where there are bytes already, a
+/// sync has nothing to tell of the file but these. Returns its length. Where there is no room for that the log stays as short as it
+/// can, and the writing will say what is missing.
+fn log_room(log: &File, end: u64) -> std::io::Result<u64> {
+    let before = log.metadata()?.len();
     if end <= before {
-        return before;
+        return Ok(before);
     }
     let (mut len, to) = (before, end.max(before + before.clamp(LOG_ROOM, LOG_STEP)));
     while len < to {
         let zeros = vec![0; (to - len).min(LOG_ROOM) as usize];
         if log.write_all_at(&zeros, len).is_err() {
-            break;
+            log.set_len(before)?;
+            return Ok(before);
         }
         len += zeros.len() as u64;
     }
-    let _ = log.sync_all();
-    len
+    log.sync_all()?;
+    Ok(len)
 }
 
 /// Fills as much of `bytes` as the file has from `at` on; returns how many that are.
