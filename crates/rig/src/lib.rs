@@ -1,4 +1,4 @@
-//! What tests of several crates share: real processes, kills, seeded chance, network namespaces.
+//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces.
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
@@ -9,11 +9,13 @@ pub mod kills;
 mod lines;
 mod port;
 mod random;
+mod scratch;
 mod unit;
 
 pub use lines::{Lines, WATCHDOG};
 pub use port::free_address;
 pub use random::Random;
+pub use scratch::Scratch;
 pub use unit::{kill_all, say, Unit};
 
 /// A test of a program without libtest, which starts copies of itself: its name and what it does.

@@ -2,7 +2,7 @@
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::kills::{error_of, kills, say_error, survivors};
-use polyduct_rig::{kill_all, say, tests, Random, Unit};
+use polyduct_rig::{kill_all, say, tests, Random, Scratch, Unit};
 use polyduct_store::disk::{now, Create, Store, StoreReader, StoreWriter};
 use polyduct_store::volume::{Scrub, VolumeError};
 use polyduct_store::{Expect, Options};
@@ -113,15 +113,15 @@ fn version(dir: &Path) -> u64 {
     found.unwrap()
 }
 
-struct Place(PathBuf);
+struct Place(PathBuf, #[allow(dead_code, reason = "kept for its end")] Scratch);
 
 impl Place {
     fn new(name: &str, data: u32, parity: u32) -> Place {
-        let path = std::env::temp_dir().join(format!("polyduct-disk-kill-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
+        let scratch = Scratch::new(&format!("disk-kill-{name}"));
+        let path = scratch.path().to_owned();
         let units = (0..data + parity).map(|u| vec![PathBuf::from(format!("unit{u}"))]).collect();
         Store::create(&path, &Create { units, parity, stripe: 8192 }).unwrap();
-        Place(path)
+        Place(path, scratch)
     }
 
     /// Nothing is left of what got no name.
@@ -130,12 +130,6 @@ impl Place {
         let objects = std::fs::read_dir(self.0.join("unit0/objects")).unwrap();
         let names: Vec<_> = objects.map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "one dataset has two files: {names:?}");
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,22 +1,19 @@
 //! A store in a directory of its own, and programs of several units.
 
 use polyduct_layout::{Dataset, Layout};
+use polyduct_rig::Scratch;
 use polyduct_store::disk::{Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::{Expect, Options};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A directory that goes with the test.
-pub struct Place(pub PathBuf);
+pub struct Place(pub PathBuf, #[allow(dead_code, reason = "kept for its end")] Scratch);
 
 impl Place {
     pub fn new() -> Place {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("polyduct-disk-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        let scratch = Scratch::new("disk");
+        Place(scratch.path().to_owned(), scratch)
     }
 
     /// A store of `data` + `parity` units in it.
@@ -32,12 +29,6 @@ impl Place {
         let (from, to) = (self.0.join(format!("unit{unit}")), self.0.join(format!("away{unit}")));
         std::fs::rename(&from, &to).unwrap();
         to
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the files and the parts must hold, element by element; and places to put them.
 
 use polyduct_layout::{Dataset, Layout, Mapping};
+use polyduct_rig::Scratch;
 use polyduct_store::{FileError, FileWriter, Format, Options};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Byte `b` of element `element` of a step.
 pub fn byte(step: u64, element: u64, b: u64) -> u8 {
@@ -73,37 +73,27 @@ pub fn npy_bytes(descr: &str, fortran: bool, shape: &[u64], data: &[u8], header_
 }
 
 /// A directory that is removed with all that is in it.
-pub struct Place(PathBuf);
+pub struct Place(Scratch);
 
 impl Place {
     pub fn new() -> Place {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("polyduct-store-{}-{serial}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        Place(Scratch::new("store"))
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path().join(name)
     }
 
     /// All names, sorted.
     pub fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).unwrap();
+        let entries = std::fs::read_dir(self.path()).unwrap();
         let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
