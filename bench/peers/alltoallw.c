@@ -15,6 +15,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+
 typedef struct { long lo[2], hi[2]; } Box; /* half-open; empty when lo >= hi in any dimension */
 
 static void die(const char *what) {
@@ -90,17 +92,6 @@ static int part_type(Box whole, Box part, MPI_Datatype element, MPI_Datatype *ty
     MPI_Type_create_subarray(2, sizes, sub, start, MPI_ORDER_C, element, type);
     MPI_Type_commit(type);
     return 1;
-}
-
-static double now(void) { /* MPI_Wtime may count from another origin in each process */
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double median(double *sorted, int count) {

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+
 void Cblacs_pinfo(int *rank, int *size);
 void Cblacs_get(int context, int what, int *value);
 void Cblacs_gridinit(int *context, const char *order, int rows, int cols);
@@ -40,12 +42,6 @@ static void die(const char *what) {
     fprintf(stderr, "gemr2d: %s\n", what);
     Cblacs_abort(context, 2);
     exit(2);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
 static Matrix matrix(int block) {
@@ -104,11 +100,6 @@ static void move(Matrix from, Matrix to, Times times, int slot) {
     double t1 = now();
     Cblacs_barrier(context, "All");
     if (slot >= 0) times.start[slot] = -t0, times.end[slot] = t1, times.own[slot] = t1 - t0; /* -t0: largest() serves */
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void largest(double *values, int count) {

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+
 enum { WINDOW = 64, TAG = 7 };
 #define ROOM (64L << 20)
 
@@ -35,17 +37,6 @@ static void pin(int rank) {
         sched_setaffinity(0, sizeof one, &one);
         return;
     }
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static int rank;

@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 static void die(const char *what) {
     fprintf(stderr, "mpiio: %s\n", what);
     MPI_Abort(MPI_COMM_WORLD, 2);
@@ -72,17 +74,6 @@ static long walk(int32_t *local, Block b, int fill) {
             }
         }
     return bad;
-}
-
-static double now(void) { /* MPI_Wtime may count from another origin in each process */
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static MPI_File open_file(const char *path, int mode, MPI_Datatype piece) {

@@ -107,7 +107,7 @@ fi
 compile() {
     local source=$here/$1 binary=$peers/bin/$2 flavour=$3
     shift 3
-    if [ "$binary" -nt "$source" ] && [ "$binary" -nt "$here/setup.sh" ] &&
+    if [ "$binary" -nt "$source" ] && [ "$binary" -nt "$here/setup.sh" ] && [ "$binary" -nt "$here/clock.h" ] &&
         [ "$(cat "$binary.made" 2>/dev/null)" = "$flavour" ]; then
         return 0
     fi
