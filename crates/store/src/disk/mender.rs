@@ -14,6 +14,47 @@ const LONGEST: u64 = 64 << 20;
 /// Requests at once, where a row has a chunk on more units.
 const DEPTH: u32 = 16;
 
+/// Gives blocks of an object by way of the protocol, which repairs: whoever asks it becomes the store's owner for as long as this
+/// lives.
+pub struct Repairer<'a> {
+    store: &'a Store,
+    object: u64,
+    owned: Option<Owned<'a>>,
+}
+
+impl<'a> Repairer<'a> {
+    /// For an object of a store; nobody is asked yet.
+    pub fn new(store: &'a Store, object: u64) -> Repairer<'a> {
+        Repairer { store, object, owned: None }
+    }
+
+    /// A block, checked.
+    ///
+    /// # Errors
+    /// [`StoreError::Interrupted`]; as [`Store::own`], and [`Volume::read`](crate::volume::Volume::read).
+    pub fn block(&mut self, block: u64) -> Result<Block, StoreError> {
+        if self.store.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(StoreError::Interrupted { store: self.store.shown.clone() });
+        }
+        let owned = match &mut self.owned {
+            Some(owned) => owned,
+            none => none.insert(self.store.own()?),
+        };
+        owned.read(self.object, block).map_err(StoreError::volume(&self.store.shown))
+    }
+
+    /// Copies as much of a block as fits to `to`.
+    ///
+    /// # Errors
+    /// As [`block`](Repairer::block).
+    pub fn give(&mut self, block: u64, mut to: BytesMut<'_>) -> Result<(), StoreError> {
+        let bytes = self.block(block)?;
+        let n = to.len().min(BLOCK);
+        let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
+        copied.map_err(StoreError::plan(&self.store.shown))
+    }
+}
+
 /// Finds blocks otherwise, for one call: those of lost units from the rest of their rows, which changes nothing; others, and
 /// those for which that is not enough, by way of the protocol, which repairs.
 pub struct Mender<'a> {
@@ -21,7 +62,7 @@ pub struct Mender<'a> {
     blocks: &'a Blocks,
     /// The rows of the object without those of the units that are lost, which are named.
     remaining: Option<(Vec<u32>, RowIo)>,
-    owned: Option<Owned<'a>>,
+    repairer: Repairer<'a>,
     /// The last block.
     block: Option<(u64, Block)>,
     /// The last row.
@@ -32,12 +73,13 @@ pub struct Mender<'a> {
 impl<'a> Mender<'a> {
     /// For blocks of an object of a store.
     pub fn new(store: &'a Store, blocks: &'a Blocks) -> Mender<'a> {
-        Mender { store, blocks, remaining: None, owned: None, block: None, row: None, bytes: Vec::new() }
+        let repairer = Repairer::new(store, blocks.object());
+        Mender { store, blocks, remaining: None, repairer, block: None, row: None, bytes: Vec::new() }
     }
 
     /// Lets others change the store.
     pub fn pause(&mut self) {
-        if let Some(owned) = self.owned.take() {
+        if let Some(owned) = self.repairer.owned.take() {
             self.blocks.lose(owned.lost().map(|(unit, _)| unit));
         }
     }
@@ -58,7 +100,7 @@ impl<'a> Mender<'a> {
             return Ok(&self.bytes[from..from + BLOCK]);
         }
         if self.block.as_ref().is_none_or(|(last, _)| *last != block) {
-            self.block = Some((block, ask(&mut self.owned, self.store, self.blocks, block)?));
+            self.block = Some((block, self.repairer.block(block)?));
         }
         Ok(self.block.as_ref().map_or(&[], |(_, bytes)| &bytes[..]))
     }
@@ -79,14 +121,8 @@ impl<'a> Mender<'a> {
                 self.remaining.insert((lost, io))
             }
         };
-        let (owned, store, blocks) = (&mut self.owned, self.store, self.blocks);
-        let mut otherwise = |block: u64, mut to: BytesMut<'_>| {
-            let bytes = ask(owned, store, blocks, block)?;
-            let n = to.len().min(BLOCK);
-            let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
-            copied.map_err(StoreError::plan(&store.shown))
-        };
-        io.read(row..row + 1, BytesMut::Own(&mut self.bytes), &mut otherwise)?;
+        let repairer = &mut self.repairer;
+        io.read(row..row + 1, BytesMut::Own(&mut self.bytes), &mut |b, to| repairer.give(b, to))?;
         self.row = Some(row);
         Ok(())
     }
@@ -96,21 +132,4 @@ impl Drop for Mender<'_> {
     fn drop(&mut self) {
         self.pause();
     }
-}
-
-/// Asks the protocol.
-fn ask<'a>(
-    owned: &mut Option<Owned<'a>>,
-    store: &'a Store,
-    blocks: &Blocks,
-    block: u64,
-) -> Result<Block, StoreError> {
-    if store.interrupt.as_ref().is_some_and(|ask| ask()) {
-        return Err(StoreError::Interrupted { store: store.shown.clone() });
-    }
-    let owned = match owned {
-        Some(owned) => owned,
-        none => none.insert(store.own()?),
-    };
-    owned.read(blocks.object(), block).map_err(StoreError::volume(&store.shown))
 }

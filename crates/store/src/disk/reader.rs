@@ -1,15 +1,15 @@
 //! The reading port of a dataset in a store.
 
 use super::io::RowIo;
+use super::mender::Repairer;
 use super::meta::Meta;
 use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::writer::dir_id;
-use super::{Fill, Owned, Store, StoreError, StoredArray};
+use super::{Fill, Store, StoreError, StoredArray};
 use crate::file::{Expect, Options, Stats};
 use crate::volume::rows::BytesMut;
-use crate::volume::BLOCK;
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::clock;
@@ -232,7 +232,7 @@ impl StoreReader {
         let store = &self.store;
         let wanted_of_row = if self.fill.per_row > 1 { self.wanted_of_row(row) } else { 0 };
         let Some(staging) = &mut self.staging else {
-            let mut repairer = Repairer { store, owned: None, object };
+            let mut repairer = Repairer::new(store, object);
             return self
                 .io
                 .read(row..row + self.fill.rows, BytesMut::Own(part), &mut |b, to| repairer.give(b, to));
@@ -249,7 +249,7 @@ impl StoreReader {
                 let bytes = bytes.get(..len as usize).unwrap_or(bytes);
                 let rows = row + rows.start..row + rows.end;
                 // Not the store's owner any more when the others are waited for: they may have to repair, too.
-                let mut repairer = Repairer { store, owned: None, object };
+                let mut repairer = Repairer::new(store, object);
                 able = self.io.read(rows, BytesMut::Shared(bytes), &mut |b, to| repairer.give(b, to));
             }
             // The disks work on while this window is handed out.
@@ -310,26 +310,6 @@ impl StoreReader {
     /// The dataset's name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-}
-
-/// Gives blocks by way of the protocol, which repairs: whoever meets damage becomes the store's owner for as long as this lives.
-struct Repairer<'a> {
-    store: &'a Store,
-    owned: Option<Owned<'a>>,
-    object: u64,
-}
-
-impl Repairer<'_> {
-    fn give(&mut self, block: u64, mut to: BytesMut<'_>) -> Result<(), StoreError> {
-        let owned = match &mut self.owned {
-            Some(owned) => owned,
-            none => none.insert(self.store.own()?),
-        };
-        let bytes = owned.read(self.object, block).map_err(StoreError::volume(&self.store.shown))?;
-        let n = to.len().min(BLOCK);
-        let copied = Kernels::detect().memcpy(to.dest(), bytes[..n].into());
-        copied.map_err(StoreError::plan(&self.store.shown))
     }
 }
 
