@@ -122,6 +122,11 @@ fn a_writer_without_readers_left_is_told() {
 }
 
 #[test]
+fn readers_that_close_unevenly_are_gone() {
+    suite::readers_that_close_unevenly_are_gone::<Across>();
+}
+
+#[test]
 fn an_abort_reaches_everybody() {
     suite::an_abort_reaches_everybody::<Across>();
 }

@@ -153,6 +153,11 @@ impl Hub {
                     }
                     Err(stop) => {
                         (m.knows, m.over) = (true, true);
+                        // Of a fault the writers hear anyway; that this reader has read its last they learn from here
+                        // alone, whether it comes to closing or not.
+                        if !matches!(stop, Stop::Fault(_)) {
+                            slots.close_reader(program, m.unit.unit, m.next);
+                        }
                         (Granted::Nothing, Tell::Stop(stop.into()))
                     }
                 },

@@ -176,6 +176,35 @@ pub fn a_writer_without_readers_left_is_told<A: At>() {
     );
 }
 
+/// One reader has left before the other, which finds that there is no next step for it, whether it asks for one or has
+/// asked ahead: both are gone then.
+pub fn readers_that_close_unevenly_are_gone<A: At>() {
+    let data = Dataset::new(&[4], ElemType::U8).unwrap();
+    for asks in [true, false] {
+        let left = Barrier::new(2);
+        PipeAt::<A>::new(&data, "block", 2, &[("*", 2)]).run(
+            |mut w, _| {
+                let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
+                assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
+            },
+            |mut r, _, unit| {
+                if unit == 0 {
+                    assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0));
+                    drop(r);
+                    left.wait();
+                    return;
+                }
+                left.wait();
+                assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0));
+                if asks {
+                    let error = (0..).find_map(|_| r.read(&mut [0; 4]).err()).unwrap();
+                    assert!(matches!(error, PipeError::UnevenSteps { closed_after: 1, .. }), "{error}");
+                }
+            },
+        );
+    }
+}
+
 pub fn an_abort_reaches_everybody<A: At>() {
     for aborting in [0, 1] {
         let data = Dataset::new(&[4], ElemType::U8).unwrap();
