@@ -8,6 +8,7 @@ use polyduct_message::link::hello::{Carrier, Header, Identity, Refusal};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::datagram;
 use polyduct_message::link::net::knock::{Knock, Reply};
+use polyduct_message::link::net::lives::Lives;
 use polyduct_message::link::noise::{Initiator, Pending, Terms};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ fn target(input: &[u8]) {
         3 => {
             let mut terms = terms(1);
             terms.carrier = Carrier::Datagrams;
-            let mut knock = Knock::new(terms, Duration::from_secs(5));
+            let mut knock = Knock::new(terms, Duration::from_secs(5), Lives::default());
             let from = ([127, 0, 0, 1], 9).into();
             match knock.handle(from, bytes, Duration::ZERO, 3) {
                 Reply::Refuse(refusal, _) => assert!(refusal.len() <= bytes.len(), "no amplification"),

@@ -6,6 +6,7 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::gate::{Arrival, Gate, Limits, Visit, STRANGERS};
 use polyduct_message::link::net::knock::{Knock, Reply, PLACES};
+use polyduct_message::link::net::lives::Lives;
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
 use polyduct_message::link::net::Fault;
@@ -74,7 +75,9 @@ impl Door {
     fn new(trusted: bool) -> Door {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = local_addr(&listener).unwrap();
-        let gate = Gate::new(listener, terms(1, trusted), Patience::default(), Limits::default()).unwrap();
+        let gate =
+            Gate::new(listener, terms(1, trusted), Patience::default(), Limits::default(), Lives::default())
+                .unwrap();
         Door { gate, addr, now: START, turned_away: Vec::new(), arrived: Vec::new() }
     }
 
@@ -551,6 +554,47 @@ fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Faul
     fault
 }
 
+/// Both have the gate's answer before either has confirmed: who comes second hears that the place is taken, in place of its
+/// first record.
+#[test]
+fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
+    for trusted in [true, false] {
+        let mut door = Door::new(trusted);
+        let mut knocks = [1, 2].map(|incarnation| {
+            let mut terms = terms(0, trusted);
+            terms.me.incarnation = incarnation;
+            let dial = Dial::new(&terms, 1, door.addr, Patience::default(), START, 10 * SECOND).unwrap();
+            (dial, incarnation)
+        });
+        // Their first messages, and the answers, which neither has read.
+        knocks.iter_mut().for_each(|(dial, _)| {
+            door.until(|_| {
+                assert!(dial.serve(START).unwrap().is_none());
+                !dial.waits_for().1
+            })
+        });
+        door.until(|door| door.gate.strangers() == 2);
+        for (dial, _) in &knocks {
+            assert_eq!(poll(&mut [PollItem::readable(dial.waits_for().0)], Some(10 * SECOND)).unwrap(), 1);
+        }
+        let [(first, one), (second, _)] = knocks
+            .map(|(mut dial, incarnation)| {
+                let established = dial.serve(START).unwrap().expect("the answer is there");
+                (dial.into_stream(), established, incarnation)
+            })
+            .map(|(stream, established, incarnation)| ((stream, established), incarnation));
+        door.until(|door| door.arrived.len() + door.turned_away.len() == 2);
+        assert_eq!(door.arrived[0].established.peer.incarnation, one);
+        assert!(matches!(door.turned_away[..], [(_, Fault::Peer(LinkError::Taken { unit: 0 }))]));
+        drop(first);
+        let (stream, established) = second;
+        let mut reader = StreamReader::new(established.opener, 1 << 20);
+        reader.may_be_refused(0);
+        let told = read_until(&stream, &mut reader, &mut Frames::default(), 1).unwrap_err();
+        assert_eq!(told, Fault::Peer(LinkError::Taken { unit: 0 }), "trusted: {trusted}");
+    }
+}
+
 #[test]
 fn records_that_are_not_as_they_were_sent_end_their_connection_only() {
     let closed = Fault::System(OsError::PeerClosed);
@@ -619,7 +663,7 @@ fn refused(reply: Reply) -> (Refusal, LinkError) {
 
 #[test]
 fn strangers_by_datagrams_leave_nothing_before_the_key_and_little_after() {
-    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let mut knock = Knock::new(call(1), 5 * SECOND, Lives::default());
     let good = first(&call(0));
     let silence = |reply| assert!(matches!(reply, Reply::Nothing));
     for noise in [&b""[..], b"P", b"GET / HTTP/1.1", &[0xff; 1400], &good[..HEADER], &good[..good.len() - 1]]
@@ -661,7 +705,7 @@ fn strangers_by_datagrams_leave_nothing_before_the_key_and_little_after() {
 
 #[test]
 fn over_datagrams_each_message_may_come_twice_and_only_the_right_confirmation_counts() {
-    let mut knock = Knock::new(call(1), 5 * SECOND);
+    let mut knock = Knock::new(call(1), 5 * SECOND, Lives::default());
     let mut a = Initiator::new(&call(0), 1).unwrap();
     let once = answer(knock.handle(from(1), a.message().bytes(), START, 9));
     let twice = answer(knock.handle(from(1), a.message().bytes(), START + SECOND, 10));

@@ -157,6 +157,11 @@ impl Gathering {
         }
     }
 
+    /// Whether the next one that joins may be the last.
+    pub fn lacks_one(&self) -> bool {
+        !self.over && self.members.len() + 1 == self.near.len()
+    }
+
     /// Whether a unit came by this connection.
     pub fn has_joined(&self, conn: ConnId) -> bool {
         self.members.values().any(|m| m.conn == Some(conn))

@@ -299,9 +299,15 @@ fn gather_all(
         poll(&mut items, Some(slice))?;
         let ready: Vec<bool> = items.iter().map(PollItem::is_ready).collect();
         for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
-            let peer = &peers[id];
+            let Some(peer) = peers.get(id) else { continue };
             let new = match PROTOCOL.receive::<Ask>(&peer.conn, &mut buffer) {
-                Incoming::Message(Ask::Join(join), _) => gathering.handle_join(*id, peer.pid, &join),
+                Incoming::Message(Ask::Join(join), _) => {
+                    let pid = peer.pid;
+                    if gathering.lacks_one() {
+                        forget_hangups(&mut gathering, peers)?;
+                    }
+                    gathering.handle_join(*id, pid, &join)
+                }
                 Incoming::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
                     Some(Action::Refuse(*id, Refusal::Malformed))
                 }
@@ -330,6 +336,19 @@ fn gather_all(
             }
         }
     }
+}
+
+/// Whoever joined and has hung up since is not counted in, though that was not noticed before the last one came.
+fn forget_hangups(gathering: &mut Gathering, peers: &mut BTreeMap<ConnId, Peer>) -> Result<(), MessageError> {
+    let joined: Vec<ConnId> = peers.keys().copied().filter(|&id| gathering.has_joined(id)).collect();
+    let mut items: Vec<_> = joined.iter().map(|id| PollItem::readable(&peers[id].conn)).collect();
+    poll(&mut items, Some(Duration::ZERO))?;
+    let hung_up: Vec<bool> = items.iter().map(PollItem::is_hangup).collect();
+    for (&id, _) in joined.iter().zip(hung_up).filter(|(_, hung_up)| *hung_up) {
+        gathering.handle_hangup(id);
+        peers.remove(&id);
+    }
+    Ok(())
 }
 
 /// Any other unit asks the lowest.

@@ -263,9 +263,19 @@ impl Meeting<'_> {
                         _ => Err(unreadable()),
                     };
                 }
-                NetEvent::Lost { unit: 0, error } => return Err(error),
+                NetEvent::Lost { unit: 0, error } => return Err(self.lost(error)),
                 other => self.keep(other)?,
             }
+        }
+    }
+
+    /// Two lives of this unit may have knocked at once: the other one was let in.
+    fn lost(&self, error: MessageError) -> MessageError {
+        match error {
+            MessageError::BadPeer { error: LinkError::Taken { unit }, .. } => {
+                MessageError::NameTaken { domain: self.domain(), unit }
+            }
+            other => other,
         }
     }
 
@@ -309,7 +319,7 @@ impl Meeting<'_> {
             }
             // Nothing but its connection, or the end of the attempt, is of use now.
             match self.endpoint.next_event(Some(SLICE))? {
-                Some(NetEvent::Lost { unit, error }) if unit == to => return Err(error),
+                Some(NetEvent::Lost { unit, error }) if unit == to => return Err(self.lost(error)),
                 Some(other) => self.keep(other)?,
                 None => {}
             }

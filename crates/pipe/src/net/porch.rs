@@ -5,6 +5,7 @@ use super::place::{Place, PATIENCE};
 use super::wire::First;
 use super::Trust;
 use polyduct_message::link::net::gate::{Gate, Limits, Visit};
+use polyduct_message::link::net::lives::Lives;
 use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::{poll::PollItem, OsError};
 use std::net::SocketAddr;
@@ -27,7 +28,9 @@ impl Porch {
     pub fn new(addr: SocketAddr, place: &Place, trust: &Trust, unit: u32) -> Result<Porch, OsError> {
         let listener = listen(addr)?;
         let addr = local_addr(&listener)?;
-        let gate = Gate::new(listener, place.terms(trust, unit), PATIENCE, Limits::default())?;
+        // Several programs number their units alike; who may join is decided behind this door.
+        let lives = Lives::new(true);
+        let gate = Gate::new(listener, place.terms(trust, unit), PATIENCE, Limits::default(), lives)?;
         Ok(Porch { gate, addr, waiting: Vec::new() })
     }
 

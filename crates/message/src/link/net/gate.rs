@@ -84,7 +84,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate at a bound [listener](super::socket::listen).
+    /// A gate at a bound [listener](super::socket::listen), that keeps `lives` out or in.
     ///
     /// # Errors
     /// The system's, where it has no descriptor to spare.
@@ -93,9 +93,10 @@ impl Gate {
         terms: Terms,
         patience: Patience,
         limits: Limits,
+        lives: Lives,
     ) -> Result<Gate, OsError> {
         let (strangers, spare) = (Vec::with_capacity(STRANGERS), Some(EventFd::new()?));
-        let (events, lives) = (Events::new()?, Lives::default());
+        let events = Events::new()?;
         events.add(&listener, 0, Interest::Readable)?;
         Ok(Gate { listener, terms, patience, limits, strangers, spare, full: false, events, lives })
     }
@@ -194,6 +195,8 @@ impl Gate {
         match outcome {
             Ok(established) => {
                 let Stranger { stream, addr, .. } = stranger;
+                // The next one may be another life of it.
+                self.lives.hold(established.peer.unit, established.peer.incarnation);
                 let _ = self.events.remove(&stream); // It was in there.
                 told(Visit::Arrival(Box::new(Arrival { stream, addr, established })));
             }
@@ -248,7 +251,10 @@ impl Stranger {
         loop {
             let Some(message) = self.inbox.read(&self.stream)? else { return Ok(None) };
             if let Some(pending) = &mut self.pending {
-                return Ok(Some(pending.confirm(message)?));
+                let established = pending.confirm(message)?;
+                // Another life of it may have come in since this one knocked.
+                lives.check(&established.peer)?;
+                return Ok(Some(established));
             }
             let pending = Pending::new(terms, message)?;
             lives.check(pending.claims())?;

@@ -9,6 +9,7 @@ use super::dial::{Call, Dial};
 use super::events::{Events, Interest};
 use super::gate::Gate;
 use super::knock::Knock;
+use super::lives::Lives;
 use super::peer::{Give, Peer, Scratch, Way};
 use super::stream::Left;
 use super::{socket, Fault};
@@ -92,6 +93,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         };
         let terms = Terms { key: config.key.clone(), me, trusted: config.trusted, carrier };
         let (mut gate, mut knock, mut datagrams) = (None, None, None);
+        let lives = Lives::new(config.replaces);
         let addr = match config.transport {
             Transport::Tcp => {
                 let listener = match &config.bound {
@@ -99,7 +101,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                     None => socket::listen(config.listen)?,
                 };
                 let addr = socket::local_addr(&listener)?;
-                let door = Gate::new(listener, terms.clone(), config.patience, config.limits)?;
+                let door = Gate::new(listener, terms.clone(), config.patience, config.limits, lives)?;
                 events.add(&door, GATE, Interest::Readable)?;
                 gate = Some(door);
                 addr
@@ -108,7 +110,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 let socket = Datagrams::bind(config.listen, config.offload)?;
                 events.add(socket.socket(), DATAGRAMS, Interest::Readable)?;
                 let addr = socket.local_addr()?;
-                knock = Some(Knock::new(terms.clone(), config.limits.deadline));
+                knock = Some(Knock::new(terms.clone(), config.limits.deadline, lives));
                 datagrams = Some(socket);
                 addr
             }
@@ -241,12 +243,9 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.mark(unit);
     }
 
-    /// While this life of a unit is connected, no other takes its place, unless the user wants that.
     fn hold(&mut self, unit: Address, incarnation: u64) {
-        if !self.config.replaces {
-            self.gate.iter_mut().for_each(|gate| gate.hold(unit, incarnation));
-            self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
-        }
+        self.gate.iter_mut().for_each(|gate| gate.hold(unit, incarnation));
+        self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
     }
 
     fn free(&mut self, unit: Address) {

@@ -50,9 +50,9 @@ pub enum Reply {
 }
 
 impl Knock {
-    /// Nobody has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
-    pub fn new(terms: Terms, deadline: Duration) -> Knock {
-        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), lives: Lives::default() }
+    /// Nobody but `lives` has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
+    pub fn new(terms: Terms, deadline: Duration, lives: Lives) -> Knock {
+        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), lives }
     }
 
     /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.

@@ -12,9 +12,16 @@ pub struct Lives {
     buried: HashMap<Address, u64>,
     /// Connected, and not to be replaced.
     held: HashMap<Address, u64>,
+    /// A new life of a unit replaces the one that is connected.
+    replaces: bool,
 }
 
 impl Lives {
+    /// Nobody has come yet. Whether a new life of a unit `replaces` one that is connected.
+    pub fn new(replaces: bool) -> Lives {
+        Lives { replaces, ..Lives::default() }
+    }
+
     /// Whether one may come in.
     ///
     /// # Errors
@@ -31,15 +38,20 @@ impl Lives {
         }
     }
 
+    /// That life of a unit was lost, or is replaced: it is turned away from now on.
     pub fn bury(&mut self, unit: Address, incarnation: u64) {
         self.buried.insert(unit, incarnation);
         self.held.remove(&unit);
     }
 
+    /// While this life of a unit is connected, no other takes its place, unless the user wants that.
     pub fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.held.insert(unit, incarnation);
+        if !self.replaces {
+            self.held.insert(unit, incarnation);
+        }
     }
 
+    /// A unit left in order: another life of it may come.
     pub fn free(&mut self, unit: Address) {
         self.held.remove(&unit);
     }

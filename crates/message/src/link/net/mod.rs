@@ -14,7 +14,7 @@ pub mod gate;
 mod hub;
 mod inbox;
 pub mod knock;
-mod lives;
+pub mod lives;
 mod peer;
 pub mod pool;
 pub mod socket;

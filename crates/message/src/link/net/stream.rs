@@ -7,7 +7,9 @@
 
 use super::{socket, Fault};
 use crate::error::LinkError;
+use crate::link::hello::{Header, Kind, Refusal, HEADER};
 use crate::link::seal::{Opener, Sealer, RECORD, RECORD_PLAIN, TAG};
+use crate::types::Address;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -247,6 +249,8 @@ pub struct StreamReader {
     /// A record, opened.
     opened: Vec<u8>,
     frames: Frames,
+    /// Of the side that connected, until it has heard something: who it is.
+    refusable: Option<Address>,
 }
 
 /// What [`StreamReader::read`] leaves behind.
@@ -265,7 +269,12 @@ impl StreamReader {
             true => (vec![0; CHUNK], Vec::new()),
             false => (vec![0; 2 * (2 + RECORD)], vec![0; RECORD]),
         };
-        StreamReader { opener, buf, have: 0, opened, frames: Frames::new(limit) }
+        StreamReader { opener, buf, have: 0, opened, frames: Frames::new(limit), refusable: None }
+    }
+
+    /// The other side may still refuse this one, unit `me`, which has come to the end of the handshake: it has not seen that yet.
+    pub fn may_be_refused(&mut self, me: Address) {
+        self.refusable = Some(me);
     }
 
     /// Reads what has come and gives the frames to `sink`.
@@ -294,6 +303,7 @@ impl StreamReader {
         let next = if missing > 0 { NEXT } else { CHUNK };
         let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[..next])];
         let Some(n) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else { return Ok(None) };
+        check_refusal(&mut self.refusable, &self.buf[..n.saturating_sub(missing)])?;
         if missing > 0 {
             self.frames.filled(n.min(missing), sink)?;
         }
@@ -305,6 +315,7 @@ impl StreamReader {
         let room = &mut self.buf[self.have..];
         let Some(n) = socket::read(stream, &mut [IoSliceMut::new(room)])? else { return Ok(None) };
         self.have += n;
+        check_refusal(&mut self.refusable, &self.buf[..self.have])?;
         let mut at = 0;
         while let Some((record, end)) = next_record(&self.buf[..self.have], at)? {
             let body = self.frames.body(sink);
@@ -320,6 +331,18 @@ impl StreamReader {
         self.buf.copy_within(at..self.have, 0);
         self.have -= at;
         Ok(Some(n))
+    }
+}
+
+/// Whether the first bytes are a refusal in place of a record: they cannot be the beginning of a plain frame, and of a sealed one
+/// only by a chance of 2⁻⁶⁴.
+fn check_refusal(me: &mut Option<Address>, first: &[u8]) -> Result<(), LinkError> {
+    let Some(from) = me.take() else { return Ok(()) };
+    match first.split_at_checked(HEADER).map(|(header, body)| (Header::decode(header), body)) {
+        Some((Ok(header), body)) if header.kind == Kind::Refusal => {
+            Err(Refusal::decode(body)?.error(&Header { from, ..header }))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -133,13 +133,16 @@ impl<B: AsMut<[u8]>> Hub<B> {
 
     fn adopt_stream(&mut self, stream: TcpStream, established: Established, mine: bool, now: Duration) {
         let Established { peer, sealer, opener } = established;
-        let Some(at) = self.way_for(&peer, mine, now) else { return };
+        let Some(at) = self.way_for(&peer, mine, now) else { return self.turn_back(peer.unit) };
         let number = (WAY + ((at as u64) << 32)) | u64::from(peer.unit);
         let added = match mine {
             true => self.events.change(&stream, number, Interest::Readable),
             false => self.events.add(&stream, number, Interest::Readable),
         };
-        let (reader, writer) = (StreamReader::new(opener, FRAME as usize), StreamWriter::new(sealer));
+        let (mut reader, writer) = (StreamReader::new(opener, FRAME as usize), StreamWriter::new(sealer));
+        if mine {
+            reader.may_be_refused(self.config.me);
+        }
         let conn = Conn { stream, reader, writer, number, waits_to_write: false };
         match added {
             Ok(()) => self.open(&peer, at, Way::Conn(conn), FRAME as usize, now),
@@ -163,6 +166,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.by_index.insert(mine, (peer.unit, at));
         let route = Route { to, theirs: peer.index, mine, sealer, opener, confirm };
         self.open(&peer, at, Way::Route(route), frame, now);
+    }
+
+    /// There is no place for one that the door let in: unless it is a peer already, it may come again.
+    fn turn_back(&mut self, unit: Address) {
+        if !self.peers.contains_key(&unit) {
+            self.free(unit);
+        }
     }
 
     /// Which way to a peer this is, if there is a place for it; makes room where a new life of the peer replaces the old.
