@@ -36,7 +36,8 @@ pub enum OnLoss {
     /// Every survivor, on both sides, gets [`PipeError::PeerLost`].
     #[default]
     Raise,
-    /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number.
+    /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
+    /// unit 0 of the writers, which therefore closes last.
     Wait,
 }
 

@@ -245,6 +245,11 @@ impl<F> Rendezvous<F> {
         self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
     }
 
+    /// Whether a unit that is lost may be replaced, of whichever program.
+    pub fn anyone_waits(&self) -> bool {
+        self.members.values().any(|m| m.hello.on_loss == OnLoss::Wait)
+    }
+
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);

@@ -32,6 +32,8 @@ pub struct Opened {
     pub welcome: Welcome,
     /// Unit 0's own slots, where they could be made only when the dataset was known.
     pub late: Option<Segment>,
+    /// Some program waits for replacements, which find the pipe through unit 0.
+    pub waits: bool,
 }
 
 /// How the opening ended.
@@ -255,7 +257,8 @@ impl Server {
                     let control = self.rendezvous.control().and_then(|fd| fd.try_clone().ok());
                     match control.map(|fd| attach("", fd, &welcome)) {
                         Some(Ok((segment, slots))) => {
-                            self.control = Some((segment, Opened { slots, welcome, late: None }))
+                            self.control =
+                                Some((segment, Opened { slots, welcome, late: None, waits: false }))
                         }
                         other => {
                             let error = other.and_then(Result::err).map_or(String::new(), |e| e.to_string());
@@ -275,7 +278,8 @@ impl Server {
                 Action::Go => {
                     if let (Some(tell), Some((_, o))) = (self.outcome.take(), &mut self.control) {
                         let (slots, welcome, late) = (o.slots.clone(), o.welcome.clone(), o.late.take());
-                        let _ = tell.send(Ok(Opened { slots, welcome, late }));
+                        let waits = self.rendezvous.anyone_waits();
+                        let _ = tell.send(Ok(Opened { slots, welcome, late, waits }));
                     }
                 }
                 Action::Fail(why) => {
@@ -335,7 +339,7 @@ impl Server {
             let fd = own.fd().try_clone_to_owned().map_err(|e| e.to_string())?;
             self.rendezvous.set_segment(HOST.unit, fd);
         }
-        self.control = Some((segment, Opened { slots, welcome, late }));
+        self.control = Some((segment, Opened { slots, welcome, late, waits: false }));
         Ok(())
     }
 

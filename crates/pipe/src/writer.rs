@@ -2,7 +2,7 @@
 
 use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Refusal, Side};
+use crate::error::{PipeError, Refusal, Scope, Side};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
@@ -47,6 +47,8 @@ pub struct Writer {
     kernels: Kernels,
     /// Whether large arrays may be left in place for the readers to fetch.
     offers: bool,
+    /// Replacements find the pipe here, as long as anybody may need one.
+    stays: bool,
 }
 
 /// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of
@@ -110,7 +112,9 @@ impl Writer {
             let domain = PortDomain::new(pipe, me, &opened.welcome, options, None);
             let port =
                 Port::new(pipe, me, (opened.slots, domain), options, clock::now() - start, (stop, thread));
-            return Writer::new(port, mapping, own, offers, options);
+            let mut writer = Writer::new(port, mapping, own, offers, options)?;
+            writer.stays = opened.waits;
+            return Ok(writer);
         }
         let mut joining = Joining::connect(pipe, options)?;
         let mapping = mapping.ok_or_else(|| joining.bad("no dataset"))?;
@@ -153,7 +157,18 @@ impl Writer {
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
         let next = port.slots.resume_at(port.me);
         let kernels = kernels(mapping.dataset());
-        Ok(Writer { port, mapping, segment, slot_len, len, next, scratch: Vec::new(), kernels, offers })
+        Ok(Writer {
+            port,
+            mapping,
+            segment,
+            slot_len,
+            len,
+            next,
+            scratch: Vec::new(),
+            kernels,
+            offers,
+            stays: false,
+        })
     }
 
     /// The dataset and who owns what of it.
@@ -324,15 +339,20 @@ impl Writer {
     }
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
-    /// number of steps. Does not wait for the readers.
+    /// number of steps. Does not wait for the readers, but where lost units may be [replaced](crate::OnLoss::Wait) unit 0 stays until all
+    /// others have closed.
     ///
     /// # Errors
     /// The error that the port failed with before, if any; [`PipeError::UnevenSteps`] where another unit closed after
-    /// more or fewer steps.
+    /// more or fewer steps; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while unit 0 stays, after which it can be
+    /// called again.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
         let ended = match failed {
-            None => self.port.close_writer(self.next),
+            None => match self.port.close_writer(self.next).and_then(|()| self.stay()) {
+                Err(e) if e.scope() == Scope::Operation => return Err(e),
+                ended => ended,
+            },
             Some(e) => {
                 if self.port.is_open() {
                     self.port.slots.leave(self.port.me);
@@ -342,6 +362,17 @@ impl Writer {
         };
         self.port.leave();
         ended.map(|()| self.port.stats)
+    }
+
+    /// A unit may be lost until it has closed, and its replacement asks here.
+    fn stay(&mut self) -> Result<(), PipeError> {
+        if !self.stays || !self.port.is_open() {
+            return Ok(());
+        }
+        self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
+            let over = slots.fault().is_some() || slots.units().all(|unit| slots.is_closed(unit));
+            Ok(over.then_some(()))
+        })
     }
 
     /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
@@ -356,6 +387,8 @@ impl Drop for Writer {
             self.abort();
         } else {
             let _ = self.close();
+            // Whoever has not closed by now had its time.
+            self.port.leave();
         }
     }
 }
