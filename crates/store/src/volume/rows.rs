@@ -12,6 +12,9 @@ use std::sync::atomic::AtomicU8;
 
 /// Blocks of each chunk that are worked on together: those of some chunks fit the second-level cache.
 const PIECE: usize = 8;
+/// Bytes of a block that are fetched while the one before it is worked on. It lies in another chunk, where the processor does not
+/// see it coming; the rest it does.
+const AHEAD: usize = 2 << 10;
 
 /// Memory of this process alone, or memory that others may write at the same time.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +162,11 @@ impl Rows {
                 let block = at * BLOCK..(at + 1) * BLOCK;
                 for c in 0..k {
                     let from = c * chunk + block.start;
+                    let (next, start) = if c + 1 < k { (c + 1, block.start) } else { (0, block.end) };
+                    data.part(next * chunk + start..next * chunk + start + AHEAD).source().prefetch();
+                    if let Some(place) = parts[next].0.get_mut(start..start + AHEAD) {
+                        Dest::from(place).prefetch();
+                    }
                     let to = &mut parts[c].0[block.clone()];
                     let some = data.part(from..from + BLOCK);
                     if some.len() < BLOCK {
