@@ -44,6 +44,7 @@ impl Memory {
                 content[at as usize..end as usize].copy_from_slice(&bytes);
                 Ok(Done::Yes)
             }
+            Request::Log { unit, at, bytes } => self.one(Request::Write { unit, file: File::Log, at, bytes }),
             Request::Sync { .. } => Ok(Done::Yes),
             Request::List { unit } => {
                 let object = |&(of, file): &(u32, File)| match file {

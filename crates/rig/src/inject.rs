@@ -189,6 +189,9 @@ fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
         libc::SYS_getsockopt | libc::SYS_setsockopt => ENOBUFS,
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => EPERM,
         libc::SYS_clone | libc::SYS_clone3 => EAGAIN,
+        libc::SYS_io_uring_setup => ENOMEM,
+        libc::SYS_io_uring_enter if fault == Fault::Error => EAGAIN,
+        libc::SYS_io_uring_enter => EINTR,
         libc::SYS_poll | libc::SYS_ppoll if fault == Fault::Error => ENOMEM,
         libc::SYS_poll | libc::SYS_ppoll => EINTR,
         // Only a wait: nothing interrupts a wake.
@@ -214,6 +217,7 @@ fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
                     libc::SYS_accept4
                         | libc::SYS_openat
                         | libc::SYS_fallocate
+                        | libc::SYS_io_uring_enter
                         | libc::SYS_poll
                         | libc::SYS_ppoll
                         | libc::SYS_futex

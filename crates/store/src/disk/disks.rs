@@ -13,8 +13,10 @@
 //! most room when the object was made.
 
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
+use crate::volume::BLOCK;
+use polyduct_os::aligned::{Aligned, ALIGN};
 use polyduct_os::dir::{self, Open};
-use polyduct_os::file::start_writing;
+use polyduct_os::ring::{Ring, Way};
 use polyduct_os::{clock, threads, Errno, OsError};
 use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
@@ -24,6 +26,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the objects of a unit are.
@@ -64,8 +67,19 @@ struct Unit {
     open: HashMap<Named, File>,
     /// Files whose names are known to be durable.
     named: HashSet<Named>,
-    /// Up to where the log is known to have room.
-    log_room: u64,
+    /// The log, once it was written to.
+    log: Option<Log>,
+}
+
+/// A log that is written to: past the system's cache, where that can be, so that a sync has nothing to look for.
+#[derive(Debug)]
+struct Log {
+    file: Arc<File>,
+    direct: bool,
+    /// Up to where it is known to have room.
+    room: u64,
+    /// What is written.
+    bytes: Aligned,
 }
 
 /// The units of a store.
@@ -74,6 +88,17 @@ pub struct Disks {
     units: Vec<Result<Unit, String>>,
     /// Whether the last sync was.
     slow: bool,
+    /// For logs that are written at once.
+    ring: LogRing,
+}
+
+/// For one change a ring takes longer to make than it saves.
+#[derive(Debug)]
+enum LogRing {
+    Unused,
+    Wanted,
+    Made(Box<Ring>),
+    Refused,
 }
 
 /// The name of a file beneath its directory, and whether that is the one of objects.
@@ -99,7 +124,8 @@ impl Disks {
     }
 
     fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
-        Disks { units: units.iter().map(|dirs| Unit::open(dirs, make)).collect(), slow: false }
+        let units = units.iter().map(|dirs| Unit::open(dirs, make)).collect();
+        Disks { units, slow: false, ring: LogRing::Unused }
     }
 
     /// A lost unit has its files in these directories from now on; what is not there of them is made.
@@ -129,9 +155,12 @@ impl Disks {
 impl Disks {
     /// Asks for what a batch reads before the first of it is waited for: then the disks work on all of it at once.
     fn read_ahead(&mut self, batch: &[Request]) {
-        // What is read first is asked for by that.
-        let first = batch.iter().min_by_key(|r| r.unit());
-        for request in batch.iter().filter(|r| !first.is_some_and(|first| std::ptr::eq(*r, first))) {
+        // Entries are mostly in memory, and the blocks that are read first are asked for by that.
+        let blocks = |r: &&Request| matches!(r, Request::Read { len: BLOCK.., .. });
+        let first = batch.iter().filter(blocks).min_by_key(|r| r.unit());
+        for request in
+            batch.iter().filter(blocks).filter(|r| !first.is_some_and(|first| std::ptr::eq(*r, first)))
+        {
             let Request::Read { unit, file, at, len } = *request else { continue };
             let Some(len) = NonZeroU64::new(len as u64) else {
                 continue;
@@ -145,10 +174,56 @@ impl Disks {
     }
 }
 
+impl Disks {
+    /// Writes several logs at once; `None` where the batch is something else, or there is no ring.
+    fn write_logs(&mut self, batch: &[Request]) -> Option<Vec<Result<Done, UnitError>>> {
+        let is_log = |r: &Request| matches!(r, Request::Log { .. });
+        if batch.len() < 2 || !batch.iter().all(is_log) {
+            return None;
+        }
+        self.ring = match std::mem::replace(&mut self.ring, LogRing::Unused) {
+            LogRing::Unused => LogRing::Wanted,
+            LogRing::Wanted => Ring::new(self.units.len() as u32)
+                .map_or(LogRing::Refused, |ring| LogRing::Made(Box::new(ring))),
+            other => other,
+        };
+        let LogRing::Made(ring) = &mut self.ring else { return None };
+        let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
+        for ((tag, request), answer) in (0..).zip(batch).zip(&mut answers) {
+            let Request::Log { unit, at, ref bytes } = *request else { continue };
+            let log = match self.units.get_mut(unit as usize) {
+                Some(Ok(of)) => of.log(unit, at.saturating_add(bytes.len() as u64)),
+                Some(Err(reason)) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+                None => Err(lacks(unit, Named::Log)),
+            };
+            match log {
+                Ok(log) if log.direct => ring.ask(Way::Write, log.file.clone(), log.take(bytes), at, tag),
+                Ok(log) => *answer = Some(log.write(unit, at, bytes)),
+                Err(e) => *answer = Some(Err(e)),
+            }
+        }
+        while let Some(done) = ring.next() {
+            let at = done.tag as usize;
+            let unit = batch[at].unit();
+            let Some(Ok(Unit { log: Some(log), .. })) = self.units.get_mut(unit as usize) else { continue };
+            log.bytes = done.bytes;
+            // While the others are still on their way.
+            let written = done.moved.map_err(Into::into).and_then(|_| log.file.sync_data());
+            answers[at] = Some(done_or(unit, written));
+        }
+        let none = |r: &Request| Err(lacks(r.unit(), Named::Log));
+        Some(batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect())
+    }
+}
+
 impl Units for Disks {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
+        if let Some(done) = self.write_logs(&batch) {
+            return done;
+        }
         self.read_ahead(&batch);
-        let syncs = batch.iter().filter(|r| matches!(r, Request::Sync { .. })).count() > 1;
+        let syncs = |r: &&Request| matches!(r, Request::Sync { .. } | Request::Log { .. });
+        let syncs = batch.iter().filter(syncs).count() > 1;
         let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
         let mut lists: Vec<Vec<_>> = self.units.iter().map(|_| Vec::new()).collect();
         for (request, answer) in batch.iter().zip(&mut answers) {
@@ -194,7 +269,7 @@ impl Unit {
         let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
         match chain.is_empty() {
             true => Err("it has no directory".into()),
-            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log_room: 0 }),
+            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log: None }),
         }
     }
 
@@ -214,33 +289,19 @@ impl Unit {
                 bytes.truncate(done);
                 Ok(Done::Bytes(bytes))
             }
+            Request::Log { at, ref bytes, .. } => {
+                self.log(unit, at.saturating_add(bytes.len() as u64))?.write(unit, at, bytes)
+            }
             Request::Write { file, at, ref bytes, .. } => {
-                let room = self.log_room;
                 let there = self.file(unit, file, true)?.ok_or_else(|| lacks(unit, file))?;
-                let end = at.saturating_add(bytes.len() as u64);
-                let longer = (file == Named::Log && end > room)
-                    .then(|| log_room(there, end))
-                    .transpose()
-                    .map_err(io)?;
                 there.write_all_at(bytes, at).map_err(io)?;
-                if file == Named::Log {
-                    // Its sync comes next, and those of other units with it.
-                    start_writing(there, at, bytes.len() as u64);
-                }
-                self.log_room = longer.unwrap_or(room);
                 Ok(Done::Yes)
             }
             Request::Sync { file, .. } => {
                 if let Some(file) = self.file(unit, file, false)? {
                     file.sync_data().map_err(io)?;
                 }
-                if self.named.insert(file) {
-                    let (is_object, _) = name(file);
-                    for link in &self.chain {
-                        retry_on_intr(|| rustix::fs::fsync(link.of(is_object)))
-                            .map_err(|e| failed_with(unit, e.to_string(), e))?;
-                    }
-                }
+                self.sync_name(unit, file)?;
                 Ok(Done::Yes)
             }
             Request::List { .. } => {
@@ -270,6 +331,37 @@ impl Unit {
                 Ok(Done::Yes)
             }
         }
+    }
+
+    /// Makes durable that a file is there, if that is not known.
+    fn sync_name(&mut self, unit: u32, file: Named) -> Result<(), UnitError> {
+        if self.named.insert(file) {
+            let (is_object, _) = name(file);
+            for link in &self.chain {
+                retry_on_intr(|| rustix::fs::fsync(link.of(is_object)))
+                    .map_err(|e| failed_with(unit, e.to_string(), e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log, with room up to `end` if there is any.
+    fn log(&mut self, unit: u32, end: u64) -> Result<&mut Log, UnitError> {
+        let log = match self.log.take() {
+            Some(log) => log,
+            None => {
+                let found = self.place(Named::Log, true, true).map_err(|e| failed(unit, &e))?;
+                let (file, direct) = found.ok_or_else(|| lacks(unit, Named::Log))?;
+                Log { file: Arc::new(file), direct, room: 0, bytes: Aligned::default() }
+            }
+        };
+        self.sync_name(unit, Named::Log)?;
+        let log = self.log.insert(log);
+        if end > log.room {
+            let io = |e: std::io::Error| failed_with(unit, e.to_string(), super::manifest::errno(&e));
+            log.room = log_room(&log.file, end).map_err(io)?;
+        }
+        Ok(log)
     }
 
     /// A file, open; `None` where it is not and need not be.
@@ -320,22 +412,46 @@ impl Unit {
     }
 }
 
+impl Log {
+    /// The bytes, in memory for a direct request.
+    fn take(&mut self, bytes: &[u8]) -> Aligned {
+        let mut memory = std::mem::take(&mut self.bytes);
+        memory.resize(bytes.len());
+        memory.as_mut_slice().copy_from_slice(bytes);
+        memory
+    }
+
+    fn write(&mut self, unit: u32, at: u64, bytes: &[u8]) -> Result<Done, UnitError> {
+        let written = match self.direct {
+            true => {
+                self.bytes = self.take(bytes);
+                self.file.write_all_at(self.bytes.as_slice(), at)
+            }
+            false => self.file.write_all_at(bytes, at),
+        };
+        done_or(unit, written.and_then(|()| self.file.sync_data()))
+    }
+}
+
 /// Makes a log longer before it is written to up to `end`, to twice its length or by [`LOG_STEP`]: where there are bytes already, a
 /// sync has nothing to tell of the file but these. Returns its length. Where there is no room for that the log stays as short as it
 /// can, and the writing will say what is missing.
 fn log_room(log: &File, end: u64) -> std::io::Result<u64> {
-    let before = log.metadata()?.len();
+    // Of one that was cut off somewhere, the part that direct requests can follow.
+    let before = log.metadata()?.len() / ALIGN as u64 * ALIGN as u64;
     if end <= before {
         return Ok(before);
     }
+    let mut zeros = Aligned::default();
+    zeros.resize(LOG_ROOM as usize);
     let (mut len, to) = (before, end.max(before + before.clamp(LOG_ROOM, LOG_STEP)));
     while len < to {
-        let zeros = vec![0; (to - len).min(LOG_ROOM) as usize];
-        if log.write_all_at(&zeros, len).is_err() {
+        let some = &zeros.as_slice()[..(to - len).min(LOG_ROOM) as usize];
+        if log.write_all_at(some, len).is_err() {
             log.set_len(before)?;
             return Ok(before);
         }
-        len += zeros.len() as u64;
+        len += some.len() as u64;
     }
     log.sync_all()?;
     Ok(len)
@@ -353,6 +469,13 @@ pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usi
         }
     }
     Ok(done)
+}
+
+fn done_or(unit: u32, written: std::io::Result<()>) -> Result<Done, UnitError> {
+    match written {
+        Ok(()) => Ok(Done::Yes),
+        Err(e) => Err(failed_with(unit, e.to_string(), super::manifest::errno(&e))),
+    }
 }
 
 fn lacks(unit: u32, file: Named) -> UnitError {

@@ -4,9 +4,10 @@
 //! change that was agreed, is being changed, or is damaged, is never taken: whoever reads goes by way of the protocol then.
 
 use super::disks::{read_up_to, Disks};
-use super::io::{Buffer, Files};
+use super::requests::Files;
 use crate::volume::sums::{stride, Home, Sum, SUM};
 use crate::volume::{Geometry, BLOCK};
+use polyduct_os::aligned::Aligned;
 use polyduct_os::threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,7 +68,7 @@ struct OfUnit {
     words: Vec<u64>,
     data: Stretches,
     sums: Stretches,
-    blocks: Buffer,
+    blocks: Aligned,
     entries: Vec<u8>,
     /// Whether each of `wanted` is the block that its entry is of.
     right: Vec<bool>,
@@ -100,7 +101,7 @@ impl OfUnit {
     }
 
     fn block(&self, word: u64) -> Option<&[u8; BLOCK]> {
-        self.blocks.all().get(self.data.place(word) * BLOCK..)?.first_chunk()
+        self.blocks.as_slice().get(self.data.place(word) * BLOCK..)?.first_chunk()
     }
 
     /// The entry of a word at a place in what the unit has of it.
@@ -131,7 +132,7 @@ impl OfUnit {
 
     fn read(&mut self, files: &Files, each: usize) -> std::io::Result<()> {
         let memories = [
-            (&files.data, &self.data, self.blocks.all_mut(), BLOCK),
+            (&files.data, &self.data, self.blocks.as_mut_slice(), BLOCK),
             (&files.sums, &self.sums, &mut self.entries[..], each),
         ];
         for (file, stretches, bytes, size) in memories {

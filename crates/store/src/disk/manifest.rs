@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! # A polyduct store. `polyduct store status` shows it.
-//! version = 1
+//! version = 2
 //! id = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 //! data = 4
 //! parity = 1
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// The file's name.
 pub const NAME: &str = "store.toml";
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The longest manifest.
 const LIMIT: u64 = 1 << 20;
 /// The most directories of a unit.
@@ -238,13 +238,13 @@ mod tests {
         };
         for (text, says) in [
             (String::new(), "not a manifest"),
-            (sealed(&body(2, id, 1, "[[\"a\"]]")), "version 2"),
-            (sealed(&body(1, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
-            (sealed(&body(1, id, 2, "[[\"a\"]]")), "names 1 units"),
-            (sealed(&body(1, id, 0, "[]")), "data units"),
-            (sealed(&body(1, id, 1, "[[]]")), "0 directories"),
-            (sealed(&body(1, id, 1, "[[\"\"]]")), "no path"),
-            (sealed(&format!("{}more = 1\n", body(1, id, 1, "[[\"a\"]]"))), "not a manifest"),
+            (sealed(&body(3, id, 1, "[[\"a\"]]")), "version 3"),
+            (sealed(&body(2, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
+            (sealed(&body(2, id, 2, "[[\"a\"]]")), "names 1 units"),
+            (sealed(&body(2, id, 0, "[]")), "data units"),
+            (sealed(&body(2, id, 1, "[[]]")), "0 directories"),
+            (sealed(&body(2, id, 1, "[[\"\"]]")), "no path"),
+            (sealed(&format!("{}more = 1\n", body(2, id, 1, "[[\"a\"]]"))), "not a manifest"),
         ] {
             let error = Manifest::parse("x", &text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

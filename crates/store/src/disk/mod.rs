@@ -9,7 +9,7 @@
 //! | [`store`] | a store: made, opened, changed by one process at a time |
 //! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
-//! | `io` | rows between memory and disks, many at once |
+//! | `io`, `requests` | rows between memory and disks; many requests at once |
 //! | [`writer`], [`reader`] | the two ports |
 //! | [`access`] | any box of a dataset, without a port |
 //! | `boxes`, `fetch`, `mender` | a box as pieces of blocks; single blocks, read and checked; or found otherwise |
@@ -25,6 +25,7 @@ pub mod manifest;
 mod mender;
 pub mod meta;
 pub mod reader;
+mod requests;
 mod staging;
 pub mod store;
 mod team;

@@ -235,22 +235,22 @@ impl<U: Units> Volume<U> {
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
         let members: Vec<u32> = in_turn.take(logs).collect();
         self.tx += 1;
-        let (mut writes, mut syncs, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut writes, mut starts) = (Vec::new(), Vec::new());
         let mut record = Record { volume, unit: first, epoch, tx: self.tx, action };
         for &unit in &members {
             record.unit = unit;
-            let bytes = seal(RECORD, &record);
+            let mut bytes = seal(RECORD, &record);
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
             let at = self.log[unit as usize];
             self.log[unit as usize] += bytes.len() as u64;
             starts.push((unit, at));
-            writes.push(Request::Write { unit, file: File::Log, at, bytes });
-            syncs.push(Request::Sync { unit, file: File::Log });
+            writes.push(match self.has(Bug::LogNotSynced) {
+                true => Request::Write { unit, file: File::Log, at, bytes },
+                false => Request::Log { unit, at, bytes },
+            });
         }
         if let Err(full) = self.run(writes) {
             return self.take_back(&starts).and(Err(full));
-        }
-        if !self.has(Bug::LogNotSynced) {
-            self.run(syncs)?;
         }
         match members.iter().any(|&u| self.lost[u as usize].is_none()) {
             true => Ok(()),
@@ -261,15 +261,14 @@ impl<U: Units> Volume<U> {
     /// A change for which there was no room somewhere is taken out of the logs that have it.
     fn take_back(&mut self, starts: &[(u32, u64)]) -> Result<(), VolumeError> {
         self.tx -= 1;
-        let (mut writes, mut syncs) = (Vec::new(), Vec::new());
+        let mut writes = Vec::new();
         for &(unit, at) in starts {
             self.log[unit as usize] = at;
-            writes.push(Request::Write { unit, file: File::Log, at, bytes: vec![0; 8] });
-            syncs.push(Request::Sync { unit, file: File::Log });
+            writes.push(Request::Log { unit, at, bytes: vec![0; BLOCK] });
         }
         // Where there is no room for that either, there is nothing to take out.
         let _ = self.run(writes);
-        self.run(syncs).map(drop)
+        Ok(())
     }
 
     /// Makes durable what was written.
@@ -335,7 +334,8 @@ impl<U: Units> Volume<U> {
     /// Does a batch, and says whether a unit that is used had no room for what it may refuse.
     fn attempt(&mut self, batch: Vec<Request>, refusals: bool) -> (Vec<Option<Done>>, Option<UnitError>) {
         let used = |r: &Request| self.lost[r.unit() as usize].is_none();
-        let refuses = |r: &Request| refusals && matches!(r, Request::Write { .. }) && used(r);
+        let refuses =
+            |r: &Request| refusals && matches!(r, Request::Write { .. } | Request::Log { .. }) && used(r);
         let may_refuse: Vec<bool> = batch.iter().map(refuses).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();

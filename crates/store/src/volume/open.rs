@@ -193,7 +193,7 @@ impl<U: Units> Volume<U> {
                 if last > self.tx {
                     told.insert(last, record.action);
                 }
-                rest = &rest[len..];
+                rest = rest.get(len.next_multiple_of(super::BLOCK)..).unwrap_or_default();
             }
         }
         self.read_catalogs()?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The superblock's kind and version.
 pub const SUPERBLOCK: Kind = *b"pd-unit\x01";
 /// A log record's kind and version.
-pub const RECORD: Kind = *b"pd-tell\x01";
+pub const RECORD: Kind = *b"pd-tell\x02";
 /// A catalog's kind and version.
 pub const CATALOG: Kind = *b"pd-name\x01";
 /// Bytes of a slot of the superblock file; there are two, written in turn.

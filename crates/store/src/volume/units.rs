@@ -43,6 +43,15 @@ pub enum Request {
         /// What.
         bytes: Vec<u8>,
     },
+    /// Writes to the log, whose blocks at `at` and after it may be any: durable when this is done.
+    Log {
+        /// The unit.
+        unit: u32,
+        /// From where on: whole blocks.
+        at: u64,
+        /// What: whole blocks.
+        bytes: Vec<u8>,
+    },
     /// All that was written to the file is durable when this is done, and so is that it is there.
     Sync {
         /// The unit.
@@ -70,6 +79,7 @@ impl Request {
         match *self {
             Request::Read { unit, .. }
             | Request::Write { unit, .. }
+            | Request::Log { unit, .. }
             | Request::Sync { unit, .. }
             | Request::List { unit }
             | Request::Remove { unit, .. } => unit,

@@ -131,6 +131,7 @@ impl Sim {
             return Err(UnitError { unit, reason: "it is gone".to_owned(), full: false });
         }
         match request {
+            Request::Log { at, bytes, .. } => self.one(Request::Write { unit, file: File::Log, at, bytes }),
             Request::Read { file, at, len, .. } => {
                 let bytes = self.disks.get(&(unit, file)).map_or(&[][..], |b| &b[..]);
                 let from = bytes.len().min(at as usize);
@@ -173,7 +174,16 @@ impl Sim {
 
 impl Units for Sim {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
-        batch.into_iter().map(|request| self.one(request)).collect()
+        let log = |r: &Request| matches!(r, Request::Log { .. }).then_some(r.unit());
+        let logs: Vec<Option<u32>> = batch.iter().map(log).collect();
+        // Logs are all written before the first is durable: so a cut may find any of them, or none.
+        let mut answers: Vec<_> = batch.into_iter().map(|request| self.one(request)).collect();
+        for (unit, answer) in logs.into_iter().zip(&mut answers) {
+            if let Some(unit) = unit.filter(|_| answer.is_ok()) {
+                *answer = self.one(Request::Sync { unit, file: File::Log });
+            }
+        }
+        answers
     }
 }
 
