@@ -28,6 +28,8 @@ pub struct RowIo {
     files: Vec<Option<Files>>,
     /// Units that failed here, and why.
     failed: BTreeMap<u32, UnitError>,
+    /// Units that are written to and not read yet: one that has no room for that does not hold up the others.
+    joining: Vec<u32>,
     rows: Rows,
     /// Rows that go in one request of each unit.
     group: u64,
@@ -90,6 +92,7 @@ impl RowIo {
             object,
             files,
             failed,
+            joining: Vec::new(),
             rows,
             group,
             depth,
@@ -108,6 +111,11 @@ impl RowIo {
         if what.ring {
             self.requests = Requests::by_threads(self.depth);
         }
+    }
+
+    /// These units are joining: without room they fail, as for any other reason.
+    pub fn join(&mut self, units: Vec<u32>) {
+        self.joining = units;
     }
 
     /// Units that failed here, and why.
@@ -143,15 +151,12 @@ impl RowIo {
                         e,
                         rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG
                     );
-                    if full {
-                        return Err(UnitError {
-                            unit,
-                            reason: format!("no room for {len} bytes: {e}"),
-                            full,
-                        });
+                    if full && !self.joining.contains(&unit) {
+                        let reason = format!("no room for {len} bytes: {e}");
+                        return Err(UnitError { unit, reason, full });
                     }
                     // A unit that fails is lost, and the others go on.
-                    let failed = UnitError { unit, reason: e.to_string(), full };
+                    let failed = UnitError { unit, reason: e.to_string(), full: false };
                     self.failed.entry(unit).or_insert(failed);
                 }
             }
@@ -186,7 +191,9 @@ impl RowIo {
         let Done { id, unit, slice, came } = done;
         let asked = self.asked.iter_mut().find(|asked| asked.id == id);
         if let Err(e) = &came {
-            self.failed.entry(unit).or_insert_with(|| io_failed(unit, e));
+            let mut error = io_failed(unit, e);
+            error.full &= !self.joining.contains(&unit);
+            self.failed.entry(unit).or_insert(error);
         }
         match asked {
             Some(asked) => {

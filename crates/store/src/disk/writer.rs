@@ -75,6 +75,7 @@ struct Start {
     object: u64,
     generation: u32,
     lost: Vec<u32>,
+    joining: Vec<u32>,
     meta: Vec<u8>,
 }
 
@@ -149,6 +150,7 @@ impl StoreWriter {
             options.units,
         );
         io.leave_out(options.without);
+        io.join(begun.joining);
         let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].dst_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
@@ -543,6 +545,7 @@ fn begin(
         generation: owned.generation(),
         // Units that are joining are written to.
         lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
+        joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
         meta: meta.to_bytes(&store.shown)?,
     };
     Ok((start, there, held))

@@ -2,5 +2,6 @@
 
 mod access;
 mod care;
+mod full;
 mod ports;
 mod rig;
