@@ -7,16 +7,22 @@
 
 use crate::aligned::Aligned;
 use crate::error::{OsError, Result};
-use io_uring::{opcode, squeue, types, IoUring};
+use io_uring::{opcode, squeue, types, IoUring, Probe};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// How often a request that the kernel gave up without an error of the file is made again, and how often the kernel may refuse
-/// to be entered.
+/// How often a request that the kernel gave up without an error of the file is made again.
 const TRIES: u32 = 16;
+/// How often the kernel may refuse to be entered: after the first time it is left alone for 1 ms, and then for twice as long each
+/// time.
+const REFUSALS: u32 = 10;
+/// Requests of a ring, at most.
+const MOST: u32 = 1 << 12;
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +85,14 @@ struct Flight {
 /// ```
 pub struct Ring {
     ring: IoUring,
-    /// What the kernel has, by the number that it knows it by.
+    /// What the kernel has, or gets with the next call, by the number that it knows it by.
     flights: Vec<Option<Flight>>,
     /// Numbers that are free.
     free: Vec<usize>,
-    /// Requests that failed before the kernel had them.
+    /// What waits for a place: there are as many as the kernel's queues hold, so that neither of them is ever full.
+    waiting: VecDeque<Flight>,
+    places: usize,
+    /// Answers to requests that the kernel will not answer.
     refused: Vec<Answer>,
     /// The kernel does not take requests any more.
     broken: Option<Errno>,
@@ -92,21 +101,31 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many requests at once; more wait for one another.
+    /// A ring for so many requests at once, up to 4096; more wait for one another.
     ///
     /// # Errors
-    /// [`OsError::System`] where the kernel has none, or does not allow it.
+    /// [`OsError::System`] where the kernel has none that reads and writes (before Linux 5.6), or does not allow it.
     pub fn new(most: u32) -> Result<Ring> {
-        let entries = most.next_power_of_two().max(2);
-        // Answers need not interrupt a thread that is computing: it looks when it has nothing else to do.
-        let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries));
-        let ring = ring.map_err(|e| OsError::System {
+        let entries = most.clamp(2, MOST).next_power_of_two();
+        Ring::with(entries).map_err(|e| OsError::System {
             op: "io_uring_setup",
             what: format!("a ring of {entries} requests"),
             errno: Errno::from_io_error(&e).unwrap_or(Errno::NOSYS),
-        })?;
-        let (flights, free, refused) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Ring { ring, flights, free, refused, broken: None, pid: std::process::id() })
+        })
+    }
+
+    fn with(entries: u32) -> std::io::Result<Ring> {
+        // Answers need not interrupt a thread that is computing: it looks when it has nothing else to do.
+        let ring = IoUring::builder().setup_coop_taskrun().build(entries);
+        let ring = ring.or_else(|_| IoUring::new(entries))?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if ![opcode::Read::CODE, opcode::Write::CODE].iter().all(|&code| probe.is_supported(code)) {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        let (flights, free, waiting, refused) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
+        let (places, pid) = (entries as usize, std::process::id());
+        Ok(Ring { ring, flights, free, waiting, places, refused, broken: None, pid })
     }
 
     /// Asks for all of `bytes` to be read from the file or written to it, from byte `at` on. The answer has the same tag. The
@@ -117,9 +136,9 @@ impl Ring {
 
     /// Has the kernel begin with what was asked for: one system call for all of it.
     pub fn submit(&mut self) {
-        let mut tries = 0;
-        while !self.ring.submission().is_empty() {
-            if let Err(errno) = self.enter(0, &mut tries) {
+        let mut refusals = 0;
+        while self.is_ours() && !self.ring.submission().is_empty() {
+            if let Err(errno) = self.enter(0, &mut refusals) {
                 return self.give_up(errno);
             }
         }
@@ -127,7 +146,7 @@ impl Ring {
 
     /// Requests without an answer so far.
     pub fn len(&self) -> usize {
-        self.flights.len() - self.free.len() + self.refused.len()
+        self.flying() + self.waiting.len() + self.refused.len()
     }
 
     /// Whether all requests were answered.
@@ -135,41 +154,70 @@ impl Ring {
         self.len() == 0
     }
 
+    /// Whether the kernel, or this process as a child of the one that made the ring, has no use for it any more: all that is asked
+    /// for is answered with an error.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    fn flying(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
     /// Waits for the next answer, in whatever order they come. `None` when all requests were answered.
     // No iterator: who asks meanwhile gets more.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Answer> {
-        let mut tries = 0;
+        let mut refusals = 0;
         loop {
             if let Some(answer) = self.refused.pop() {
                 return Some(answer);
             }
+            if self.is_empty() {
+                return None;
+            }
+            if !self.is_ours() {
+                continue;
+            }
             let landed = self.ring.completion().next();
             if let Some(entry) = landed {
-                match self.land(entry.user_data(), entry.result()) {
+                let answer = self.land(entry.user_data(), entry.result());
+                if let Some(flight) = self.waiting.pop_front() {
+                    self.launch(flight);
+                }
+                match answer {
                     None => continue,
                     answer => return answer,
                 }
             }
-            if self.is_empty() {
-                return None;
-            }
-            if let Err(errno) = self.enter(1, &mut tries) {
+            if let Err(errno) = self.enter(1, &mut refusals) {
                 self.give_up(errno);
             }
         }
     }
 
+    /// Whether the queues are this process's: a forked one shares them with its parent and must not touch them. In a broken ring
+    /// nobody does.
+    fn is_ours(&mut self) -> bool {
+        if self.broken.is_none() && self.pid != std::process::id() {
+            self.give_up(Errno::OWNERDEAD);
+        }
+        self.broken.is_none()
+    }
+
     /// Hands the kernel what is asked for, and waits for so many answers.
-    fn enter(&mut self, answers: usize, tries: &mut u32) -> core::result::Result<(), Errno> {
+    fn enter(&mut self, answers: usize, refusals: &mut u32) -> core::result::Result<(), Errno> {
         match self.ring.submit_and_wait(answers) {
             Ok(_) => Ok(()),
             Err(e) => match Errno::from_io_error(&e).unwrap_or(Errno::IO) {
                 Errno::INTR => Ok(()),
-                errno if *tries >= TRIES => Err(errno),
-                // It may be short of memory for a moment, or want its answers taken first.
+                errno if *refusals >= REFUSALS => Err(errno),
+                // It may be short of memory for a moment.
                 _ => {
-                    *tries += 1;
+                    if *refusals > 0 {
+                        std::thread::sleep(Duration::from_millis(1 << (*refusals - 1)));
+                    }
+                    *refusals += 1;
                     Ok(())
                 }
             },
@@ -177,8 +225,13 @@ impl Ring {
     }
 
     fn launch(&mut self, flight: Flight) {
-        if let Some(errno) = self.broken {
-            self.refused.push(Answer { tag: flight.tag, bytes: flight.bytes, moved: Err(errno) });
+        if !self.is_ours() {
+            let moved = Err(self.broken.unwrap_or(Errno::IO));
+            self.refused.push(Answer { tag: flight.tag, bytes: flight.bytes, moved });
+            return;
+        }
+        if self.flying() >= self.places {
+            self.waiting.push_back(flight);
             return;
         }
         let number = self.free.pop().unwrap_or_else(|| {
@@ -187,17 +240,11 @@ impl Ring {
         });
         let flight = self.flights[number].insert(flight);
         let entry = entry(flight).user_data(number as u64);
-        let mut tries = 0;
-        loop {
-            // SAFETY: the file is open and the memory where it is until the answer: both are in `flights`, which gives them
-            // back with the answer, or never. `Aligned` does not move its bytes.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
-                break;
-            }
-            // All places are taken: by what the kernel has not looked at yet.
-            if let Err(errno) = self.enter(0, &mut tries) {
-                return self.give_up(errno);
-            }
+        // SAFETY: the file is open and the memory where it is until the answer: both are in `flights`, which gives them back with
+        // the answer, or never. `Aligned` does not move its bytes.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            // There are no more flights than places.
+            self.give_up(Errno::BUSY);
         }
     }
 
@@ -239,6 +286,9 @@ impl Ring {
         for flight in self.flights.iter_mut().filter_map(Option::take) {
             self.refused.push(Answer { tag: flight.tag, bytes: Aligned::default(), moved: Err(errno) });
             let _ = ManuallyDrop::new(flight);
+        }
+        for flight in self.waiting.drain(..) {
+            self.refused.push(Answer { tag: flight.tag, bytes: flight.bytes, moved: Err(errno) });
         }
         self.flights.clear();
         self.free.clear();

@@ -37,7 +37,7 @@ pub enum OnLoss {
     #[default]
     Raise,
     /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
-    /// unit 0 of the writers, which therefore closes last.
+    /// unit 0 of the writers, which therefore stays until all others have closed, or read every step.
     Wait,
 }
 

@@ -217,7 +217,8 @@ impl Port {
 
     /// The place of this port in its program was given up: tells the others, unless they wait for a replacement.
     pub fn abort(&mut self) {
-        if self.watch.is_some() && !self.wait_on_loss {
+        // One that has closed gives up nothing but its wait for the others.
+        if self.watch.is_some() && !self.wait_on_loss && !self.slots.is_closed(self.me) {
             self.slots.fail(Fault::Aborted { unit: self.me });
             self.slots.leave(self.me);
         }

@@ -310,6 +310,9 @@ impl Writer {
 
     fn begin(&mut self) -> Result<Begin, PipeError> {
         self.port.check_open()?;
+        if self.port.slots.is_closed(self.port.me) {
+            return Err(PipeError::Closed { pipe: self.port.pipe.clone() });
+        }
         let (unit, n) = (self.port.me.unit, self.next);
         self.port.wait(Slots::freed_bell, n, "a free slot for step", |slots| slots.poll_begin(unit, n))
     }
@@ -339,8 +342,8 @@ impl Writer {
     }
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
-    /// number of steps. Does not wait for the readers, but where lost units may be [replaced](crate::OnLoss::Wait) unit 0 stays until all
-    /// others have closed.
+    /// number of steps. Does not wait for the readers, but where lost units may be [replaced](crate::OnLoss::Wait) unit 0
+    /// stays until all writers have closed and all readers have closed or read every step.
     ///
     /// # Errors
     /// The error that the port failed with before, if any; [`PipeError::UnevenSteps`] where another unit closed after
@@ -364,14 +367,13 @@ impl Writer {
         ended.map(|()| self.port.stats)
     }
 
-    /// A unit may be lost until it has closed, and its replacement asks here.
+    /// A unit may be lost as long as it has something to do, and its replacement asks here.
     fn stay(&mut self) -> Result<(), PipeError> {
         if !self.stays || !self.port.is_open() {
             return Ok(());
         }
         self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
-            let over = slots.fault().is_some() || slots.units().all(|unit| slots.is_closed(unit));
-            Ok(over.then_some(()))
+            Ok((slots.fault().is_some() || slots.units().all(|unit| slots.is_done(unit))).then_some(()))
         })
     }
 

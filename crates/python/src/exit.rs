@@ -88,6 +88,13 @@ fn end_left(well: bool) -> bool {
             }
         }
     } else {
+        // What writers wait for may be a reader of this program.
+        for (_, end) in &mut ours {
+            if let End::Reader(reader) = end {
+                // That the port failed before was said before.
+                drop(reader.close());
+            }
+        }
         let mut writers: Vec<&mut Writer> = ours
             .iter_mut()
             .filter_map(|(_, end)| match end {
@@ -113,11 +120,8 @@ fn end_left(well: bool) -> bool {
             writers.into_iter().for_each(Writer::abort);
         }
         for (_, end) in &mut ours {
-            match end {
-                // That the port failed before was said before.
-                End::Reader(reader) => drop(reader.close()),
-                End::Domain(domain) => domain.leave(),
-                End::Writer(_) => {}
+            if let End::Domain(domain) = end {
+                domain.leave();
             }
         }
     }

@@ -49,6 +49,13 @@ impl Slots {
         self.wake_all();
     }
 
+    /// Whether nothing is left for a unit to do: it has closed, or reads and has read every step that there will be. (Where steps
+    /// are dropped, only the reader knows how many it gets.)
+    pub fn is_done(&self, unit: UnitName) -> bool {
+        let has_all = |unit| !self.is_lossy() && self.ends_before(self.resume_at(unit));
+        self.is_closed(unit) || unit.side != Side::Writer && has_all(unit)
+    }
+
     /// Whether the stream ends before step `k`: all writers have closed, after the same number of steps.
     pub(super) fn ends_before(&self, k: u64) -> bool {
         self.first_close().is_some_and(|(steps, _)| k >= steps)

@@ -202,15 +202,40 @@ impl Disks {
                 Err(e) => *answer = Some(Err(e)),
             }
         }
+        // Where a sync takes its time, all disks are at it at once; else each follows while other writes are still on their way.
+        let (slow, mut took) = (self.slow, Duration::ZERO);
+        let mut written = Vec::new();
         while let Some(done) = ring.next() {
             let at = done.tag as usize;
-            let unit = batch[at].unit();
+            let Request::Log { unit, at: place, ref bytes } = batch[at] else { continue };
             let Some(Ok(Unit { log: Some(log), .. })) = self.units.get_mut(unit as usize) else { continue };
-            log.bytes = done.bytes;
-            // While the others are still on their way.
-            let written = done.moved.map_err(Into::into).and_then(|_| log.file.sync_data());
-            answers[at] = Some(done_or(unit, written));
+            log.keep(done.bytes);
+            match done.moved {
+                Ok(_) if slow => written.push((at, unit, log.file.clone())),
+                Ok(_) => {
+                    let start = clock::now();
+                    answers[at] = Some(synced(unit, &log.file));
+                    took = took.max(clock::now().saturating_sub(start));
+                }
+                // It is not the disk that failed.
+                Err(_) if ring.is_broken() => answers[at] = Some(log.write(unit, place, bytes)),
+                Err(errno) => answers[at] = Some(Err(failed_with(unit, errno.to_string(), errno))),
+            }
         }
+        if ring.is_broken() {
+            self.ring = LogRing::Refused;
+        }
+        if slow {
+            let all = threads::each(written.len(), written, |(at, unit, file)| {
+                let start = clock::now();
+                (at, synced(unit, &file), clock::now().saturating_sub(start))
+            });
+            for (at, answer, time) in all {
+                answers[at] = Some(answer);
+                took = took.max(time);
+            }
+        }
+        self.slow = took > SLOW;
         let none = |r: &Request| Err(lacks(r.unit(), Named::Log));
         Some(batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect())
     }
@@ -299,7 +324,7 @@ impl Unit {
             }
             Request::Sync { file, .. } => {
                 if let Some(file) = self.file(unit, file, false)? {
-                    file.sync_data().map_err(io)?;
+                    file.sync_data().map_err(|e| not_synced(unit, &e))?;
                 }
                 self.sync_name(unit, file)?;
                 Ok(Done::Yes)
@@ -335,12 +360,12 @@ impl Unit {
 
     /// Makes durable that a file is there, if that is not known.
     fn sync_name(&mut self, unit: u32, file: Named) -> Result<(), UnitError> {
-        if self.named.insert(file) {
+        if !self.named.contains(&file) {
             let (is_object, _) = name(file);
             for link in &self.chain {
-                retry_on_intr(|| rustix::fs::fsync(link.of(is_object)))
-                    .map_err(|e| failed_with(unit, e.to_string(), e))?;
+                retry_on_intr(|| rustix::fs::fsync(link.of(is_object))).map_err(|e| not_synced(unit, &e))?;
             }
+            self.named.insert(file);
         }
         Ok(())
     }
@@ -358,8 +383,7 @@ impl Unit {
         self.sync_name(unit, Named::Log)?;
         let log = self.log.insert(log);
         if end > log.room {
-            let io = |e: std::io::Error| failed_with(unit, e.to_string(), super::manifest::errno(&e));
-            log.room = log_room(&log.file, end).map_err(io)?;
+            log.room = log_room(&log.file, end).map_err(|e| not_synced(unit, &e))?;
         }
         Ok(log)
     }
@@ -421,15 +445,25 @@ impl Log {
         memory
     }
 
+    /// Memory for the next record, which is mostly short.
+    fn keep(&mut self, memory: Aligned) {
+        if memory.as_slice().len() <= SHORT {
+            self.bytes = memory;
+        }
+    }
+
     fn write(&mut self, unit: u32, at: u64, bytes: &[u8]) -> Result<Done, UnitError> {
         let written = match self.direct {
             true => {
-                self.bytes = self.take(bytes);
-                self.file.write_all_at(self.bytes.as_slice(), at)
+                let memory = self.take(bytes);
+                let written = self.file.write_all_at(memory.as_slice(), at);
+                self.keep(memory);
+                written
             }
             false => self.file.write_all_at(bytes, at),
         };
-        done_or(unit, written.and_then(|()| self.file.sync_data()))
+        written.map_err(|e| failed_with(unit, e.to_string(), super::manifest::errno(&e)))?;
+        synced(unit, &self.file)
     }
 }
 
@@ -471,11 +505,14 @@ pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usi
     Ok(done)
 }
 
-fn done_or(unit: u32, written: std::io::Result<()>) -> Result<Done, UnitError> {
-    match written {
-        Ok(()) => Ok(Done::Yes),
-        Err(e) => Err(failed_with(unit, e.to_string(), super::manifest::errno(&e))),
-    }
+fn synced(unit: u32, file: &File) -> Result<Done, UnitError> {
+    file.sync_data().map_err(|e| not_synced(unit, &e))?;
+    Ok(Done::Yes)
+}
+
+/// Whatever the reason: nobody knows what is on the disk now.
+fn not_synced(unit: u32, e: &dyn std::fmt::Display) -> UnitError {
+    UnitError { unit, reason: e.to_string(), full: false }
 }
 
 fn lacks(unit: u32, file: Named) -> UnitError {

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Bytes that go to, or come from, a unit with one request, where a row has less for it.
 const REQUEST: usize = 1 << 20;
-/// Requests of all units of a program that are under way at once.
+/// Requests of all units of a program that are under way at once, about.
 const DEPTH: usize = 16;
 /// The most of one process.
 const MAX_UNDER_WAY: usize = 16;

@@ -197,7 +197,7 @@ impl<U: Units> Volume<U> {
         self.mend(now)?;
         let all = self.lost.len();
         let action = Action::Names(changes);
-        self.agree(&action, 0, all)?;
+        self.agree_or_mend(&action, 0, all, now)?;
         if let Action::Names(changes) = action {
             self.name(changes);
         }
@@ -228,6 +228,22 @@ impl<U: Units> Volume<U> {
         }
     }
 
+    /// As [`agree`](Volume::agree). Of a change that was refused, a unit that was lost meanwhile may still have the record: before
+    /// anybody is told so, a new epoch begins, in which it does not count.
+    fn agree_or_mend(
+        &mut self,
+        action: &Action,
+        first: u32,
+        logs: usize,
+        now: u64,
+    ) -> Result<(), VolumeError> {
+        let agreed = self.agree(action, first, logs);
+        match agreed {
+            Err(VolumeError::Full(_)) => self.mend(now).and(agreed),
+            other => other,
+        }
+    }
+
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
     fn agree(&mut self, action: &Action, first: u32, logs: usize) -> Result<(), VolumeError> {
         let (volume, epoch, n) = (self.id, self.epoch, self.geometry.units());
@@ -249,8 +265,11 @@ impl<U: Units> Volume<U> {
                 false => Request::Log { unit, at, bytes },
             });
         }
-        if let Err(full) = self.run(writes) {
-            return self.take_back(&starts).and(Err(full));
+        let (done, full) = self.attempt(writes, true);
+        if let Some(full) = full {
+            let told = starts.into_iter().zip(done);
+            self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())));
+            return Err(VolumeError::Full(full));
         }
         match members.iter().any(|&u| self.lost[u as usize].is_none()) {
             true => Ok(()),
@@ -258,17 +277,17 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// A change for which there was no room somewhere is taken out of the logs that have it.
-    fn take_back(&mut self, starts: &[(u32, u64)]) -> Result<(), VolumeError> {
-        self.tx -= 1;
+    /// A change for which there was no room somewhere is taken out of the logs that have it, where it is durable already. A unit
+    /// that cannot do that is lost. The change's number is not used again.
+    fn take_back(&mut self, starts: impl Iterator<Item = (u32, u64, bool)>) {
         let mut writes = Vec::new();
-        for &(unit, at) in starts {
+        for (unit, at, has_it) in starts {
             self.log[unit as usize] = at;
-            writes.push(Request::Log { unit, at, bytes: vec![0; BLOCK] });
+            if has_it {
+                writes.push(Request::Log { unit, at, bytes: vec![0; BLOCK] });
+            }
         }
-        // Where there is no room for that either, there is nothing to take out.
-        let _ = self.run(writes);
-        Ok(())
+        self.run_or_lose(writes);
     }
 
     /// Makes durable what was written.

@@ -7,7 +7,7 @@
 
 use super::{socket, Fault};
 use crate::error::LinkError;
-use crate::link::hello::{Header, Kind, Refusal, HEADER};
+use crate::link::hello::{Header, Kind, Refusal, HEADER, REFUSAL};
 use crate::link::seal::{Opener, Sealer, RECORD, RECORD_PLAIN, TAG};
 use crate::types::Address;
 use bytes::Bytes;
@@ -304,6 +304,8 @@ impl StreamReader {
         let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[..next])];
         let Some(n) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else { return Ok(None) };
         check_refusal(&mut self.refusable, &self.buf[..n.saturating_sub(missing)])?;
+        // What comes later may look like anything.
+        self.refusable = None;
         if missing > 0 {
             self.frames.filled(n.min(missing), sink)?;
         }
@@ -337,9 +339,12 @@ impl StreamReader {
 /// Whether the first bytes are a refusal in place of a record: they cannot be the beginning of a plain frame, and of a sealed one
 /// only by a chance of 2⁻⁶⁴.
 fn check_refusal(me: &mut Option<Address>, first: &[u8]) -> Result<(), LinkError> {
-    let Some(from) = me.take() else { return Ok(()) };
+    let Some(from) = *me else { return Ok(()) };
+    if first.len() >= REFUSAL {
+        *me = None;
+    }
     match first.split_at_checked(HEADER).map(|(header, body)| (Header::decode(header), body)) {
-        Some((Ok(header), body)) if header.kind == Kind::Refusal => {
+        Some((Ok(header), body)) if header.kind == Kind::Refusal && body.len() >= REFUSAL - HEADER => {
             Err(Refusal::decode(body)?.error(&Header { from, ..header }))
         }
         _ => Ok(()),

@@ -146,7 +146,10 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let conn = Conn { stream, reader, writer, number, waits_to_write: false };
         match added {
             Ok(()) => self.open(&peer, at, Way::Conn(conn), FRAME as usize, now),
-            Err(error) => tracing::warn!(unit = peer.unit, %error, "cannot watch a connection"),
+            Err(error) => {
+                tracing::warn!(unit = peer.unit, %error, "cannot watch a connection");
+                self.turn_back(peer.unit);
+            }
         }
     }
 
