@@ -469,7 +469,8 @@ def open(
         Longest wait of any call, in seconds. By default 60 s for the others to come, and then no limit: the death of a
         peer is noticed at once without it.
     on_loss
-        ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number.
+        ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number. It finds
+        the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one any more.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     convert

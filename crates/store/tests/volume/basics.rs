@@ -141,6 +141,42 @@ fn what_was_agreed_is_not_refused() {
     }
 }
 
+/// A change that one log has no room for stays refused, though another log had it already: it is taken out there, or who cannot do
+/// that is not believed any more.
+#[test]
+fn a_refused_change_never_comes_back() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    for (full, stuck, goes_on) in (0..3)
+        .flat_map(|unit| [(unit, false, false), (unit, false, true), (unit, true, false), (unit, true, true)])
+    {
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..2)).unwrap();
+        v.commit(vec![("a".into(), entry(object, 2))], 20).unwrap();
+        v.overwrite(object, 0, &block(100), 30).unwrap();
+        v.units_mut().full_files = vec![(full, File::Log)];
+        v.units_mut().stuck = stuck;
+        let refused = v.overwrite(object, 0, &block(200), 40);
+        // The first block's changes go to the logs of units 0 and 1.
+        let concerned = full != 2;
+        assert_eq!(refused.is_err(), concerned, "{full}: {refused:?}");
+        assert!(!concerned || matches!(refused, Err(VolumeError::Full(_))), "{refused:?}");
+        assert_eq!(v.lost().count(), usize::from(stuck && concerned), "{full} {stuck}");
+        v.units_mut().full_files.clear();
+        let mut want = if concerned { block(100) } else { block(200) };
+        if goes_on {
+            v.overwrite(object, 0, &block(300), 50).unwrap();
+            want = block(300);
+        }
+        assert!(*v.read(object, 0).unwrap() == want, "{full} {stuck} {goes_on}");
+        drop(v);
+        let mut v = Volume::open(&mut sim, ID, g, 60).unwrap();
+        assert!(*v.read(object, 0).unwrap() == want, "{full} {stuck} {goes_on}: after opening");
+        assert!(*v.read(object, 1).unwrap() == block(1));
+    }
+}
+
 /// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
 #[test]
 fn a_long_log_waits_for_room() {

@@ -57,6 +57,8 @@ pub struct Sim {
     pub full: Vec<u32>,
     /// Files of units that have no room any more.
     pub full_files: Vec<(u32, File)>,
+    /// Units fail when they are to take a record out of their log.
+    pub stuck: bool,
     /// A write of this unit's data or checksums, after so many others, goes wrong.
     pub fault: Option<(u32, u64, Fault)>,
 }
@@ -131,6 +133,9 @@ impl Sim {
             return Err(UnitError { unit, reason: "it is gone".to_owned(), full: false });
         }
         match request {
+            Request::Log { bytes, .. } if self.stuck && bytes.iter().all(|&b| b == 0) => {
+                Err(UnitError { unit, reason: "input/output error".to_owned(), full: false })
+            }
             Request::Log { at, bytes, .. } => self.one(Request::Write { unit, file: File::Log, at, bytes }),
             Request::Read { file, at, len, .. } => {
                 let bytes = self.disks.get(&(unit, file)).map_or(&[][..], |b| &b[..]);
