@@ -94,15 +94,11 @@ fn act(spec: &Spec) -> Result<Report, String> {
     match spec.role {
         Role::DiskWrite => disk_unit::write(spec, &data, unit, Without::default()),
         Role::DiskWriteUncommitted => {
-            disk_unit::write(spec, &data, unit, Without { commit: true, ..Without::default() })
+            disk_unit::write(spec, &data, unit, Without { commit: true, sums: false })
         }
-        Role::DiskWriteUnsummed => {
-            disk_unit::write(spec, &data, unit, Without { sums: true, ..Without::default() })
-        }
+        Role::DiskWriteUnsummed => disk_unit::write(spec, &data, unit, Without { commit: false, sums: true }),
         Role::DiskRead => disk_unit::read(spec, &data, unit, Without::default()),
-        Role::DiskReadUnsummed => {
-            disk_unit::read(spec, &data, unit, Without { sums: true, ..Without::default() })
-        }
+        Role::DiskReadUnsummed => disk_unit::read(spec, &data, unit, Without { commit: false, sums: true }),
         Role::Write => {
             let mut out = port("").write(&data, &spec.layout).map_err(text)?;
             let mapping = out.mapping().clone();

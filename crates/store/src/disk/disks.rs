@@ -12,11 +12,11 @@
 //! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in the one that had
 //! most room when the object was made.
 
+use super::logs::{self, Log, Record};
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
 use crate::volume::BLOCK;
-use polyduct_os::aligned::{Aligned, ALIGN};
 use polyduct_os::dir::{self, Open};
-use polyduct_os::ring::{Ring, Way};
+use polyduct_os::ring::Ring;
 use polyduct_os::{clock, threads, Errno, OsError};
 use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
@@ -26,7 +26,6 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the objects of a unit are.
@@ -35,10 +34,6 @@ const OBJECTS: &str = "objects";
 const SLOW: Duration = Duration::from_micros(150);
 /// Bytes that are read without asking first how long the file is.
 const SHORT: usize = 1 << 20;
-/// Bytes of a new log.
-const LOG_ROOM: u64 = 1 << 20;
-/// Bytes that a log grows by at once, at most.
-const LOG_STEP: u64 = 16 << 20;
 /// Files that are kept open, at most.
 const MAX_OPEN: usize = 256;
 
@@ -69,17 +64,6 @@ struct Unit {
     named: HashSet<Named>,
     /// The log, once it was written to.
     log: Option<Log>,
-}
-
-/// A log that is written to: past the system's cache, where that can be, so that a sync has nothing to look for.
-#[derive(Debug)]
-struct Log {
-    file: Arc<File>,
-    direct: bool,
-    /// Up to where it is known to have room.
-    room: u64,
-    /// What is written.
-    bytes: Aligned,
 }
 
 /// The units of a store.
@@ -146,13 +130,11 @@ impl Disks {
                 let found = of.place(file, make, matches!(file, Named::Data(_)));
                 found.map_err(|e| failed(unit, &e))?.ok_or_else(|| lacks(unit, file))
             }
-            Some(Err(reason)) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+            Some(Err(reason)) => Err(broken(unit, reason)),
             None => Err(lacks(unit, file)),
         }
     }
-}
 
-impl Disks {
     /// Asks for what a batch reads before the first of it is waited for: then the disks work on all of it at once.
     fn read_ahead(&mut self, batch: &[Request]) {
         // Entries are mostly in memory, and the blocks that are read first are asked for by that.
@@ -172,72 +154,38 @@ impl Disks {
             }
         }
     }
-}
 
-impl Disks {
     /// Writes several logs at once; `None` where the batch is something else, or there is no ring.
     fn write_logs(&mut self, batch: &[Request]) -> Option<Vec<Result<Done, UnitError>>> {
-        let is_log = |r: &Request| matches!(r, Request::Log { .. });
-        if batch.len() < 2 || !batch.iter().all(is_log) {
+        if batch.len() < 2 || !batch.iter().all(|r| matches!(r, Request::Log { .. })) {
             return None;
         }
-        self.ring = match std::mem::replace(&mut self.ring, LogRing::Unused) {
+        self.ring = match std::mem::replace(&mut self.ring, LogRing::Refused) {
             LogRing::Unused => LogRing::Wanted,
             LogRing::Wanted => Ring::new(self.units.len() as u32)
                 .map_or(LogRing::Refused, |ring| LogRing::Made(Box::new(ring))),
             other => other,
         };
         let LogRing::Made(ring) = &mut self.ring else { return None };
-        let mut answers: Vec<Option<Result<Done, UnitError>>> = batch.iter().map(|_| None).collect();
-        for ((tag, request), answer) in (0..).zip(batch).zip(&mut answers) {
-            let Request::Log { unit, at, ref bytes } = *request else { continue };
-            let log = match self.units.get_mut(unit as usize) {
-                Some(Ok(of)) => of.log(unit, at.saturating_add(bytes.len() as u64)),
-                Some(Err(reason)) => Err(UnitError { unit, reason: reason.clone(), full: false }),
-                None => Err(lacks(unit, Named::Log)),
-            };
-            match log {
-                Ok(log) if log.direct => ring.ask(Way::Write, log.file.clone(), log.take(bytes), at, tag),
-                Ok(log) => *answer = Some(log.write(unit, at, bytes)),
-                Err(e) => *answer = Some(Err(e)),
+        let mut answers: Vec<_> = batch.iter().map(|r| Err(lacks(r.unit(), Named::Log))).collect();
+        let mut records = Vec::new();
+        for (unit, of) in (0..).zip(&mut self.units) {
+            // A batch has one record for each log.
+            let Some(number) = batch.iter().position(|r| r.unit() == unit) else { continue };
+            let Request::Log { at, ref bytes, .. } = batch[number] else { continue };
+            let end = at.saturating_add(bytes.len() as u64);
+            match of.as_mut().map_err(|reason| broken(unit, reason)).and_then(|of| of.log(unit, end)) {
+                Ok(log) => records.push(Record { number, unit, log, at, bytes }),
+                Err(e) => answers[number] = Err(e),
             }
         }
-        // Where a sync takes its time, all disks are at it at once; else each follows while other writes are still on their way.
-        let (slow, mut took) = (self.slow, Duration::ZERO);
-        let mut written = Vec::new();
-        while let Some(done) = ring.next() {
-            let at = done.tag as usize;
-            let Request::Log { unit, at: place, ref bytes } = batch[at] else { continue };
-            let Some(Ok(Unit { log: Some(log), .. })) = self.units.get_mut(unit as usize) else { continue };
-            log.keep(done.bytes);
-            match done.moved {
-                Ok(_) if slow => written.push((at, unit, log.file.clone())),
-                Ok(_) => {
-                    let start = clock::now();
-                    answers[at] = Some(synced(unit, &log.file));
-                    took = took.max(clock::now().saturating_sub(start));
-                }
-                // It is not the disk that failed.
-                Err(_) if ring.is_broken() => answers[at] = Some(log.write(unit, place, bytes)),
-                Err(errno) => answers[at] = Some(Err(failed_with(unit, errno.to_string(), errno))),
-            }
-        }
+        let (done, took) = logs::write_all(ring, records, self.slow);
+        done.into_iter().for_each(|(number, answer)| answers[number] = answer);
         if ring.is_broken() {
             self.ring = LogRing::Refused;
         }
-        if slow {
-            let all = threads::each(written.len(), written, |(at, unit, file)| {
-                let start = clock::now();
-                (at, synced(unit, &file), clock::now().saturating_sub(start))
-            });
-            for (at, answer, time) in all {
-                answers[at] = Some(answer);
-                took = took.max(time);
-            }
-        }
         self.slow = took > SLOW;
-        let none = |r: &Request| Err(lacks(r.unit(), Named::Log));
-        Some(batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect())
+        Some(answers)
     }
 }
 
@@ -261,7 +209,7 @@ impl Units for Disks {
                 let unit = request.unit();
                 *answer = Some(match of {
                     Ok(of) => of.one(unit, request),
-                    Err(reason) => Err(UnitError { unit, reason: reason.clone(), full: false }),
+                    Err(reason) => Err(broken(unit, reason)),
                 });
             }
         };
@@ -276,9 +224,7 @@ impl Units for Disks {
         let slow = syncs && (self.slow || jobs.next().is_some_and(timed));
         let others = threads::each(if slow { jobs.len() } else { 1 }, jobs, timed);
         self.slow = if syncs { others.last().copied().unwrap_or(slow) } else { self.slow };
-        let none = |r: &Request| {
-            Err(UnitError { unit: r.unit(), reason: "there is no such unit".into(), full: false })
-        };
+        let none = |r: &Request| Err(broken(r.unit(), &"there is no such unit"));
         batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect()
     }
 }
@@ -324,7 +270,7 @@ impl Unit {
             }
             Request::Sync { file, .. } => {
                 if let Some(file) = self.file(unit, file, false)? {
-                    file.sync_data().map_err(|e| not_synced(unit, &e))?;
+                    file.sync_data().map_err(|e| broken(unit, &e))?;
                 }
                 self.sync_name(unit, file)?;
                 Ok(Done::Yes)
@@ -363,7 +309,7 @@ impl Unit {
         if !self.named.contains(&file) {
             let (is_object, _) = name(file);
             for link in &self.chain {
-                retry_on_intr(|| rustix::fs::fsync(link.of(is_object))).map_err(|e| not_synced(unit, &e))?;
+                retry_on_intr(|| rustix::fs::fsync(link.of(is_object))).map_err(|e| broken(unit, &e))?;
             }
             self.named.insert(file);
         }
@@ -377,14 +323,12 @@ impl Unit {
             None => {
                 let found = self.place(Named::Log, true, true).map_err(|e| failed(unit, &e))?;
                 let (file, direct) = found.ok_or_else(|| lacks(unit, Named::Log))?;
-                Log { file: Arc::new(file), direct, room: 0, bytes: Aligned::default() }
+                Log::new(file, direct)
             }
         };
         self.sync_name(unit, Named::Log)?;
         let log = self.log.insert(log);
-        if end > log.room {
-            log.room = log_room(&log.file, end).map_err(|e| not_synced(unit, &e))?;
-        }
+        log.make_room(end).map_err(|e| broken(unit, &e))?;
         Ok(log)
     }
 
@@ -436,61 +380,6 @@ impl Unit {
     }
 }
 
-impl Log {
-    /// The bytes, in memory for a direct request.
-    fn take(&mut self, bytes: &[u8]) -> Aligned {
-        let mut memory = std::mem::take(&mut self.bytes);
-        memory.resize(bytes.len());
-        memory.as_mut_slice().copy_from_slice(bytes);
-        memory
-    }
-
-    /// Memory for the next record, which is mostly short.
-    fn keep(&mut self, memory: Aligned) {
-        if memory.as_slice().len() <= SHORT {
-            self.bytes = memory;
-        }
-    }
-
-    fn write(&mut self, unit: u32, at: u64, bytes: &[u8]) -> Result<Done, UnitError> {
-        let written = match self.direct {
-            true => {
-                let memory = self.take(bytes);
-                let written = self.file.write_all_at(memory.as_slice(), at);
-                self.keep(memory);
-                written
-            }
-            false => self.file.write_all_at(bytes, at),
-        };
-        written.map_err(|e| failed_with(unit, e.to_string(), super::manifest::errno(&e)))?;
-        synced(unit, &self.file)
-    }
-}
-
-/// Makes a log longer before it is written to up to `end`, to twice its length or by [`LOG_STEP`]: where there are bytes already, a
-/// sync has nothing to tell of the file but these. Returns its length. Where there is no room for that the log stays as short as it
-/// can, and the writing will say what is missing.
-fn log_room(log: &File, end: u64) -> std::io::Result<u64> {
-    // Of one that was cut off somewhere, the part that direct requests can follow.
-    let before = log.metadata()?.len() / ALIGN as u64 * ALIGN as u64;
-    if end <= before {
-        return Ok(before);
-    }
-    let mut zeros = Aligned::default();
-    zeros.resize(LOG_ROOM as usize);
-    let (mut len, to) = (before, end.max(before + before.clamp(LOG_ROOM, LOG_STEP)));
-    while len < to {
-        let some = &zeros.as_slice()[..(to - len).min(LOG_ROOM) as usize];
-        if log.write_all_at(some, len).is_err() {
-            log.set_len(before)?;
-            return Ok(before);
-        }
-        len += some.len() as u64;
-    }
-    log.sync_all()?;
-    Ok(len)
-}
-
 /// Fills as much of `bytes` as the file has from `at` on; returns how many that are.
 pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usize> {
     let mut done = 0;
@@ -505,24 +394,20 @@ pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usi
     Ok(done)
 }
 
-fn synced(unit: u32, file: &File) -> Result<Done, UnitError> {
-    file.sync_data().map_err(|e| not_synced(unit, &e))?;
-    Ok(Done::Yes)
-}
-
-/// Whatever the reason: nobody knows what is on the disk now.
-fn not_synced(unit: u32, e: &dyn std::fmt::Display) -> UnitError {
-    UnitError { unit, reason: e.to_string(), full: false }
+/// A unit is of no use, and not for want of room. Of a sync that failed, whatever the reason, nobody knows what is on the disk.
+pub(super) fn broken(unit: u32, why: &dyn std::fmt::Display) -> UnitError {
+    UnitError { unit, reason: why.to_string(), full: false }
 }
 
 fn lacks(unit: u32, file: Named) -> UnitError {
-    UnitError { unit, reason: format!("it has no file {}", name(file).1), full: false }
+    broken(unit, &format_args!("it has no file {}", name(file).1))
 }
 
 fn failed(unit: u32, e: &OsError) -> UnitError {
     failed_with(unit, e.to_string(), e.errno().unwrap_or(Errno::IO))
 }
 
-fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
+/// What the system says: whether it is for want of room.
+pub(super) fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
     UnitError { unit, reason, full: matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG) }
 }

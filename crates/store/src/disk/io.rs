@@ -1,6 +1,7 @@
 //! Rows of an object between memory and the disks: many requests at once, past the system's cache where that can be.
 
-use super::disks::Disks;
+use super::disks::{failed_with, Disks};
+use super::manifest::errno;
 use super::requests::{Done, Files, Job, Requests, Slice};
 use crate::file::Without;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
@@ -33,8 +34,6 @@ pub struct RowIo {
     rows: Rows,
     /// Rows that go in one request of each unit.
     group: u64,
-    /// Jobs under way at once.
-    depth: usize,
     requests: Requests,
     free: Vec<Slice>,
     /// Slices that there are, and that there may be.
@@ -95,7 +94,6 @@ impl RowIo {
             joining: Vec::new(),
             rows,
             group,
-            depth,
             requests: Requests::new(slices, depth),
             free: Vec::new(),
             slices: (0, slices),
@@ -105,12 +103,9 @@ impl RowIo {
         }
     }
 
-    /// For measurements, before anything was asked for.
+    /// For measurements.
     pub fn leave_out(&mut self, what: Without) {
         self.rows.summed = !what.sums;
-        if what.ring {
-            self.requests = Requests::by_threads(self.depth);
-        }
     }
 
     /// These units are joining: without room they fail, as for any other reason.
@@ -147,17 +142,12 @@ impl RowIo {
                 // Where it cannot be done in advance, writing tells.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
                 Err(e) => {
-                    let full = matches!(
-                        e,
-                        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG
-                    );
-                    if full && !self.joining.contains(&unit) {
-                        let reason = format!("no room for {len} bytes: {e}");
-                        return Err(UnitError { unit, reason, full });
+                    let failed = failed_with(unit, format!("making room for {len} bytes: {e}"), e);
+                    if failed.full && !self.joining.contains(&unit) {
+                        return Err(failed);
                     }
                     // A unit that fails is lost, and the others go on.
-                    let failed = UnitError { unit, reason: e.to_string(), full: false };
-                    self.failed.entry(unit).or_insert(failed);
+                    self.failed.entry(unit).or_insert(UnitError { full: false, ..failed });
                 }
             }
         }
@@ -191,7 +181,7 @@ impl RowIo {
         let Done { id, unit, slice, came } = done;
         let asked = self.asked.iter_mut().find(|asked| asked.id == id);
         if let Err(e) = &came {
-            let mut error = io_failed(unit, e);
+            let mut error = failed_with(unit, e.to_string(), errno(e));
             error.full &= !self.joining.contains(&unit);
             self.failed.entry(unit).or_insert(error);
         }
@@ -353,9 +343,4 @@ impl RowIo {
 pub fn identity(file: &File) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
-}
-
-fn io_failed(unit: u32, e: &std::io::Error) -> UnitError {
-    let full = matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
-    UnitError { unit, reason: e.to_string(), full }
 }

@@ -3,7 +3,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`manifest`] | what a store is made of, as text |
-//! | [`disks`] | the units as directories: the driver of [`volume`](crate::volume) |
+//! | [`disks`], `logs` | the units as directories: the driver of [`volume`](crate::volume); their logs |
 //! | [`meta`] | what is known of a dataset; where its steps lie |
 //! | [`log`] | what happened, as text |
 //! | [`store`] | a store: made, opened, changed by one process at a time |
@@ -21,6 +21,7 @@ mod error;
 mod fetch;
 mod io;
 pub mod log;
+mod logs;
 pub mod manifest;
 mod mender;
 pub mod meta;

@@ -85,7 +85,7 @@ impl Requests {
     }
 
     /// By threads alone.
-    pub(super) fn by_threads(threads: usize) -> Requests {
+    fn by_threads(threads: usize) -> Requests {
         Requests { means: Means::Threads { pool: Pool::new(threads), told: channel() }, under_way: 0 }
     }
 

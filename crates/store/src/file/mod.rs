@@ -116,8 +116,6 @@ pub struct Without {
     pub commit: bool,
     /// Checksums are neither made nor looked at.
     pub sums: bool,
-    /// Threads wait for the disks, as where the system has no io_uring.
-    pub ring: bool,
 }
 
 impl Default for Options {

@@ -197,7 +197,7 @@ impl<U: Units> Volume<U> {
         self.mend(now)?;
         let all = self.lost.len();
         let action = Action::Names(changes);
-        self.agree_or_mend(&action, 0, all, now)?;
+        self.agree(&action, 0, all, now)?;
         if let Action::Names(changes) = action {
             self.name(changes);
         }
@@ -228,24 +228,8 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// As [`agree`](Volume::agree). Of a change that was refused, a unit that was lost meanwhile may still have the record: before
-    /// anybody is told so, a new epoch begins, in which it does not count.
-    fn agree_or_mend(
-        &mut self,
-        action: &Action,
-        first: u32,
-        logs: usize,
-        now: u64,
-    ) -> Result<(), VolumeError> {
-        let agreed = self.agree(action, first, logs);
-        match agreed {
-            Err(VolumeError::Full(_)) => self.mend(now).and(agreed),
-            other => other,
-        }
-    }
-
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
-    fn agree(&mut self, action: &Action, first: u32, logs: usize) -> Result<(), VolumeError> {
+    fn agree(&mut self, action: &Action, first: u32, logs: usize, now: u64) -> Result<(), VolumeError> {
         let (volume, epoch, n) = (self.id, self.epoch, self.geometry.units());
         let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.lost[u as usize].is_none());
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
@@ -269,6 +253,8 @@ impl<U: Units> Volume<U> {
         if let Some(full) = full {
             let told = starts.into_iter().zip(done);
             self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())));
+            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that does not count.
+            self.mend(now)?;
             return Err(VolumeError::Full(full));
         }
         match members.iter().any(|&u| self.lost[u as usize].is_none()) {

@@ -186,7 +186,7 @@ impl<U: Units> Volume<U> {
             patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
         }
         let action = Action::Blocks(patches);
-        self.agree_or_mend(&action, first, g.parity() as usize + 1, now)?;
+        self.agree(&action, first, g.parity() as usize + 1, now)?;
         if let Action::Blocks(patches) = action {
             self.follow(patches);
         }

@@ -303,9 +303,8 @@ impl StreamReader {
         let next = if missing > 0 { NEXT } else { CHUNK };
         let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[..next])];
         let Some(n) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else { return Ok(None) };
-        check_refusal(&mut self.refusable, &self.buf[..n.saturating_sub(missing)])?;
         // What comes later may look like anything.
-        self.refusable = None;
+        check_refusal(self.refusable.take(), &self.buf[..n.saturating_sub(missing)])?;
         if missing > 0 {
             self.frames.filled(n.min(missing), sink)?;
         }
@@ -317,7 +316,10 @@ impl StreamReader {
         let room = &mut self.buf[self.have..];
         let Some(n) = socket::read(stream, &mut [IoSliceMut::new(room)])? else { return Ok(None) };
         self.have += n;
-        check_refusal(&mut self.refusable, &self.buf[..self.have])?;
+        check_refusal(self.refusable, &self.buf[..self.have])?;
+        if self.have >= REFUSAL {
+            self.refusable = None;
+        }
         let mut at = 0;
         while let Some((record, end)) = next_record(&self.buf[..self.have], at)? {
             let body = self.frames.body(sink);
@@ -338,13 +340,10 @@ impl StreamReader {
 
 /// Whether the first bytes are a refusal in place of a record: they cannot be the beginning of a plain frame, and of a sealed one
 /// only by a chance of 2⁻⁶⁴.
-fn check_refusal(me: &mut Option<Address>, first: &[u8]) -> Result<(), LinkError> {
-    let Some(from) = *me else { return Ok(()) };
-    if first.len() >= REFUSAL {
-        *me = None;
-    }
-    match first.split_at_checked(HEADER).map(|(header, body)| (Header::decode(header), body)) {
-        Some((Ok(header), body)) if header.kind == Kind::Refusal && body.len() >= REFUSAL - HEADER => {
+fn check_refusal(me: Option<Address>, first: &[u8]) -> Result<(), LinkError> {
+    let (Some(from), Some((header, body))) = (me, first.split_at_checked(HEADER)) else { return Ok(()) };
+    match Header::decode(header) {
+        Ok(header) if header.kind == Kind::Refusal && first.len() >= REFUSAL => {
             Err(Refusal::decode(body)?.error(&Header { from, ..header }))
         }
         _ => Ok(()),
