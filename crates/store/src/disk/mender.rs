@@ -2,7 +2,7 @@
 
 use super::fetch::Blocks;
 use super::io::RowIo;
-use super::store::Owned;
+use super::owned::Owned;
 use super::{Store, StoreError};
 use crate::volume::parity::Block;
 use crate::volume::rows::BytesMut;

@@ -6,7 +6,7 @@
 //! | [`disks`], `logs` | the units as directories: the driver of [`volume`](crate::volume); their logs |
 //! | [`meta`] | what is known of a dataset; where its steps lie |
 //! | [`log`] | what happened, as text |
-//! | [`store`] | a store: made, opened, changed by one process at a time |
+//! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
 //! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
 //! | `io`, `requests` | rows between memory and disks; many requests at once |
@@ -16,6 +16,7 @@
 
 pub mod access;
 mod boxes;
+mod create;
 pub mod disks;
 mod error;
 mod fetch;
@@ -25,6 +26,7 @@ mod logs;
 pub mod manifest;
 mod mender;
 pub mod meta;
+mod owned;
 pub mod reader;
 mod requests;
 mod staging;
@@ -34,8 +36,10 @@ pub mod writer;
 
 pub use access::StoredArray;
 pub use boxes::Slice;
+pub use create::Create;
 pub use error::StoreError;
 pub use meta::{Fill, Meta};
+pub use owned::Owned;
 pub use reader::StoreReader;
-pub use store::{now, split, Create, Owned, Store};
+pub use store::{now, split, Store};
 pub use writer::{StoreStepMut, StoreWriter};

@@ -1,18 +1,19 @@
-//! A store on disks: made, opened, looked at, and changed by one process at a time.
+//! A store on disks: opened, looked at, changed.
 
+use super::create::Made;
 use super::disks::Disks;
 use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
+use super::owned::Owned;
 use super::StoreError;
 use crate::file::Interrupt;
-use crate::volume::units::{File as Named, UnitError};
-use crate::volume::{Entry, Geometry, Progress, Volume, VolumeError};
+use crate::volume::units::UnitError;
+use crate::volume::{Geometry, Progress, Volume};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,8 +23,6 @@ use std::time::{Duration, SystemTime};
 const LOCK: &str = "lock";
 /// Entries of a directory that are looked at in search of a manifest.
 const MAX_LOOKED_AT: usize = 1024;
-/// Repairs that are written down one by one.
-const NOTED: usize = 100;
 /// Numbers of objects are below this.
 const APPENDING: u64 = 1 << 50;
 /// The same for all units of a program that appends.
@@ -40,80 +39,14 @@ pub struct Store {
     pub(super) shown: String,
     dir: PathBuf,
     manifest: Manifest,
-    lock: File,
+    pub(super) lock: File,
     /// How long to wait for another owner; `None` waits as long as it lives.
     pub timeout: Option<Duration>,
     /// Asked during waits: give up?
     pub interrupt: Option<Interrupt>,
 }
 
-/// How a store is to be made.
-#[derive(Clone, Debug)]
-pub struct Create {
-    /// The directories of each unit; relative ones count from the store's.
-    pub units: Vec<Vec<PathBuf>>,
-    /// How many of the units may be lost.
-    pub parity: u32,
-    /// Bytes of a stripe unit: a multiple of 4 KiB.
-    pub stripe: u64,
-}
-
 impl Store {
-    /// Makes a store in `dir`, which is made too if it is not there.
-    ///
-    /// # Errors
-    /// [`StoreError::Volume`] for units, parity or stripe that cannot be; [`StoreError::Exists`] where there is a store, or a unit
-    /// that is not empty; [`StoreError::System`]. What was made till then is removed.
-    pub fn create(dir: &Path, how: &Create) -> Result<Store, StoreError> {
-        let shown = dir.display().to_string();
-        let sys = |what: &Path, op: &str, e: &std::io::Error| {
-            StoreError::sys(&what.display().to_string(), op, manifest::errno(e))
-        };
-        let units = u32::try_from(how.units.len()).unwrap_or(u32::MAX);
-        let data = units.saturating_sub(how.parity);
-        let geometry = Geometry::new(data, how.parity, how.stripe).map_err(StoreError::volume(&shown))?;
-        let mut id = [0; 16];
-        polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
-        let manifest = Manifest { id, geometry, units: how.units.clone() };
-        let all: Vec<Vec<PathBuf>> = (0..units).map(|unit| manifest.dirs(dir, unit)).collect();
-        let mut seen = std::collections::HashSet::new();
-        for path in all.iter().flatten() {
-            if !seen.insert(path) {
-                let (store, what) = (shown.clone(), format!("{}, named twice,", path.display()));
-                return Err(StoreError::Exists { store, what });
-            }
-        }
-        if dir.join(manifest::NAME).exists() {
-            return Err(StoreError::Exists { store: shown, what: "a store".into() });
-        }
-        let mut made = Made::default();
-        made.dir(dir).map_err(|e| sys(dir, "make the directory", &e))?;
-        for path in all.iter().flatten() {
-            made.dir(path).map_err(|e| sys(path, "make the directory", &e))?;
-            let mut inside = std::fs::read_dir(path).map_err(|e| sys(path, "read the directory", &e))?;
-            if inside.next().is_some() {
-                let what = format!("something in {}, which is to be a new unit,", path.display());
-                return Err(StoreError::Exists { store: shown, what });
-            }
-        }
-        let create = || -> Result<(), StoreError> {
-            let volume = Volume::create(Disks::make(&all), id, geometry, now());
-            volume.map_err(StoreError::volume(&shown))?;
-            all.iter().flatten().try_for_each(|path| manifest.write(path))?;
-            // Last: a store is there when its manifest is.
-            manifest.write(dir)
-        };
-        if let Err(e) = create() {
-            // They were empty before.
-            all.iter().flatten().for_each(|path| made.empty(path));
-            return Err(e);
-        }
-        made.keep();
-        let store = Store::open(dir)?;
-        store.note(&format!("created with {data} data and {} parity units", how.parity));
-        Ok(store)
-    }
-
     /// Opens a store.
     ///
     /// # Errors
@@ -346,12 +279,7 @@ impl Store {
         }
         let mut made = Made::default();
         let dirs = manifest.dirs(&self.dir, unit);
-        for dir in &dirs {
-            let sys = |e: std::io::Error| {
-                StoreError::sys(&dir.display().to_string(), "make the directory", manifest::errno(&e))
-            };
-            made.dir(dir).map_err(sys)?;
-        }
+        dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
         owned.units_mut().move_to(unit, &dirs);
         let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
         made.keep();
@@ -404,147 +332,6 @@ impl Drop for InUse {
     }
 }
 
-/// A store, for as long as this process is the one who changes it.
-pub struct Owned<'a> {
-    volume: Volume<Disks>,
-    store: &'a Store,
-    turn: File,
-}
-
-impl Deref for Owned<'_> {
-    type Target = Volume<Disks>;
-
-    fn deref(&self) -> &Volume<Disks> {
-        &self.volume
-    }
-}
-
-impl DerefMut for Owned<'_> {
-    fn deref_mut(&mut self) -> &mut Volume<Disks> {
-        &mut self.volume
-    }
-}
-
-impl Drop for Owned<'_> {
-    fn drop(&mut self) {
-        self.note_repairs();
-        // Not only closed: a process that was forked meanwhile has the same description.
-        let _ = hold(&self.turn, 0, Hold::Not);
-    }
-}
-
-impl Owned<'_> {
-    fn note_repairs(&mut self) {
-        let repairs = self.volume.take_repairs();
-        for repair in repairs.iter().take(NOTED) {
-            let (unit, object, block) = (repair.unit, repair.object, repair.block);
-            let what = format!("unit {unit}: block {block} of object {object} was damaged and is made good");
-            self.store.note(&what);
-        }
-        if let Some(more @ 1..) = repairs.len().checked_sub(NOTED) {
-            self.store.note(&format!("{more} further blocks were damaged and are made good"));
-        }
-    }
-}
-
-impl Owned<'_> {
-    /// All datasets, by name.
-    ///
-    /// # Errors
-    /// [`StoreError::Manifest`]: what the store says of one makes no sense.
-    pub fn datasets(&self) -> Result<BTreeMap<String, Meta>, StoreError> {
-        let meta = |(name, entry): (&String, &Entry)| {
-            Ok((name.clone(), Meta::parse(&self.store.shown, name, &entry.about)?))
-        };
-        self.names().iter().map(meta).collect()
-    }
-
-    /// A dataset.
-    ///
-    /// # Errors
-    /// [`StoreError::NotThere`], [`StoreError::BadName`].
-    pub fn find(&self, name: &str) -> Result<(Entry, Meta), StoreError> {
-        check_name(&self.store.shown, name)?;
-        match self.names().get(name) {
-            Some(entry) => Ok((entry.clone(), Meta::parse(&self.store.shown, name, &entry.about)?)),
-            None => Err(StoreError::NotThere {
-                store: self.store.shown.clone(),
-                name: name.into(),
-                hint: self.hint(),
-            }),
-        }
-    }
-
-    /// What there is, for who asks for something else.
-    fn hint(&self) -> String {
-        const SHOWN: usize = 10;
-        let names: Vec<&str> = self.names().keys().take(SHOWN).map(String::as_str).collect();
-        match (names.is_empty(), self.names().len().saturating_sub(SHOWN)) {
-            (true, _) => "; the store is empty".into(),
-            (false, 0) => format!("; there is {}", names.join(", ")),
-            (false, more) => format!("; there is {}, and {more} more", names.join(", ")),
-        }
-    }
-
-    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names that will not be there.
-    ///
-    /// # Errors
-    /// [`StoreError::Exists`].
-    pub fn check_free(&self, name: &str, but: &[&str]) -> Result<(), StoreError> {
-        let inside = format!("{name}/");
-        let taken = self.names().keys().find(|there| {
-            let outside = format!("{there}/");
-            let meets = *there == name || there.starts_with(&inside) || name.starts_with(&outside);
-            meets && !but.contains(&there.as_str())
-        });
-        match taken {
-            None => Ok(()),
-            Some(there) => Err(StoreError::Exists {
-                store: self.store.shown.clone(),
-                what: format!("the dataset {there:?}"),
-            }),
-        }
-    }
-
-    /// An object for new data, in use by this process.
-    pub(super) fn fresh(&mut self) -> Result<(u64, InUse), StoreError> {
-        loop {
-            let object = self.volume.new_object().map_err(StoreError::volume(&self.store.shown))?;
-            // Numbers are written down at the next epoch only: another may be at work on one that it got before.
-            let taken = is_held(&self.store.lock, 1 + object).map_err(StoreError::os(&self.store.shown))?;
-            if !taken {
-                let in_use = self.store.use_object(object)?;
-                // With a file of it on some unit, whoever owns the store next does not give the number out again.
-                let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
-                let made = (0..self.store.geometry().units())
-                    .filter(|unit| !lost.contains(unit))
-                    .any(|unit| self.units().rows(unit, Named::Sums(object), true).is_ok());
-                return match made {
-                    true => Ok((object, in_use)),
-                    false => Err(StoreError::sys(
-                        &self.store.shown,
-                        "make a file of a new object",
-                        polyduct_os::Errno::IO,
-                    )),
-                };
-            }
-        }
-    }
-
-    /// The error of this store for one of its protocol.
-    pub fn error(&self, source: VolumeError) -> StoreError {
-        StoreError::Volume { store: self.store.shown.clone(), source }
-    }
-
-    /// Makes names stand for something else, durably.
-    ///
-    /// # Errors
-    /// As [`Volume::commit`].
-    pub fn commit_names(&mut self, changes: Vec<(String, Option<Entry>)>) -> Result<(), StoreError> {
-        self.volume.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))
-    }
-}
-
 /// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.
 ///
 /// # Errors
@@ -588,40 +375,4 @@ fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
     let manifest = found.next()?;
     // Units of two stores: nobody knows which is meant.
     found.all(|other| other.id == manifest.id).then_some(manifest)
-}
-
-/// Directories that were made, and are removed again unless they are kept.
-#[derive(Default)]
-struct Made(Vec<PathBuf>);
-
-impl Made {
-    fn dir(&mut self, path: &Path) -> std::io::Result<()> {
-        let missing: Vec<&Path> =
-            path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
-        for path in missing.into_iter().rev() {
-            std::fs::create_dir(path)?;
-            self.0.push(path.to_owned());
-        }
-        Ok(())
-    }
-
-    /// Removes what a unit that came to nothing has.
-    fn empty(&self, unit: &Path) {
-        for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME] {
-            let _ = std::fs::remove_file(unit.join(name));
-        }
-        let _ = std::fs::remove_dir(unit.join("objects"));
-    }
-
-    fn keep(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in self.0.iter().rev() {
-            let _ = std::fs::remove_dir(path);
-        }
-    }
 }

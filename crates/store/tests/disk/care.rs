@@ -222,6 +222,7 @@ fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
         (named(&["a"]), 1, 4096, "data units: 0"),
         (named(&["a", "b"]), 0, 1000, "multiple of 4 KiB"),
         (named(&["a", "a"]), 0, 4096, "named twice"),
+        (named(&["a", "b/../a"]), 0, 4096, "being made, this one or another"),
         (named(&["a", "../full"]), 0, 4096, "which is to be a new unit"),
         (named(&["a", "/proc/nothing"]), 0, 4096, "make the directory"),
     ] {
@@ -231,6 +232,33 @@ fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
     }
     create(named(&["a", "b"]), 1, 4096).unwrap();
     assert!(create(named(&["c", "d"]), 1, 4096).unwrap_err().contains("a store is there already"));
+}
+
+/// Whoever comes second is refused, and spoils nothing.
+#[test]
+fn of_two_that_make_a_store_at_once_one_does() {
+    for _ in 0..20 {
+        let place = Place::new();
+        let dir = place.0.join("s");
+        let how =
+            Create { units: (0..3).map(|u| vec![format!("u{u}").into()]).collect(), parity: 1, stripe: 4096 };
+        let start = std::sync::Barrier::new(2);
+        let made: Vec<Result<(), String>> = std::thread::scope(|s| {
+            let make = || {
+                start.wait();
+                Store::create(&dir, &how).map(drop).map_err(|e| e.to_string())
+            };
+            [s.spawn(make), s.spawn(make)].map(|t| t.join().unwrap()).into()
+        });
+        let refused: Vec<&String> = made.iter().filter_map(|m| m.as_ref().err()).collect();
+        assert!(refused.len() <= 1 || !dir.exists(), "{made:?}");
+        let because = |e: &&&String| e.contains("is there already") || e.contains("that is being made");
+        assert_eq!(refused.iter().filter(because).count(), refused.len(), "{made:?}");
+        if refused.len() == 1 {
+            good(write(&dir, "x", &dataset(), "block,*", 2, false, 0..2));
+            good(check(&dir, "x", &dataset(), "*,block", 2, 0..2));
+        }
+    }
 }
 
 #[test]

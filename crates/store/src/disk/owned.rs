@@ -1,0 +1,155 @@
+//! A store while one process changes it.
+
+use super::disks::Disks;
+use super::meta::{check_name, Meta};
+use super::store::{now, InUse, Store};
+use super::StoreError;
+use crate::volume::units::File as Named;
+use crate::volume::{Entry, Volume, VolumeError};
+use polyduct_os::lock::{hold, is_held, Hold};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::{Deref, DerefMut};
+
+/// Repairs that are written down one by one.
+const NOTED: usize = 100;
+
+/// A store, for as long as this process is the one who changes it.
+pub struct Owned<'a> {
+    pub(super) volume: Volume<Disks>,
+    pub(super) store: &'a Store,
+    /// What shows that it is this one's turn: byte 0 is held.
+    pub(super) turn: File,
+}
+
+impl Deref for Owned<'_> {
+    type Target = Volume<Disks>;
+
+    fn deref(&self) -> &Volume<Disks> {
+        &self.volume
+    }
+}
+
+impl DerefMut for Owned<'_> {
+    fn deref_mut(&mut self) -> &mut Volume<Disks> {
+        &mut self.volume
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.note_repairs();
+        // Not only closed: a process that was forked meanwhile has the same description.
+        let _ = hold(&self.turn, 0, Hold::Not);
+    }
+}
+
+impl Owned<'_> {
+    fn note_repairs(&mut self) {
+        let repairs = self.volume.take_repairs();
+        for repair in repairs.iter().take(NOTED) {
+            let (unit, object, block) = (repair.unit, repair.object, repair.block);
+            let what = format!("unit {unit}: block {block} of object {object} was damaged and is made good");
+            self.store.note(&what);
+        }
+        if let Some(more @ 1..) = repairs.len().checked_sub(NOTED) {
+            self.store.note(&format!("{more} further blocks were damaged and are made good"));
+        }
+    }
+
+    /// All datasets, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Manifest`]: what the store says of one makes no sense.
+    pub fn datasets(&self) -> Result<BTreeMap<String, Meta>, StoreError> {
+        let meta = |(name, entry): (&String, &Entry)| {
+            Ok((name.clone(), Meta::parse(&self.store.shown, name, &entry.about)?))
+        };
+        self.names().iter().map(meta).collect()
+    }
+
+    /// A dataset.
+    ///
+    /// # Errors
+    /// [`StoreError::NotThere`], [`StoreError::BadName`].
+    pub fn find(&self, name: &str) -> Result<(Entry, Meta), StoreError> {
+        check_name(&self.store.shown, name)?;
+        match self.names().get(name) {
+            Some(entry) => Ok((entry.clone(), Meta::parse(&self.store.shown, name, &entry.about)?)),
+            None => Err(StoreError::NotThere {
+                store: self.store.shown.clone(),
+                name: name.into(),
+                hint: self.hint(),
+            }),
+        }
+    }
+
+    /// What there is, for who asks for something else.
+    pub(super) fn hint(&self) -> String {
+        const SHOWN: usize = 10;
+        let names: Vec<&str> = self.names().keys().take(SHOWN).map(String::as_str).collect();
+        match (names.is_empty(), self.names().len().saturating_sub(SHOWN)) {
+            (true, _) => "; the store is empty".into(),
+            (false, 0) => format!("; there is {}", names.join(", ")),
+            (false, more) => format!("; there is {}, and {more} more", names.join(", ")),
+        }
+    }
+
+    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names that will not be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`].
+    pub fn check_free(&self, name: &str, but: &[&str]) -> Result<(), StoreError> {
+        let inside = format!("{name}/");
+        let taken = self.names().keys().find(|there| {
+            let outside = format!("{there}/");
+            let meets = *there == name || there.starts_with(&inside) || name.starts_with(&outside);
+            meets && !but.contains(&there.as_str())
+        });
+        match taken {
+            None => Ok(()),
+            Some(there) => Err(StoreError::Exists {
+                store: self.store.shown.clone(),
+                what: format!("the dataset {there:?}"),
+            }),
+        }
+    }
+
+    /// An object for new data, in use by this process.
+    pub(super) fn fresh(&mut self) -> Result<(u64, InUse), StoreError> {
+        loop {
+            let object = self.volume.new_object().map_err(StoreError::volume(&self.store.shown))?;
+            // Numbers are written down at the next epoch only: another may be at work on one that it got before.
+            let taken = is_held(&self.store.lock, 1 + object).map_err(StoreError::os(&self.store.shown))?;
+            if !taken {
+                let in_use = self.store.use_object(object)?;
+                // With a file of it on some unit, whoever owns the store next does not give the number out again.
+                let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
+                let made = (0..self.store.geometry().units())
+                    .filter(|unit| !lost.contains(unit))
+                    .any(|unit| self.units().rows(unit, Named::Sums(object), true).is_ok());
+                return match made {
+                    true => Ok((object, in_use)),
+                    false => Err(StoreError::sys(
+                        &self.store.shown,
+                        "make a file of a new object",
+                        polyduct_os::Errno::IO,
+                    )),
+                };
+            }
+        }
+    }
+
+    /// The error of this store for one of its protocol.
+    pub fn error(&self, source: VolumeError) -> StoreError {
+        StoreError::Volume { store: self.store.shown.clone(), source }
+    }
+
+    /// Makes names stand for something else, durably.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`].
+    pub fn commit_names(&mut self, changes: Vec<(String, Option<Entry>)>) -> Result<(), StoreError> {
+        self.volume.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))
+    }
+}
