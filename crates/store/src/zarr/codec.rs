@@ -2,6 +2,7 @@
 
 use super::{chunk_shape, named, wrong, Configuration, Shard, ZarrError};
 use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::{StreamingDecoder, DEFAULT_MAX_WINDOW_SIZE};
 use serde_json::Value;
 use std::io::Read;
 
@@ -201,8 +202,9 @@ impl Bytes {
                 .read_to_end(&mut bytes)
                 .map_err(|e| format!("gzip: {e}"))?,
             Bytes::Zstd => {
-                let decoder = ruzstd::decoding::StreamingDecoder::new(encoded.as_slice());
-                decoder
+                // So much may be decoded before any of it is read; libzstd accepts as much, however small the chunk.
+                let window = limit.max(DEFAULT_MAX_WINDOW_SIZE);
+                StreamingDecoder::new_with_max_window_size(encoded.as_slice(), window)
                     .map_err(|e| format!("zstd: {e}"))?
                     .take(limit.saturating_add(1))
                     .read_to_end(&mut bytes)

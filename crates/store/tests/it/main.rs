@@ -1,5 +1,6 @@
 //! Files as ports, with threads and processes as units.
 
+mod bombs;
 mod errors;
 mod forms;
 mod kill;

@@ -1,0 +1,55 @@
+//! Chunks that say they are larger than they may be, or are: no memory is taken for what is not wanted.
+
+use polyduct_rig::memory::{most_bytes, Counting};
+use polyduct_store::zarr::Array;
+use serde_json::json;
+use std::io::Write;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes of a chunk, and the most that one may have while it is decoded.
+const CHUNK: usize = 64 << 10;
+const LIMIT: usize = 2 * CHUNK + (64 << 10);
+
+/// What Zstandard takes for itself where it looks 128 KiB back.
+const ZSTD: usize = 4 << 20;
+
+fn array(codec: &str) -> Array {
+    let document = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [CHUNK], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [CHUNK]}},
+        "chunk_key_encoding": "default", "fill_value": 0, "codecs": ["bytes", codec],
+    });
+    Array::parse(document.to_string().as_bytes()).unwrap()
+}
+
+/// Two gigabytes of one byte, in blocks of 128 KiB, behind a header that says how far back they may look.
+fn zstd(window: u8) -> Vec<u8> {
+    let block = (1u32 << 1 | (128 << 10) << 3).to_le_bytes();
+    let blocks = [block[0], block[1], block[2], 7].repeat(16 << 10);
+    [&b"\x28\xb5\x2f\xfd\0"[..], &[window], &blocks].concat()
+}
+
+#[test]
+fn nothing_is_decoded_to_more_than_it_may_be() {
+    let zeros = vec![0; 64 << 20];
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&zeros).unwrap();
+    // Windows of 128 KiB, of more than any, and of what no machine has.
+    let [near, far, farthest] = [7 << 3, 18 << 3, 31 << 3].map(zstd);
+    for (i, (codec, chunk, most)) in [
+        // What grows is moved to places of twice the size.
+        ("gzip", gzip.finish().unwrap(), 3 * LIMIT),
+        ("zstd", near, ZSTD),
+        ("zstd", far, 4096),
+        ("zstd", farthest, 4096),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let array = array(codec);
+        let (decoded, bytes) = most_bytes(|| array.decode(chunk));
+        assert!(decoded.is_err() && bytes <= most, "{i}: {decoded:?}, {bytes} bytes");
+    }
+}
