@@ -2,6 +2,7 @@
 
 mod bombs;
 mod errors;
+mod foreign;
 mod forms;
 mod kill;
 mod oracle;
