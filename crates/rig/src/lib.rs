@@ -1,4 +1,5 @@
-//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces.
+//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces, memory that is
+//! counted.
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
@@ -7,6 +8,7 @@ pub mod hosts;
 pub mod inject;
 pub mod kills;
 mod lines;
+pub mod memory;
 mod port;
 mod random;
 mod scratch;

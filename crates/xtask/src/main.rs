@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-xtask", &[]),
 ];
 
-/// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests.
+/// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests and counts what they allocate.
 const MAY_BE_UNSAFE: &[&str] =
     &["polyduct-copy", "polyduct-message", "polyduct-os", "polyduct-python", "polyduct-rig"];
 

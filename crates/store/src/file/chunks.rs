@@ -7,7 +7,7 @@
 use super::io::Io;
 use super::work::Work;
 use super::Options;
-use crate::zarr::{self, index_entries, index_len, Array, ZarrError, MAX_CHUNK_BYTES};
+use crate::zarr::{self, index_entries, index_len, Array, Shard, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
 use polyduct_os::Errno;
@@ -40,12 +40,18 @@ pub struct Chunked {
 struct Store {
     key: String,
     file: Option<(File, u64)>,
-    /// Where the chunks of a shard lie.
-    index: Vec<Option<(u64, u64)>>,
+    /// Of the shards used last, each in the one before.
+    indices: Vec<Index>,
+}
+
+/// Where the chunks of a shard lie in the extent that it fills.
+struct Index {
+    of: Extent,
+    entries: Vec<Option<(u64, u64)>>,
 }
 
 /// Where the bytes of a chunk lie.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Extent {
     at: u64,
     len: u64,
@@ -293,59 +299,81 @@ impl Chunked {
 
     /// Where a chunk lies, in the file that is opened for it; `None` for one that is not there.
     fn find(&mut self, coords: &[u64], work: &Work<'_>) -> Result<Option<Extent>, FileError> {
-        let Some(shard) = &self.array.shard else {
-            let key = self.array.key(coords);
-            let store = self.open(key, work)?;
-            return Ok(store.file.as_ref().map(|(_, len)| Extent { at: 0, len: *len }));
-        };
-        let outer: Vec<u64> = coords.iter().zip(&shard.per).map(|(c, n)| c / n).collect();
-        let number = coords.iter().zip(&shard.per).fold(0, |at, (c, n)| at * n + c % n);
-        let key = self.array.key(&outer);
-        let store = self.open(key, work)?;
-        let Some((_, len)) = store.file else { return Ok(None) };
-        let Some((at, n)) = store.index.get(number as usize).copied().flatten() else { return Ok(None) };
-        match at.checked_add(n).filter(|&end| end <= len) {
-            Some(_) => Ok(Some(Extent { at, len: n })),
-            None => Err(FileError::BadZarr {
-                path: work.path.to_owned(),
-                source: ZarrError::Chunk {
-                    key: store.key.clone(),
-                    problem: format!("its index has {n} bytes from {at} on; the file has {len}"),
-                },
-            }),
+        // Its number in the innermost shard, that one's number in the next, and so on to the file's place in the grid.
+        let mut coords = coords.to_vec();
+        let mut numbers = Vec::with_capacity(self.array.shards.len());
+        for shard in self.array.shards.iter().rev() {
+            numbers.push(coords.iter().zip(&shard.per).fold(0, |at, (c, n)| at * n + c % n));
+            coords.iter_mut().zip(&shard.per).for_each(|(c, n)| *c /= n);
         }
+        let key = self.array.key(&coords);
+        let store = open_store(&mut self.file, &self.dir, key, work)?;
+        let Some((_, len)) = store.file else { return Ok(None) };
+        let mut extent = Extent { at: 0, len };
+        for (level, (shard, number)) in self.array.shards.iter().zip(numbers.into_iter().rev()).enumerate() {
+            let index = store.index(level, shard, extent, work)?;
+            let Some((at, len)) = index.get(number as usize).copied().flatten() else { return Ok(None) };
+            if at.checked_add(len).is_none_or(|end| end > extent.len) {
+                let problem =
+                    format!("a shard of {} bytes, and its index has {len} from {at} on", extent.len);
+                return Err(store.bad(problem, work));
+            }
+            extent = Extent { at: extent.at + at, len };
+        }
+        Ok(Some(extent))
+    }
+}
+
+/// Opens a chunk's file, unless it is the one that is open.
+fn open_store<'s>(
+    open: &'s mut Option<Store>,
+    dir: &OwnedFd,
+    key: String,
+    work: &Work<'_>,
+) -> Result<&'s mut Store, FileError> {
+    if open.as_ref().is_none_or(|store| store.key != key) {
+        *open = None;
+        let file = open_beneath(dir, &key, work.path)?;
+        if file.is_none() && open_beneath(dir, "zarr.json", work.path)?.is_none() {
+            // An array that is removed loses this first.
+            let problem = "it was replaced or removed while it was read";
+            return Err(FileError::BadPath { path: work.path.to_owned(), problem });
+        }
+        *open = Some(Store { key, file, indices: Vec::new() });
+    }
+    open.as_mut().ok_or_else(|| FileError::sys(work.path, "open", Errno::IO))
+}
+
+impl Store {
+    fn bad(&self, problem: String, work: &Work<'_>) -> FileError {
+        let source = ZarrError::Chunk { key: self.key.clone(), problem };
+        FileError::BadZarr { path: work.path.to_owned(), source }
     }
 
-    fn open(&mut self, key: String, work: &Work<'_>) -> Result<&Store, FileError> {
-        if self.file.as_ref().is_none_or(|store| store.key != key) {
-            self.file = None;
-            let file = open_beneath(&self.dir, &key, work.path)?;
-            if file.is_none() && open_beneath(&self.dir, "zarr.json", work.path)?.is_none() {
-                // An array that is removed loses this first.
-                let problem = "it was replaced or removed while it was read";
-                return Err(FileError::BadPath { path: work.path.to_owned(), problem });
-            }
-            let index = match (&file, &self.array.shard) {
-                (Some((file, len)), Some(shard)) => {
-                    let bad = |problem| FileError::BadZarr {
-                        path: work.path.to_owned(),
-                        source: ZarrError::Chunk { key: key.clone(), problem },
-                    };
-                    let need = index_len(shard);
-                    if *len < need {
-                        return Err(bad(format!("expected an index of {need} bytes, found {len} bytes")));
-                    }
-                    let mut bytes = vec![0; need as usize];
-                    let shown = format!("{}/{key}", work.path);
-                    let at = if shard.at_end { len - need } else { 0 };
-                    Io { file, path: &shown, options: work.options }.read(&mut bytes, at)?;
-                    index_entries(shard, bytes).map_err(bad)?
-                }
-                _ => Vec::new(),
+    /// Where the chunks of a shard lie that fills an extent; `level` is how many others it is in.
+    fn index(
+        &mut self,
+        level: usize,
+        shard: &Shard,
+        extent: Extent,
+        work: &Work<'_>,
+    ) -> Result<&[Option<(u64, u64)>], FileError> {
+        if self.indices.get(level).is_none_or(|index| index.of != extent) {
+            self.indices.truncate(level);
+            let Some((file, _)) = &self.file else { return Ok(&[]) };
+            let need = index_len(shard);
+            let Some(behind) = extent.len.checked_sub(need) else {
+                let problem = format!("expected an index of {need} bytes, found {} bytes", extent.len);
+                return Err(self.bad(problem, work));
             };
-            self.file = Some(Store { key, file, index });
+            let mut bytes = vec![0; need as usize];
+            let shown = format!("{}/{}", work.path, self.key);
+            let at = extent.at + if shard.at_end { behind } else { 0 };
+            Io { file, path: &shown, options: work.options }.read(&mut bytes, at)?;
+            let entries = index_entries(shard, bytes).map_err(|problem| self.bad(problem, work))?;
+            self.indices.push(Index { of: extent, entries });
         }
-        self.file.as_ref().ok_or_else(|| FileError::sys(work.path, "open", Errno::IO))
+        Ok(self.indices.get(level).map_or(&[], |index| index.entries.as_slice()))
     }
 }
 

@@ -1,7 +1,8 @@
 //! How chunks are encoded, and how they are decoded.
 
-use super::{chunk_shape, named, wrong, Configuration, Shard, ZarrError};
+use super::{blosc, chunk_shape, named, wrong, Configuration, Shard, ZarrError};
 use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::{StreamingDecoder, DEFAULT_MAX_WINDOW_SIZE};
 use serde_json::Value;
 use std::io::Read;
 
@@ -14,6 +15,7 @@ pub enum Bytes {
     Gzip,
     Zstd,
     Crc32c,
+    Blosc,
 }
 
 /// All codecs of a chunk.
@@ -26,17 +28,35 @@ pub struct Chain {
     pub bytes: Vec<Bytes>,
 }
 
-/// The codecs of a chunk, its shape, and how it lies in a shard; `outer` is the shape of the grid's chunks.
-pub fn inner_codecs(codecs: &[Value], outer: &[u64]) -> Result<(Chain, Vec<u64>, Option<Shard>), ZarrError> {
-    let (sharding, before, after) = match find_sharding(codecs)? {
-        None => return Ok((Chain::parse(codecs, outer.len())?, outer.to_vec(), None)),
-        Some((at, configuration)) => (configuration, &codecs[..at], &codecs[at + 1..]),
-    };
-    // What stands around the shard as a whole would have to be undone as a whole.
-    if let Some(other) = before.first().or(after.first()) {
-        let name = format!("{} around sharding_indexed", named("codecs", Some(other))?.0);
-        return Err(ZarrError::Codec { name: crate::json::shorten(&name) });
+/// The codecs of a chunk, its shape, and the shards that it lies in, the outermost first; `outer` is the shape of the
+/// grid's chunks.
+pub fn inner_codecs(codecs: &[Value], outer: &[u64]) -> Result<(Chain, Vec<u64>, Vec<Shard>), ZarrError> {
+    let (mut codecs, mut chunk) = (codecs, outer.to_vec());
+    let mut shards = Vec::new();
+    let mut index_bytes = 0u64;
+    while let Some((at, configuration)) = find_sharding(codecs)? {
+        // What stands around the shard as a whole would have to be undone as a whole.
+        if let Some(other) = codecs[..at].first().or(codecs.get(at + 1)) {
+            let name = format!("{} around sharding_indexed", named("codecs", Some(other))?.0);
+            return Err(ZarrError::Codec { name: crate::json::shorten(&name) });
+        }
+        let shard;
+        (shard, chunk, codecs) = parse_sharding(configuration, &chunk)?;
+        // An index of each is kept while chunks are read.
+        index_bytes = index_bytes.saturating_add(index_len(&shard));
+        if index_bytes > super::MAX_CHUNK_BYTES {
+            return Err(ZarrError::LargeChunk { len: index_bytes, limit: super::MAX_CHUNK_BYTES });
+        }
+        shards.push(shard);
     }
+    Ok((Chain::parse(codecs, chunk.len())?, chunk, shards))
+}
+
+/// A shard of the shape `outer`, the shape of the chunks in it, and their codecs.
+fn parse_sharding<'v>(
+    sharding: Configuration<'v>,
+    outer: &[u64],
+) -> Result<(Shard, Vec<u64>, &'v [Value]), ZarrError> {
     let get = |key: &str| sharding.and_then(|c| c.get(key));
     let inner = chunk_shape("sharding_indexed.chunk_shape", get("chunk_shape"), outer.len())?;
     if outer.iter().zip(&inner).any(|(o, i)| o % i != 0) {
@@ -50,10 +70,6 @@ pub fn inner_codecs(codecs: &[Value], outer: &[u64]) -> Result<(Chain, Vec<u64>,
         Some(Value::Array(codecs)) => codecs.as_slice(),
         other => return Err(wrong("sharding_indexed.codecs", "a list", other)),
     };
-    if find_sharding(codecs)?.is_some() {
-        return Err(ZarrError::Codec { name: "sharding_indexed in sharding_indexed".into() });
-    }
-    let chain = Chain::parse(codecs, inner.len())?;
     let index = match get("index_codecs") {
         Some(Value::Array(codecs)) => Chain::parse(codecs, outer.len() + 1)?,
         other => return Err(wrong("sharding_indexed.index_codecs", "a list", other)),
@@ -81,11 +97,7 @@ pub fn inner_codecs(codecs: &[Value], outer: &[u64]) -> Result<(Chain, Vec<u64>,
         }
     };
     let per: Vec<u64> = outer.iter().zip(&inner).map(|(o, i)| o / i).collect();
-    let shard = Shard { per, checked, at_end };
-    match index_len(&shard) {
-        len if len <= super::MAX_CHUNK_BYTES => Ok((chain, inner, Some(shard))),
-        len => Err(ZarrError::LargeChunk { len, limit: super::MAX_CHUNK_BYTES }),
-    }
+    Ok((Shard { per, checked, at_end }, inner, codecs))
 }
 
 fn find_sharding(codecs: &[Value]) -> Result<Option<(usize, Configuration<'_>)>, ZarrError> {
@@ -120,6 +132,7 @@ impl Chain {
                 ("gzip", Some(_)) => bytes.push(Bytes::Gzip),
                 ("zstd", Some(_)) => bytes.push(Bytes::Zstd),
                 ("crc32c", Some(_)) => bytes.push(Bytes::Crc32c),
+                ("blosc", Some(_)) => bytes.push(Bytes::Blosc),
                 _ => return Err(ZarrError::Codec { name: crate::json::shorten(name) }),
             }
         }
@@ -196,13 +209,15 @@ impl Bytes {
                     false => Err(format!("crc32c: expected {expected:08x}, found {found:08x}")),
                 };
             }
+            Bytes::Blosc => return blosc::decode(&encoded, limit).map_err(|e| format!("blosc: {e}")),
             Bytes::Gzip => MultiGzDecoder::new(encoded.as_slice())
                 .take(limit.saturating_add(1))
                 .read_to_end(&mut bytes)
                 .map_err(|e| format!("gzip: {e}"))?,
             Bytes::Zstd => {
-                let decoder = ruzstd::decoding::StreamingDecoder::new(encoded.as_slice());
-                decoder
+                // So much may be decoded before any of it is read; libzstd accepts as much, however small the chunk.
+                let window = limit.max(DEFAULT_MAX_WINDOW_SIZE);
+                StreamingDecoder::new_with_max_window_size(encoded.as_slice(), window)
                     .map_err(|e| format!("zstd: {e}"))?
                     .take(limit.saturating_add(1))
                     .read_to_end(&mut bytes)

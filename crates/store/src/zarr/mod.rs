@@ -2,14 +2,20 @@
 //!
 //! An array is a directory with `zarr.json` and a file for each chunk of a regular grid. All chunks have one shape, also at
 //! the edges of the array, where they are padded with the fill value; a chunk without a file holds nothing else. In a sharded
-//! array a file holds a grid of chunks and an index of them; chunks are then these inner ones.
+//! array a file holds a grid of chunks and an index of them, or of shards that do again; chunks are then the innermost ones.
 //!
 //! | what | supported |
 //! |---|---|
 //! | data types | `bool`, `int8` … `uint64`, `float16`, `bfloat16`, `float32`, `float64`, `complex64`, `complex128`, raw bits (`r8`, `r16`, …, `raw_bytes`) |
-//! | codecs | `transpose`, `bytes` (both orders), `sharding_indexed` (not in each other), `gzip`, `zstd`, `crc32c` |
+//! | codecs | `transpose`, `bytes` (both orders), `sharding_indexed` (also in each other, with no codec around them), `gzip`, `zstd`, `blosc` (all compressors), `crc32c` |
 //! | names of chunks | `default` and `v2`, with `/` and `.` |
+//!
+//! Frames of Blosc are taken apart here, with libraries for what they are compressed with. zarrs decodes gzip and zstd without
+//! a limit, so that a file of a megabyte may take all memory; and c-blosc is C that would parse what anybody wrote, needs
+//! `unsafe` in this crate, and costs a minute of every clean build.
 
+mod blosc;
+mod blosclz;
 mod codec;
 mod fill;
 
@@ -43,11 +49,12 @@ pub struct Array {
     /// The dimensions of a chunk as they lie in it, the slowest first.
     pub order: Vec<usize>,
     pub(crate) chain: Chain,
-    pub(crate) shard: Option<Shard>,
+    /// What chunks lie in, the outermost first; none where each has a file.
+    pub(crate) shards: Vec<Shard>,
     keys: Keys,
 }
 
-/// How inner chunks lie in a file.
+/// How inner chunks lie in a file, or in a part of it that is a chunk of another shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
     /// Inner chunks of a shard in each dimension.
@@ -106,7 +113,7 @@ pub enum ZarrError {
         limit: usize,
     },
     /// A codec that polyduct does not have.
-    #[error("zarr.json: codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd or crc32c, each at its place")]
+    #[error("zarr.json: codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd, blosc or crc32c, each at its place")]
     Codec {
         /// The codec, shortened.
         name: String,
@@ -217,8 +224,8 @@ impl Array {
             Some(Value::Array(codecs)) => codecs.as_slice(),
             other => return Err(wrong("codecs", "a list", other)),
         };
-        let (chain, chunk, shard) = inner_codecs(codecs, &outer)?;
-        let array = Array { elem, shape, chunk, fill, order: chain.order.clone(), chain, shard, keys };
+        let (chain, chunk, shards) = inner_codecs(codecs, &outer)?;
+        let array = Array { elem, shape, chunk, fill, order: chain.order.clone(), chain, shards, keys };
         if !array.chain.is_plain() && array.chunk_len() > MAX_CHUNK_BYTES {
             return Err(ZarrError::LargeChunk { len: array.chunk_len(), limit: MAX_CHUNK_BYTES });
         }

@@ -46,7 +46,14 @@ fn arrays_are_understood() {
     let array = with("codecs", transpose).unwrap();
     assert_eq!((array.order.as_slice(), array.chain.is_plain()), (&[1, 0][..], false));
     let array = with("codecs", shard(json!({}))).unwrap();
-    assert_eq!((array.chunk.as_slice(), array.shard.unwrap().per), (&[2, 4][..], vec![2, 2]));
+    assert_eq!((array.chunk.as_slice(), &array.shards[0].per), (&[2, 4][..], &vec![2, 2]));
+    let inner = shard(json!({"chunk_shape": [1, 2], "index_location": "start"}));
+    let array = with("codecs", shard(json!({"codecs": inner}))).unwrap();
+    let levels: Vec<_> = array.shards.iter().map(|s| (s.per.as_slice(), s.at_end)).collect();
+    assert_eq!(
+        (array.chunk.as_slice(), levels),
+        (&[1, 2][..], vec![(&[2, 2][..], true), (&[2, 2][..], false)])
+    );
     let scalar = print(ElemType::U8, &[], &[]);
     assert_eq!(Array::parse(scalar.as_bytes()).unwrap().key(&[]), "c");
 }
@@ -72,14 +79,20 @@ fn what_is_wrong_is_named() {
         ("fill_value", json!(true), "fill_value"),
         ("fill_value", Value::Null, "fill_value"),
         ("codecs", json!([]), "codecs"),
-        ("codecs", json!(["bytes", "blosc"]), "\"blosc\""),
+        ("codecs", json!(["bytes", "delta"]), "\"delta\""),
         ("codecs", json!(["bytes", "bytes"]), "\"bytes\""),
         ("codecs", json!(["gzip", "bytes"]), "\"gzip\""),
         ("codecs", json!([{"name": "transpose", "configuration": {"order": [0, 0]}}, "bytes"]), "transpose"),
         ("codecs", json!([{"name": "transpose", "configuration": {"order": [0, 2]}}, "bytes"]), "transpose"),
         ("codecs", json!([{"name": "bytes", "configuration": {"endian": "middle"}}]), "endian"),
         ("codecs", shard(json!({"chunk_shape": [3, 4]})), "chunk_shape"),
-        ("codecs", shard(json!({"codecs": shard(json!({}))})), "sharding_indexed in"),
+        ("codecs", shard(json!({"codecs": shard(json!({"chunk_shape": [2, 3]}))})), "chunk_shape"),
+        (
+            "codecs",
+            shard(json!({"codecs": ["bytes", "gzip", shard(json!({}))[0]]})),
+            "bytes around sharding_indexed",
+        ),
+        ("codecs", json!([shard(json!({}))[0], "gzip"]), "gzip around sharding_indexed"),
         ("codecs", shard(json!({"index_codecs": ["bytes", "gzip"]})), "index_codecs"),
         ("codecs", shard(json!({"index_location": "middle"})), "index_location"),
         ("storage_transformers", json!([{"name": "x"}]), "storage_transformers"),
@@ -143,10 +156,10 @@ proptest! {
             text[at] = byte;
         }
         let _ = Array::parse(&text);
-        for codecs in [json!(["bytes", "zstd"]), json!(["bytes", "gzip"]), json!(["bytes", "crc32c"])] {
+        for codecs in [json!(["bytes", "zstd"]), json!(["bytes", "gzip"]), json!(["bytes", "crc32c"]), json!(["bytes", "blosc"])] {
             let _ = with("codecs", codecs).unwrap().chain.decode(chunk.clone(), 128, 4);
         }
         let array = with("codecs", shard(json!({}))).unwrap();
-        let _ = index_entries(&array.shard.unwrap(), chunk);
+        let _ = index_entries(&array.shards[0], chunk);
     }
 }

@@ -1,6 +1,8 @@
 //! Files as ports, with threads and processes as units.
 
+mod bombs;
 mod errors;
+mod foreign;
 mod forms;
 mod kill;
 mod oracle;
