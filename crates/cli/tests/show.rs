@@ -131,7 +131,7 @@ fn assert_well_formed(svg: &str) {
         assert!(!rest[..at].contains('>') && open.len() < 20, "{}", &rest[..at]);
         let end = rest[at..].find('>').unwrap() + at;
         let tag = &rest[at + 1..end];
-        assert!(!tag.contains('<') && tag.matches('"').count() % 2 == 0, "{tag}");
+        assert!(!tag.contains('<') && tag.matches('"').count().is_multiple_of(2), "{tag}");
         let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
         if tag.starts_with('/') {
             assert_eq!(open.pop(), Some(name));

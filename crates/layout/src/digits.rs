@@ -119,7 +119,7 @@ pub(crate) fn refine(a: &Digits, b: &Digits) -> Option<(Digits, Digits)> {
 
 /// Takes the lowest `radix` values off a digit, leaving the rest; `None` when it does not divide.
 fn low_part(d: &mut Digit, radix: u64) -> Option<Digit> {
-    if d.radix % radix != 0 {
+    if !d.radix.is_multiple_of(radix) {
         return None;
     }
     let low = Digit { radix, ..*d };

@@ -29,12 +29,12 @@ fn fits(n: u64, axes: usize, cap: u64, divisors: &[u64]) -> bool {
     }
     // Largest first: a product that fits at all mostly fits so.
     let upto = divisors.partition_point(|&d| d <= cap);
-    divisors[..upto].iter().rev().any(|&d| d > 1 && n % d == 0 && fits(n / d, axes - 1, d, divisors))
+    divisors[..upto].iter().rev().any(|&d| d > 1 && n.is_multiple_of(d) && fits(n / d, axes - 1, d, divisors))
 }
 
 /// All divisors, rising. `n` is below 2^32 or so: trial division takes at most 2^16 steps.
 fn divisors(n: u64) -> Vec<u64> {
-    let small: Vec<u64> = (1..).take_while(|d| d * d <= n).filter(|d| n % d == 0).collect();
+    let small: Vec<u64> = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect();
     let large = small.iter().rev().filter(|d| *d * *d != n).map(|d| n / d);
     small.iter().copied().chain(large).collect()
 }

@@ -74,7 +74,8 @@ impl Stripes {
     pub fn new(dim: &DimMap, elem_len: u64, units: u64, len_bytes: u64) -> Stripes {
         let width = dim.owned(0).width.max(1);
         // One unit, or one stripe unit for each at most: the period is never passed, any common multiple will do.
-        let (width, grain) = if width % elem_len == 0 { (width / elem_len, elem_len) } else { (width, 1) };
+        let (width, grain) =
+            if width.is_multiple_of(elem_len) { (width / elem_len, elem_len) } else { (width, 1) };
         let period = width.saturating_mul(units);
         Stripes { width, period, grain, once: period >= len_bytes / grain }
     }

@@ -48,7 +48,7 @@ impl FrameSink for Frames {
     fn begin(&mut self, start: &[u8], len: usize) -> Result<bool, LinkError> {
         assert!(start.len() >= START && start.len() < len);
         self.long += 1;
-        if self.long % 2 == 0 {
+        if self.long.is_multiple_of(2) {
             return Ok(false);
         }
         self.place = start.to_vec();

@@ -270,7 +270,9 @@ fn read(at: &Place, trusted: bool, unit: u32) {
             assert_eq!(run[..4], (step as u32).to_le_bytes(), "step {step}");
         }
         if step == 0 || step + 1 == WARM + STEPS {
-            for (i, e) in part.chunks_exact(4).enumerate().filter(|(i, _)| *i as u64 % columns != 0) {
+            for (i, e) in
+                part.chunks_exact(4).enumerate().filter(|(i, _)| !(*i as u64).is_multiple_of(columns))
+            {
                 let (row, column) = (i as u64 / columns, i as u64 % columns + u64::from(unit) * columns);
                 assert_eq!(e, value(row, column).to_le_bytes(), "step {step}, element {row}, {column}");
             }

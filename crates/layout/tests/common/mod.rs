@@ -325,7 +325,7 @@ pub fn most_even(units: u64, axes: usize) -> Vec<u64> {
             return if units == 1 { vec![vec![]] } else { vec![] };
         }
         let mut out = Vec::new();
-        for d in (1..=units.min(cap)).filter(|d| units % d == 0) {
+        for d in (1..=units.min(cap)).filter(|d| units.is_multiple_of(*d)) {
             for mut rest in all(units / d, axes - 1, d) {
                 rest.insert(0, d);
                 out.push(rest);
@@ -397,7 +397,7 @@ pub fn random_digits(rng: &mut Rng, elems: u64) -> Spec {
     let mut radices: Vec<u64> = Vec::new();
     let mut rest = elems;
     for p in 2..=elems {
-        while rest % p == 0 {
+        while rest.is_multiple_of(p) {
             radices.push(p);
             rest /= p;
         }

@@ -330,7 +330,7 @@ fn both_orders(make: Make<'_>) {
         let number = came.head.args[1];
         let bytes = missing.remove(&number).expect("delivered once");
         assert!(came.payload == bytes, "wrong bytes");
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             assert_eq!(number, next, "out of order");
             next += 2;
         }

@@ -64,7 +64,7 @@ impl Segment {
 
     fn check_lines(&self, range: &Range<usize>) -> Result<()> {
         self.check(range)?;
-        if range.start % 64 != 0 || range.end % 64 != 0 {
+        if !range.start.is_multiple_of(64) || !range.end.is_multiple_of(64) {
             let (what, align) = ("a segment".into(), 64);
             return Err(OsError::Misaligned { what, start: range.start, end: range.end, align });
         }

@@ -11,7 +11,7 @@ impl Slots {
     pub(super) fn block_turn(&self, n: u64) -> Turn {
         let depth = u64::from(self.sizes().depth);
         let round = n / depth;
-        Turn { step: n, slot: (n % depth) as u32, sense: round % 2 == 0, uses: round + 1 }
+        Turn { step: n, slot: (n % depth) as u32, sense: round.is_multiple_of(2), uses: round + 1 }
     }
 
     pub(super) fn poll_begin_block(&self, n: u64) -> Option<Turn> {

@@ -293,7 +293,8 @@ impl Slots {
 
     fn take(&self, program: u32, k: u64, slot: u32, word: Word) -> Turn {
         let uses = self.line(self.geometry.released(program, slot)).w[0].load(Ordering::Acquire);
-        let turn = Turn { step: word.step(), slot, sense: uses % 2 == 0, uses: uses.saturating_add(1) };
+        let turn =
+            Turn { step: word.step(), slot, sense: uses.is_multiple_of(2), uses: uses.saturating_add(1) };
         let line = self.line(self.geometry.take(program, k));
         line.w[WHAT].store(u64::from(slot) << 1 | u64::from(turn.sense), Ordering::Relaxed);
         line.w[STEP].store(turn.step, Ordering::Relaxed);

@@ -158,7 +158,7 @@ impl Chunked {
     pub fn gather(&mut self, step: u64, part: &mut [u8], mut work: Work<'_>) -> Result<(), FileError> {
         let within = match (self.steps, self.array.chunk.first()) {
             (true, Some(&of_steps)) => {
-                if step % of_steps == 0 {
+                if step.is_multiple_of(of_steps) {
                     self.kept.clear();
                     self.kept_bytes = 0;
                 }

@@ -116,7 +116,9 @@ pub fn of_raw(
         // No bytes are one empty array.
         (0, 0) => 1,
         (0, _) => return Err(FileError::BadLength { path: path.to_owned(), found: len, step }),
-        _ if len % step != 0 => return Err(FileError::BadLength { path: path.to_owned(), found: len, step }),
+        _ if !len.is_multiple_of(step) => {
+            return Err(FileError::BadLength { path: path.to_owned(), found: len, step })
+        }
         _ => len / step,
     };
     let program = layout.bind(&dataset, units.into()).map_err(FileError::layout(path))?;

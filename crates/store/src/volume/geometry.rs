@@ -43,7 +43,7 @@ impl Geometry {
     /// [`VolumeError::Geometry`], naming what cannot be.
     pub fn new(data: u32, parity: u32, chunk_bytes: u64) -> Result<Geometry, VolumeError> {
         let chunk_blocks = u32::try_from(chunk_bytes / BLOCK as u64).unwrap_or(u32::MAX);
-        let whole = chunk_bytes % BLOCK as u64 == 0;
+        let whole = chunk_bytes.is_multiple_of(BLOCK as u64);
         let geometry = Geometry { data, parity, chunk_blocks: if whole { chunk_blocks } else { 0 } };
         geometry.check().map(|()| geometry)
     }

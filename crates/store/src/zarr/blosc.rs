@@ -215,7 +215,7 @@ impl Compressor {
 fn unshuffle(from: &[u8], to: &mut [u8], size: usize, bits: bool) {
     let n = to.len() / size;
     // Elements that do not come in eights keep their bits where they are.
-    let shuffled = if bits && n % 8 != 0 { 0 } else { n * size };
+    let shuffled = if bits && !n.is_multiple_of(8) { 0 } else { n * size };
     let (elements, rest) = to.split_at_mut(shuffled);
     rest.copy_from_slice(&from[shuffled..][..rest.len()]);
     for (g, elements) in elements.chunks_mut(MANY * size).enumerate() {

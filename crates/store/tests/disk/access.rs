@@ -87,7 +87,7 @@ impl Oracle {
         let steps = slice(self.steps);
         let of: Vec<Slice> = self.dataset.shape().iter().map(|&n| slice(n)).collect();
         let part = self.whole();
-        let is_in = |slice: &Slice, i: u64| i >= slice.start && (i - slice.start) % slice.step == 0;
+        let is_in = |slice: &Slice, i: u64| i >= slice.start && (i - slice.start).is_multiple_of(slice.step);
         let chosen = |n: &usize| {
             let mut rest = *n as u64 / self.dataset.elem().len_bytes();
             let inside = of.iter().zip(self.dataset.shape()).rev().all(|(slice, extent)| {

@@ -54,7 +54,7 @@ proptest! {
         let header = expected.len() - data.len() - 8;
         prop_assert_eq!(&found[8..8 + header], &expected[8..8 + header]);
         let begin = 8 + u64::from_le_bytes(found[..8].try_into().unwrap()) as usize;
-        prop_assert!(begin % 64 == 0 && found[8 + header..begin].iter().all(|&b| b == b' '));
+        prop_assert!(begin.is_multiple_of(64) && found[8 + header..begin].iter().all(|&b| b == b' '));
         prop_assert_eq!(&found[begin..], data.as_slice());
         let expect = Expect { shape: Some(shape.clone()), elem: Some(elem), convert: false };
         check_read(&path, Format::Safetensors, &expect, &dst, steps);

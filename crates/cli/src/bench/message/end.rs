@@ -178,7 +178,7 @@ fn late<C: Carrier>(
     since: &mut Option<Duration>,
 ) -> Result<(), BenchError> {
     *steps += 1;
-    if *steps % C::STEPS != 0 {
+    if !(*steps).is_multiple_of(C::STEPS) {
         return Ok(());
     }
     let began = *since.get_or_insert_with(now);

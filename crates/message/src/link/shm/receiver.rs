@@ -164,7 +164,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
     /// Nothing has come. Senders are told of room at the first such look, and asked at every few whether they wait for it.
     #[inline]
     fn be_idle(&mut self) {
-        if self.idle % IDLE_LOOKS == 0 {
+        if self.idle.is_multiple_of(IDLE_LOOKS) {
             self.lanes.iter_mut().for_each(|lane| lane.idle(&self.shared));
         }
         self.idle = self.idle.wrapping_add(1);

@@ -102,7 +102,7 @@ fn shuffle(block: &[u8], how: &How) -> Vec<u8> {
     for j in 0..how.element {
         match how.shuffled {
             1 => shuffled.extend((0..n).map(|i| byte(i, j))),
-            4 if n % 8 == 0 => {
+            4 if n.is_multiple_of(8) => {
                 for bit in 0..8 {
                     let of = |i: usize| byte(i, j) >> bit & 1;
                     shuffled.extend((0..n / 8).map(|g| (0..8).map(|i| of(8 * g + i) << i).sum::<u8>()));
@@ -180,7 +180,8 @@ fn header(flags: u8, element: usize, numbers: [usize; 3]) -> Vec<u8> {
 
 fn write(bytes: &[u8], how: &How) -> Vec<u8> {
     let block = how.block.min(bytes.len()).max(1);
-    let split = how.split && how.element <= 16 && block / how.element >= 128 && block % how.element == 0;
+    let split =
+        how.split && how.element <= 16 && block / how.element >= 128 && block.is_multiple_of(how.element);
     let mut streams = 0;
     let blocks: Vec<Vec<u8>> = bytes
         .chunks(block)
