@@ -15,41 +15,10 @@ use polyduct_message::link::seal::TAG;
 use polyduct_message::LinkError;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::OsError;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use polyduct_rig::memory::{most_bytes, Counting};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-
-/// Counts what each thread holds, and the most that it held.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(change: isize) {
-    // At the end of a thread its counters are gone.
-    let _ = HELD.try_with(|held| {
-        held.set(held.get() + change);
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
-    });
-}
-
-// SAFETY: everything is the system allocator's; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's contract is the same.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: the caller's contract is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -459,30 +428,30 @@ fn strangers_together_hold_less_than_64_kib() {
     let mut door = Door::new(false);
     door.good_peer(false); // What the libraries make once is not the strangers'.
     let good = first(&terms(0, false));
-    let before = HELD.get();
-    MOST.set(before);
     // The dearest that strangers can be: each has shown a first message that somebody with the key once made.
     let mut streams = Vec::with_capacity(2 * STRANGERS);
-    for _ in 0..2 * STRANGERS {
-        let mut stream = TcpStream::connect(door.addr).unwrap();
-        stream.write_all(&good).unwrap();
-        streams.push(stream);
-        door.serve();
-    }
-    door.until(|d| d.gate.strangers() == STRANGERS);
-    let most = MOST.get() - before;
-    println!("{STRANGERS} strangers hold at most {most} bytes, {} now", HELD.get() - before);
+    let ((), most) = most_bytes(|| {
+        for _ in 0..2 * STRANGERS {
+            let mut stream = TcpStream::connect(door.addr).unwrap();
+            stream.write_all(&good).unwrap();
+            streams.push(stream);
+            door.serve();
+        }
+        door.until(|d| d.gate.strangers() == STRANGERS);
+    });
+    println!("{STRANGERS} strangers hold at most {most} bytes");
     assert!(most < 64 << 10, "{most} bytes");
     // One stranger alone, silent or with the worst length it can claim.
     drop(streams);
     door.until(|d| d.gate.strangers() == 0);
     door.turned_away.clear();
-    let before = HELD.get();
-    MOST.set(before);
-    let mut stream = TcpStream::connect(door.addr).unwrap();
-    stream.write_all(b"PDNT\x01\x00\x01\x00\0\0\0\0\x01\0\0\0\x80\0\0\0").unwrap();
-    door.until(|d| d.gate.strangers() == 1);
-    assert!(MOST.get() - before < 4096);
+    let (_stream, most) = most_bytes(|| {
+        let mut stream = TcpStream::connect(door.addr).unwrap();
+        stream.write_all(b"PDNT\x01\x00\x01\x00\0\0\0\0\x01\0\0\0\x80\0\0\0").unwrap();
+        door.until(|d| d.gate.strangers() == 1);
+        stream
+    });
+    assert!(most < 4096, "{most} bytes");
 }
 
 /// Collects frames.
@@ -690,13 +659,12 @@ fn strangers_by_datagrams_leave_nothing_before_the_key_and_little_after() {
     assert_eq!(knock.places(), 0);
     // One recorded first message from a thousand addresses.
     knock.handle(from(1), &good, START, 9);
-    let before = HELD.get();
-    MOST.set(before);
-    for port in 1..1000 {
-        answer(knock.handle(from(port), &good, START, 9));
-        assert!(knock.places() <= PLACES);
-    }
-    let most = MOST.get() - before;
+    let ((), most) = most_bytes(|| {
+        for port in 1..1000 {
+            answer(knock.handle(from(port), &good, START, 9));
+            assert!(knock.places() <= PLACES);
+        }
+    });
     println!("{PLACES} handshakes by datagrams hold at most {most} bytes");
     assert!(most < 64 << 10, "{most} bytes");
     silence(knock.handle(from(1), b"", START + 5 * SECOND, 9));
