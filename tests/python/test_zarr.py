@@ -149,6 +149,20 @@ def test_what_blosc_compressed(tmp_path: Path, cname: str, shuffle: str, code: s
     assert first[3] == typesize and len(first) < size
 
 
+@pytest.mark.parametrize("codec", [codecs.ZstdCodec(checksum=True), codecs.GzipCodec()], ids=str)
+def test_a_damaged_chunk_is_refused(tmp_path: Path, codec: Any) -> None:
+    path = tmp_path / "x.zarr"
+    # Bytes that cannot be made fewer stand in the chunk as they are: only a checksum tells that one is another.
+    full = np.random.default_rng(1).integers(0, 256, 4000, dtype="u1")
+    zarr.create_array(path, shape=full.shape, dtype="u1", chunks=full.shape, compressors=codec)[...] = full
+    [chunk] = [file for file in path.rglob("*") if file.is_file() and file.name != "zarr.json"]
+    encoded = bytearray(chunk.read_bytes())
+    encoded[2000] ^= 4
+    chunk.write_bytes(encoded)
+    with pytest.raises(polyduct.FileError, match="chunk c/0"):
+        read(path, "*")
+
+
 def test_an_array_in_a_group(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "run.zarr")
     array = group.create_array("fields/p", shape=(4, 4), dtype="i4", chunks=(2, 2))

@@ -5,7 +5,7 @@ use super::fetch::{Blocks, Memory};
 use super::mender::Mender;
 use super::meta::Meta;
 use super::owned::Owned;
-use super::store::{now, InUse};
+use super::store::{now, InUse, Stamp};
 use super::{Store, StoreError};
 use crate::volume::parity::zeros;
 use crate::volume::{Entry, BLOCK};
@@ -13,7 +13,7 @@ use polyduct_layout::Dataset;
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks that are read together.
 const TOGETHER: usize = 2048;
@@ -55,8 +55,23 @@ pub struct StoredArray {
     name: String,
     object: u64,
     meta: Meta,
-    blocks: Blocks,
+    opened: Mutex<Option<Opened>>,
     _in_use: InUse,
+}
+
+/// The files of the units as they were under one manifest. Units that are replaced, and those that are whole again, come with
+/// another; what lies in the old files is no older version then, but one that nobody keeps.
+struct Opened {
+    under: Option<Stamp>,
+    blocks: Arc<Blocks>,
+}
+
+impl Opened {
+    fn of(store: &Store, object: u64, under: Option<Stamp>, owned: Owned<'_>) -> Opened {
+        let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+        let blocks = Blocks::open(&store.disks(), store.geometry(), object, &lost);
+        Opened { under, blocks: Arc::new(blocks) }
+    }
 }
 
 impl StoredArray {
@@ -73,25 +88,19 @@ impl StoredArray {
     /// # Errors
     /// As [`open`](StoredArray::open).
     pub fn of(store: Store, name: &str) -> Result<StoredArray, StoreError> {
+        let under = store.stamp();
         let owned = store.own()?;
         let (entry, meta) = owned.find(name)?;
         let in_use = store.use_object(entry.object)?;
-        let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
-        drop(owned);
-        Ok(StoredArray::over(store, name, entry.object, meta, &lost, in_use))
+        let opened = Opened::of(&store, entry.object, under, owned);
+        let array = StoredArray::over(store, name, entry.object, meta, in_use);
+        *array.opened() = Some(opened);
+        Ok(array)
     }
 
     /// A version that somebody has open.
-    pub(super) fn over(
-        store: Store,
-        name: &str,
-        object: u64,
-        meta: Meta,
-        lost: &[u32],
-        in_use: InUse,
-    ) -> StoredArray {
-        let blocks = Blocks::open(&store.disks(), store.geometry(), object, lost);
-        StoredArray { name: name.to_owned(), object, meta, blocks, _in_use: in_use, store }
+    pub(super) fn over(store: Store, name: &str, object: u64, meta: Meta, in_use: InUse) -> StoredArray {
+        StoredArray { name: name.to_owned(), object, meta, opened: Mutex::new(None), _in_use: in_use, store }
     }
 
     /// The name that it was opened by.
@@ -156,7 +165,8 @@ impl StoredArray {
     pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
         self.check(steps, of, out.len())?;
         let mut memory = idle().take().unwrap_or_default();
-        let mut mender = Mender::new(&self.store, &self.blocks);
+        let files = self.blocks()?;
+        let mut mender = Mender::new(&self.store, &files);
         let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
         let (mut blocks, mut batch): (Vec<u64>, Vec<(Piece, usize)>) = (Vec::new(), Vec::new());
         while pieces.peek().is_some() {
@@ -172,7 +182,7 @@ impl StoredArray {
                 }
                 batch.push((piece, blocks.len() - 1));
             }
-            self.blocks.read(&blocks, &mut memory);
+            files.read(&blocks, &mut memory);
             for &(piece, index) in &batch {
                 let bytes = match memory.block(index) {
                     Some(bytes) => bytes,
@@ -230,7 +240,12 @@ impl StoredArray {
             }
             owned.overwrite(self.object, first.block, &block, now()).map_err(&volume)?;
         }
-        self.blocks.lose(owned.lost().map(|(unit, _)| unit));
+        let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+        // Nobody waits for the store with the files in hand, or the other way round.
+        drop(owned);
+        if let Some(opened) = &*self.opened() {
+            opened.blocks.lose(lost.into_iter());
+        }
         Ok(())
     }
 
@@ -249,6 +264,22 @@ impl StoredArray {
         entry.about = meta.to_bytes(&self.store.shown)?;
         owned.commit_names(vec![(name, Some(entry))])?;
         Ok(meta.attributes)
+    }
+
+    /// The blocks on the units as they are now.
+    fn blocks(&self) -> Result<Arc<Blocks>, StoreError> {
+        let now = self.store.stamp();
+        if let Some(same) = self.opened().as_ref().filter(|opened| opened.under == now) {
+            return Ok(Arc::clone(&same.blocks));
+        }
+        let fresh = Opened::of(&self.store, self.object, now, self.store.own()?);
+        let blocks = Arc::clone(&fresh.blocks);
+        *self.opened() = Some(fresh);
+        Ok(blocks)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The name that stands for the dataset now, and what it stands for.

@@ -7,8 +7,9 @@ use super::StoreError;
 use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
 use rustix::fs::{flock, FlockOperation};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How a store is to be made.
@@ -72,6 +73,7 @@ impl Store {
         if let Err(e) = create() {
             // They were empty before.
             all.iter().flatten().for_each(|path| made.empty(path));
+            let _ = std::fs::remove_file(dir.join(manifest::NAME));
             return Err(e);
         }
         made.keep();
@@ -81,12 +83,20 @@ impl Store {
     }
 }
 
+/// A directory may go away under its maker so often.
+const ATTEMPTS: u32 = 100;
+
+fn identity(of: &Metadata) -> (u64, u64) {
+    (of.dev(), of.ino())
+}
+
 /// Directories that were made, and are removed again unless they are kept; nobody else makes a store in them, or in those that
 /// were there, as long as this lives.
 #[derive(Default)]
 pub(super) struct Made {
     new: Vec<PathBuf>,
-    locked: Vec<File>,
+    /// Device and inode of each, and what holds its lock.
+    locked: Vec<((u64, u64), File)>,
 }
 
 impl Made {
@@ -98,31 +108,44 @@ impl Made {
         let sys = |e: &std::io::Error| {
             StoreError::sys(&path.display().to_string(), "make the directory", manifest::errno(e))
         };
-        let missing: Vec<&Path> =
-            path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
-        for path in missing.into_iter().rev() {
-            match std::fs::create_dir(path) {
-                Ok(()) => self.new.push(path.to_owned()),
-                // Another was faster.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(sys(&e)),
+        let bad = |found: &str| StoreError::Bad {
+            store: store.to_owned(),
+            what: format!("the directory {}", path.display()),
+            found: found.into(),
+            expected: "one that nothing else uses".into(),
+        };
+        for _ in 0..ATTEMPTS {
+            let missing: Vec<&Path> =
+                path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
+            for path in missing.into_iter().rev() {
+                match std::fs::create_dir(path) {
+                    Ok(()) => self.new.push(path.to_owned()),
+                    // Another was faster.
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                    Err(e) => return Err(sys(&e)),
+                }
+            }
+            let dir = File::open(path).map_err(|e| sys(&e))?;
+            let which = identity(&dir.metadata().map_err(|e| sys(&e))?);
+            if self.locked.iter().any(|(of, _)| *of == which) {
+                return Err(bad("named twice"));
+            }
+            // Any other error: stores can be made where directories cannot be locked, too.
+            if flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                // Whoever has it needs what it lies in.
+                self.new.retain(|made| !path.starts_with(made));
+                return Err(bad("taken by another store that is being made"));
+            }
+            self.locked.push((which, dir));
+            // One that made it and came to nothing may have removed it meanwhile.
+            if std::fs::metadata(path).is_ok_and(|now| identity(&now) == which) {
+                return Ok(());
             }
         }
-        let dir = File::open(path).map_err(|e| sys(&e))?;
-        if flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(StoreError::Bad {
-                store: store.to_owned(),
-                what: format!("the directory {}", path.display()),
-                found: "taken by a store that is being made, this one or another".into(),
-                expected: "one that nothing else uses".into(),
-            });
-        }
-        // Any other error: stores can be made where directories cannot be locked, too.
-        self.locked.push(dir);
-        Ok(())
+        Err(bad("removed again and again"))
     }
 
-    /// Removes what a unit that came to nothing has.
+    /// Removes what a unit has of which nothing came.
     fn empty(&self, unit: &Path) {
         for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME] {
             let _ = std::fs::remove_file(unit.join(name));
@@ -138,7 +161,13 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for path in self.new.iter().rev() {
+            // Of a unit that was to be there is nothing else in it.
+            let _ = std::fs::remove_dir(path.join("objects"));
             let _ = std::fs::remove_dir(path);
+        }
+        for (_, dir) in &self.locked {
+            // Not only closed: a process that was forked meanwhile has the same description.
+            let _ = flock(dir, FlockOperation::Unlock);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A store while one process changes it.
 
 use super::disks::Disks;
+use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
 use super::store::{now, InUse, Store};
 use super::StoreError;
 use crate::volume::units::File as Named;
-use crate::volume::{Entry, Volume, VolumeError};
+use crate::volume::{Entry, Progress, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,6 +56,20 @@ impl Owned<'_> {
         if let Some(more @ 1..) = repairs.len().checked_sub(NOTED) {
             self.store.note(&format!("{more} further blocks were damaged and are made good"));
         }
+    }
+
+    /// Makes good some more of a unit that joins, as [`Volume::rebuild`]; with the last of it everybody who has an array open
+    /// uses the unit again.
+    ///
+    /// # Errors
+    /// As [`Volume::rebuild`].
+    pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
+        let progress = self.volume.rebuild(unit, words, now)?;
+        if progress.finished {
+            // They look at it before each read. Where it cannot be read or written they go on without the unit.
+            let _ = Manifest::read(&self.store.dir).and_then(|manifest| manifest.write(&self.store.dir));
+        }
+        Ok(progress)
     }
 
     /// All datasets, by name.

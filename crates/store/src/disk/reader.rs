@@ -5,6 +5,7 @@ use super::mender::Repairer;
 use super::meta::Meta;
 use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
+use super::store::Stamp;
 use super::team::{Stage, Team};
 use super::writer::dir_id;
 use super::{Fill, Store, StoreError, StoredArray};
@@ -39,13 +40,13 @@ pub struct StoreReader {
     /// Rounds so far: they use the halves in turn.
     turn: u64,
     io: RowIo,
+    /// The manifest under which that was opened.
+    under: Option<Stamp>,
     staging: Option<Staging>,
     next: u64,
     failed: Option<StoreError>,
     len: usize,
     stats: Stats,
-    /// Units of the store that were lost when this port was opened.
-    lost: Vec<u32>,
     /// The same version for random access, from the first time on.
     array: OnceLock<StoredArray>,
     _in_use: InUse,
@@ -57,6 +58,14 @@ struct Start {
     object: u64,
     lost: Vec<u32>,
     meta: Vec<u8>,
+}
+
+/// The rows of an object, on the units that are not `lost`.
+fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> RowIo {
+    let is_lost = |unit| lost.contains(&unit);
+    let mut io = RowIo::open(&store.disks(), store.geometry(), object, 0, &is_lost, false, options.units);
+    io.leave_out(options.without);
+    io
 }
 
 impl StoreReader {
@@ -79,6 +88,8 @@ impl StoreReader {
         let shown = store.shown.clone();
         let parsed = layout.parse::<Layout>().map_err(StoreError::layout(&shown));
         let team = Team::join(&shown, &format!("r {} {name}", dir_id(dir)), options)?;
+        // Before unit 0 looks which units there are.
+        let under = store.stamp();
         let mut held = None;
         let wish = parsed.as_ref().map(ToString::to_string).map_err(Clone::clone);
         let begun: Start = team.agree(Stage::Open, wish, |layouts: Vec<String>| {
@@ -114,10 +125,7 @@ impl StoreReader {
         // Until all have said that they use the object, unit 0 did.
         drop(held);
         let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
-        let lost = |unit: u32| begun.lost.contains(&unit);
-        let mut io =
-            RowIo::open(&store.disks(), store.geometry(), begun.object, 0, &lost, false, options.units);
-        io.leave_out(options.without);
+        let io = rows_of(&store, begun.object, &begun.lost, options);
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
@@ -143,12 +151,12 @@ impl StoreReader {
             rounds,
             turn: 0,
             io,
+            under,
             staging,
             next: 0,
             failed: None,
             len,
             stats,
-            lost: begun.lost,
             array: OnceLock::new(),
             _in_use: in_use,
             store,
@@ -211,7 +219,7 @@ impl StoreReader {
             }
         }
         let start = clock::now();
-        let moved = self.move_step(part);
+        let moved = self.renew().and_then(|()| self.move_step(part));
         self.stats.copied += clock::now().saturating_sub(start);
         if let Err(e) = moved {
             self.failed = Some(e.clone());
@@ -222,6 +230,17 @@ impl StoreReader {
         self.stats.steps += 1;
         self.stats.bytes += self.len as u64;
         Ok(Some(self.next - 1))
+    }
+
+    /// Units that were replaced have other files now; the old ones may still be there, and agree with each other.
+    fn renew(&mut self) -> Result<(), StoreError> {
+        let now = self.store.stamp();
+        if now != self.under {
+            let lost: Vec<u32> = self.store.own()?.lost().map(|(unit, _)| unit).collect();
+            self.io = rows_of(&self.store, self.io.object(), &lost, &self.options);
+            self.under = now;
+        }
+        Ok(())
     }
 
     fn move_step(&mut self, part: &mut [u8]) -> Result<(), StoreError> {
@@ -296,7 +315,7 @@ impl StoreReader {
         }
         let object = self.io.object();
         let (store, in_use) = (self.store.again()?, self.store.use_object(object)?);
-        let array = StoredArray::over(store, &self.name, object, self.meta.clone(), &self.lost, in_use);
+        let array = StoredArray::over(store, &self.name, object, self.meta.clone(), in_use);
         Ok(self.array.get_or_init(|| array))
     }
 

@@ -15,11 +15,12 @@ use polyduct_os::{clock, dir};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and another by who appends
-/// to it.
+/// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and others by who appends
+/// to it, and by who waits.
 const LOCK: &str = "lock";
 /// Entries of a directory that are looked at in search of a manifest.
 const MAX_LOOKED_AT: usize = 1024;
@@ -27,8 +28,12 @@ const MAX_LOOKED_AT: usize = 1024;
 const APPENDING: u64 = 1 << 50;
 /// The same for all units of a program that appends.
 const APPENDERS: u64 = 1 << 51;
-/// Pauses between attempts to become the one who changes the store.
-const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// Who waits to become the one who changes the store.
+const WAITING: u64 = 1 << 52;
+/// Pauses between attempts to become that one.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long another leaves those who wait alone with it.
+const POLITE: Duration = Duration::from_millis(3);
 
 /// A store: a directory with a manifest, and the directories of its units.
 ///
@@ -37,7 +42,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 pub struct Store {
     /// As the caller named it.
     pub(super) shown: String,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     manifest: Manifest,
     pub(super) lock: File,
     /// How long to wait for another owner; `None` waits as long as it lives.
@@ -94,6 +99,13 @@ impl Store {
         Manifest::read(&self.dir).ok().filter(same).unwrap_or_else(|| self.manifest.clone())
     }
 
+    /// What tells this manifest from the next: [`replace`](Store::replace) writes it anew, and whoever ends a rebuild. `None` while
+    /// it is gone.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        let found = std::fs::metadata(self.dir.join(manifest::NAME)).ok()?;
+        Some(Stamp { inode: found.ino(), seconds: found.mtime(), nanos: found.mtime_nsec() })
+    }
+
     /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
     ///
     /// # Errors
@@ -121,8 +133,14 @@ impl Store {
     /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each other, too.
     fn turn(&self) -> Result<File, StoreError> {
         let lock = self.lock_file()?;
-        let (start, mut pause) = (clock::now(), RETRY.0);
-        while !hold(&lock, 0, Hold::Alone).map_err(StoreError::os(&self.shown))? {
+        let os = StoreError::os(&self.shown);
+        // Who comes again and again lets those go first who wait: they would never look at the right moment.
+        if is_held(&lock, WAITING).map_err(&os)? {
+            std::thread::sleep(POLITE);
+        }
+        let start = clock::now();
+        let mut waits = false;
+        while !hold(&lock, 0, Hold::Alone).map_err(&os)? {
             if self.interrupt.as_ref().is_some_and(|ask| ask()) {
                 return Err(StoreError::Interrupted { store: self.shown.clone() });
             }
@@ -130,8 +148,13 @@ impl Store {
             if self.timeout.is_some_and(|limit| waited >= limit) {
                 return Err(StoreError::Busy { store: self.shown.clone(), waited });
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(RETRY.1);
+            if !waits {
+                waits = hold(&lock, WAITING, Hold::Shared).map_err(&os)?;
+            }
+            std::thread::sleep(RETRY);
+        }
+        if waits {
+            hold(&lock, WAITING, Hold::Not).map_err(&os)?;
         }
         Ok(lock)
     }
@@ -316,6 +339,14 @@ impl Store {
         entry.about = meta.to_bytes(&self.shown)?;
         owned.commit_names(vec![(name.to_owned(), Some(entry))])
     }
+}
+
+/// Which of the files that followed each other under the manifest's name was there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    seconds: i64,
+    nanos: i64,
 }
 
 /// An object that is in use: its files stay, with or without a name.

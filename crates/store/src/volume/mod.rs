@@ -253,9 +253,15 @@ impl<U: Units> Volume<U> {
         if let Some(full) = full {
             let told = starts.into_iter().zip(done);
             self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())));
-            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that does not count.
-            self.mend(now)?;
-            return Err(VolumeError::Full(full));
+            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that does not count. A unit
+            // that has no room for that either is lost, too.
+            loop {
+                match self.mend(now) {
+                    Ok(()) => return Err(VolumeError::Full(full)),
+                    Err(VolumeError::Full(error)) => self.fail(UnitError { full: false, ..error }),
+                    Err(other) => return Err(other),
+                }
+            }
         }
         match members.iter().any(|&u| self.lost[u as usize].is_none()) {
             true => Ok(()),

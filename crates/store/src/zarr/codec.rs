@@ -2,12 +2,15 @@
 
 use super::{blosc, chunk_shape, named, wrong, Configuration, Shard, ZarrError};
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::{StreamingDecoder, DEFAULT_MAX_WINDOW_SIZE};
+use ruzstd::decoding::StreamingDecoder;
 use serde_json::Value;
 use std::io::Read;
 
 /// What is allowed for above the decoded bytes: headers and checksums of codecs.
 const SLACK_BYTES: u64 = 64 << 10;
+
+/// The window that a decoder of Zstandard takes, however short the chunk.
+const ZSTD_WINDOW_BYTES: u64 = 8 << 20;
 
 /// A codec from bytes to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,13 +218,22 @@ impl Bytes {
                 .read_to_end(&mut bytes)
                 .map_err(|e| format!("gzip: {e}"))?,
             Bytes::Zstd => {
-                // So much may be decoded before any of it is read; libzstd accepts as much, however small the chunk.
-                let window = limit.max(DEFAULT_MAX_WINDOW_SIZE);
-                StreamingDecoder::new_with_max_window_size(encoded.as_slice(), window)
-                    .map_err(|e| format!("zstd: {e}"))?
+                // A window is decoded before any of it is read. One that is larger than the chunk is only asked for by who did not
+                // know how long it would be, and RFC 8878 bids all decoders take so much.
+                let window = limit.max(ZSTD_WINDOW_BYTES);
+                let mut zstd = StreamingDecoder::new_with_max_window_size(encoded.as_slice(), window)
+                    .map_err(|e| format!("zstd: {e}"))?;
+                let n = (&mut zstd)
                     .take(limit.saturating_add(1))
                     .read_to_end(&mut bytes)
-                    .map_err(|e| format!("zstd: {e}"))?
+                    .map_err(|e| format!("zstd: {e}"))?;
+                let frame = zstd.into_frame_decoder();
+                match (frame.get_checksum_from_data(), frame.get_calculated_checksum()) {
+                    (Some(expected), found) if n as u64 <= limit && found != Some(expected) => {
+                        return Err("zstd: the checksum is that of other bytes".into())
+                    }
+                    _ => n,
+                }
             }
         };
         match bytes.len() as u64 > limit {

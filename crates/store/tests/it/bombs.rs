@@ -48,12 +48,13 @@ fn nothing_is_decoded_to_more_than_it_may_be() {
     let zlib = zlib.finish().unwrap();
     let (len, above) = (CHUNK as u32, LIMIT as u32 + 1);
     let long = [&[255; 4000][..], &[0]].concat();
-    // Windows of 128 KiB, of more than any, and of what no machine has.
-    let [near, far, farthest] = [7 << 3, 18 << 3, 31 << 3].map(zstd);
+    // Windows of 128 KiB, of as much as is accepted, of twice that, and of what no machine has.
+    let [near, widest, far, farthest] = [7 << 3, 13 << 3, 14 << 3, 31 << 3].map(zstd);
     for (i, (codec, chunk, most)) in [
         // What grows is moved to places of twice the size.
         ("gzip", gzip.finish().unwrap(), 3 * LIMIT),
         ("zstd", near.clone(), ZSTD),
+        ("zstd", widest, ZSTD + 2 * (8 << 20)),
         ("zstd", far.clone(), 4096),
         ("zstd", farthest.clone(), 4096),
         ("blosc", blosc(1, 4, above, above, &zlib), 4096),
