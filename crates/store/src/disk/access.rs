@@ -241,6 +241,7 @@ impl StoredArray {
             owned.overwrite(self.object, first.block, &block, now()).map_err(&volume)?;
         }
         let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+        owned.goes_on();
         // Nobody waits for the store with the files in hand, or the other way round.
         drop(owned);
         if let Some(opened) = &*self.opened() {

@@ -3,13 +3,12 @@
 use super::disks::Disks;
 use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
-use super::store::{now, InUse, Store};
+use super::store::{now, InUse, Store, Turn};
 use super::StoreError;
 use crate::volume::units::File as Named;
 use crate::volume::{Entry, Progress, Volume, VolumeError};
-use polyduct_os::lock::{hold, is_held, Hold};
+use polyduct_os::lock::is_held;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::{Deref, DerefMut};
 
 /// Repairs that are written down one by one.
@@ -17,37 +16,56 @@ const NOTED: usize = 100;
 
 /// A store, for as long as this process is the one who changes it.
 pub struct Owned<'a> {
-    pub(super) volume: Volume<Disks>,
-    pub(super) store: &'a Store,
-    /// What shows that it is this one's turn: byte 0 is held.
-    pub(super) turn: File,
+    /// Taken when this is dropped, and never before.
+    volume: Option<Volume<Disks>>,
+    store: &'a Store,
+    turn: Turn,
+    /// Whether the next turn may go on with it.
+    sound: bool,
 }
 
 impl Deref for Owned<'_> {
     type Target = Volume<Disks>;
 
     fn deref(&self) -> &Volume<Disks> {
-        &self.volume
+        match &self.volume {
+            Some(volume) => volume,
+            None => unreachable!("it is taken when this is dropped"),
+        }
     }
 }
 
 impl DerefMut for Owned<'_> {
     fn deref_mut(&mut self) -> &mut Volume<Disks> {
-        &mut self.volume
+        match &mut self.volume {
+            Some(volume) => volume,
+            None => unreachable!("it is taken when this is dropped"),
+        }
     }
 }
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
         self.note_repairs();
-        // Not only closed: a process that was forked meanwhile has the same description.
-        let _ = hold(&self.turn, 0, Hold::Not);
+        if let Some(volume) = self.volume.take().filter(|_| self.sound) {
+            self.store.keep(self.turn.who(), volume);
+        }
+        // The turn ends after this.
     }
 }
 
-impl Owned<'_> {
+impl<'a> Owned<'a> {
+    pub(super) fn new(store: &'a Store, volume: Volume<Disks>, turn: Turn) -> Owned<'a> {
+        Owned { volume: Some(volume), store, turn, sound: false }
+    }
+
+    /// Everything that was asked went well: the next turn of this [`Store`] goes on from here, if nobody else had one between.
+    pub(super) fn goes_on(&mut self) {
+        self.sound = true;
+    }
+
     fn note_repairs(&mut self) {
-        let repairs = self.volume.take_repairs();
+        let repairs = self.take_repairs();
         for repair in repairs.iter().take(NOTED) {
             let (unit, object, block) = (repair.unit, repair.object, repair.block);
             let what = format!("unit {unit}: block {block} of object {object} was damaged and is made good");
@@ -64,7 +82,7 @@ impl Owned<'_> {
     /// # Errors
     /// As [`Volume::rebuild`].
     pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
-        let progress = self.volume.rebuild(unit, words, now)?;
+        let progress = self.deref_mut().rebuild(unit, words, now)?;
         if progress.finished {
             // They look at it before each read. Where it cannot be read or written they go on without the unit.
             let _ = Manifest::read(&self.store.dir).and_then(|manifest| manifest.write(&self.store.dir));
@@ -133,7 +151,7 @@ impl Owned<'_> {
     /// An object for new data, in use by this process.
     pub(super) fn fresh(&mut self) -> Result<(u64, InUse), StoreError> {
         loop {
-            let object = self.volume.new_object().map_err(StoreError::volume(&self.store.shown))?;
+            let object = self.new_object().map_err(StoreError::volume(&self.store.shown))?;
             // Numbers are written down at the next epoch only: another may be at work on one that it got before.
             let taken = is_held(&self.store.lock, 1 + object).map_err(StoreError::os(&self.store.shown))?;
             if !taken {
@@ -165,6 +183,6 @@ impl Owned<'_> {
     /// # Errors
     /// As [`Volume::commit`].
     pub fn commit_names(&mut self, changes: Vec<(String, Option<Entry>)>) -> Result<(), StoreError> {
-        self.volume.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))
+        self.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))
     }
 }

@@ -14,9 +14,10 @@ use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and others by who appends
@@ -45,6 +46,10 @@ pub struct Store {
     pub(super) dir: PathBuf,
     manifest: Manifest,
     pub(super) lock: File,
+    /// The directory.
+    fd: Arc<OwnedFd>,
+    /// Who had this store's last turn, and the protocol as that one left it.
+    kept: Mutex<Option<(Who, Volume<Disks>)>>,
     /// How long to wait for another owner; `None` waits as long as it lives.
     pub timeout: Option<Duration>,
     /// Asked during waits: give up?
@@ -68,7 +73,16 @@ impl Store {
         let fd = dir::open_dir(dir).map_err(StoreError::os(&shown))?;
         let lock = dir::open_beneath(fd.as_fd(), LOCK, dir::Open::Make, false);
         let lock = File::from(lock.map_err(StoreError::os(&shown))?.0);
-        Ok(Store { shown, dir: dir.to_owned(), manifest, lock, timeout: None, interrupt: None })
+        Ok(Store {
+            shown,
+            dir: dir.to_owned(),
+            manifest,
+            lock,
+            fd: Arc::new(fd),
+            kept: Mutex::default(),
+            timeout: None,
+            interrupt: None,
+        })
     }
 
     /// How the store is cut.
@@ -113,6 +127,12 @@ impl Store {
     /// units are lost.
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         let lock = self.turn()?;
+        let kept = self.kept().take();
+        let (turn, same) = Turn::begin(lock, kept.as_ref().map(|(who, _)| *who))
+            .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
+        if let Some((_, volume)) = kept.filter(|_| same) {
+            return Ok(Owned::new(self, volume, turn));
+        }
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
@@ -122,7 +142,16 @@ impl Store {
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
             log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
         }
-        Ok(Owned { volume, store: self, turn: lock })
+        Ok(Owned::new(self, volume, turn))
+    }
+
+    /// Where the protocol stood at the end of a turn: until somebody else has one, it is opened so, and nothing is to be made up for.
+    pub(super) fn keep(&self, who: Who, volume: Volume<Disks>) {
+        *self.kept() = Some((who, volume));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<(Who, Volume<Disks>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an event down.
@@ -162,9 +191,11 @@ impl Store {
     /// The same store, opened once more.
     pub(super) fn again(&self) -> Result<Store, StoreError> {
         let lock = self.lock_file()?;
-        let Store { shown, dir, manifest, timeout, interrupt, .. } = self;
+        let Store { shown, dir, manifest, fd, timeout, interrupt, .. } = self;
+        let fd = Arc::clone(fd);
         let (shown, dir, manifest) = (shown.clone(), dir.clone(), manifest.clone());
-        Ok(Store { shown, dir, manifest, lock, timeout: *timeout, interrupt: interrupt.clone() })
+        let (kept, timeout, interrupt) = (Mutex::default(), *timeout, interrupt.clone());
+        Ok(Store { shown, dir, manifest, lock, fd, kept, timeout, interrupt })
     }
 
     /// Notes that an object is in use, until what is returned is dropped.
@@ -201,8 +232,7 @@ impl Store {
 
     /// The file of locks, opened anew: what holds a lock lets it go when it is closed.
     fn lock_file(&self) -> Result<File, StoreError> {
-        let fd = dir::open_dir(&self.dir).map_err(StoreError::os(&self.shown))?;
-        let lock = dir::open_beneath(fd.as_fd(), LOCK, dir::Open::Make, false);
+        let lock = dir::open_beneath(self.fd.as_fd(), LOCK, dir::Open::Make, false);
         Ok(File::from(lock.map_err(StoreError::os(&self.shown))?.0))
     }
 
@@ -314,7 +344,7 @@ impl Store {
             }
         }
         let written = manifest.write(&self.dir);
-        owned.store.note(&format!(
+        self.note(&format!(
             "unit {unit} is joining, in {}",
             dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" + ")
         ));
@@ -338,6 +368,49 @@ impl Store {
         meta.attributes = attributes;
         entry.about = meta.to_bytes(&self.shown)?;
         owned.commit_names(vec![(name.to_owned(), Some(entry))])
+    }
+}
+
+/// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
+/// was drawn for it. It is for those who live; what is there after a cut does not matter.
+pub(super) struct Turn {
+    lock: File,
+    /// Who has this one.
+    who: Who,
+}
+
+/// Somebody who has turns, one after the other: a store that a process has open. After a fork there are two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Who {
+    number: [u8; 16],
+    process: u32,
+}
+
+impl Turn {
+    /// `lock` holds byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
+    fn begin(lock: File, last: Option<Who>) -> std::io::Result<(Turn, bool)> {
+        let process = std::process::id();
+        let mut number = [0; 16];
+        // A file that is new is empty, and nobody is all zeros.
+        lock.read_at(&mut number, 0)?;
+        if let Some(who) = last.filter(|last| *last == Who { number, process }) {
+            return Ok((Turn { lock, who }, true));
+        }
+        polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
+        let turn = Turn { lock, who: Who { number, process } };
+        turn.lock.write_all_at(&number, 0)?;
+        Ok((turn, false))
+    }
+
+    pub(super) fn who(&self) -> Who {
+        self.who
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Not only closed: a process that was forked meanwhile has the same description.
+        let _ = hold(&self.lock, 0, Hold::Not);
     }
 }
 

@@ -61,7 +61,7 @@ pub use words::Repair;
 use planted::Bug;
 use rebuild::Join;
 use sealed::seal;
-use state::{Action, Record, RECORD};
+use state::{Action, Record, MAX_OBJECTS, RECORD};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Done, File, Request, UnitError, Units};
 
@@ -71,8 +71,6 @@ const LOG_LIMIT: u64 = 16 << 20;
 const LOG_MOST: u64 = 8 * LOG_LIMIT;
 /// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read again.
 const NAMES_LIMIT: u64 = 128 << 20;
-/// Objects that a store ever has.
-const MAX_OBJECTS: u64 = 1 << 48;
 
 /// A store, open for one owner: it serialises all changes.
 #[derive(Debug)]

@@ -134,7 +134,8 @@ impl<U: Units> Volume<U> {
         for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
             let bytes = bytes.unwrap_or_default();
             let slots = bytes.chunks(SLOT).filter_map(|slot| unseal::<Superblock>(SUPERBLOCK, slot));
-            let newest = slots.map(|(block, _)| block).max_by_key(|block| block.seq);
+            let possible = slots.map(|(block, _)| block).filter(Superblock::is_possible);
+            let newest = possible.max_by_key(|block| block.seq);
             match &newest {
                 None => self.lose(unit, "it has no readable superblock"),
                 Some(block) if block.volume != self.id => self.lose(unit, "it belongs to another store"),
@@ -186,7 +187,8 @@ impl<U: Units> Volume<U> {
             let (mut rest, mut last) = (&bytes.unwrap_or_default()[..], trimmed);
             while let Some((record, len)) = unseal::<Record>(RECORD, rest) {
                 let of_this = record.volume == self.id && record.unit as usize == unit;
-                if !of_this || record.epoch != epoch || record.tx <= last {
+                let possible = record.is_possible(self.geometry.units());
+                if !of_this || !possible || record.epoch != epoch || record.tx <= last {
                     break;
                 }
                 last = record.tx;
@@ -258,7 +260,7 @@ impl<U: Units> Volume<U> {
             let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
             for (unit, bytes) in (0..).zip(all) {
                 let Some((catalog, _)) = bytes.and_then(|b| unseal::<Catalog>(CATALOG, &b)) else { continue };
-                if catalog.volume != self.id || catalog.unit != unit {
+                if catalog.volume != self.id || catalog.unit != unit || !catalog.is_possible() {
                     continue;
                 }
                 if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {

@@ -3,6 +3,7 @@
 use super::geometry::Geometry;
 use super::sealed::Kind;
 use super::span::Cursor;
+use super::BLOCK;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,6 +13,10 @@ pub const SUPERBLOCK: Kind = *b"pd-unit\x01";
 pub const RECORD: Kind = *b"pd-tell\x02";
 /// A catalog's kind and version.
 pub const CATALOG: Kind = *b"pd-name\x01";
+/// Numbers of objects are below this.
+pub const MAX_OBJECTS: u64 = 1 << 48;
+/// Nobody counts so far: epochs (µs), transactions, writes of a superblock.
+const MOST: u64 = 1 << 62;
 /// Bytes of a slot of the superblock file; there are two, written in turn.
 pub const SLOT: usize = 4096;
 
@@ -63,6 +68,16 @@ pub struct Superblock {
     pub trimmed: u64,
 }
 
+impl Superblock {
+    /// Whether such a one can have been written: with others nothing could be counted on.
+    pub fn is_possible(&self) -> bool {
+        let counts = [self.seq, self.epoch, self.before, self.trimmed];
+        counts.iter().all(|&n| n < MOST)
+            && self.generation < u32::MAX
+            && self.joining.is_none_or(|mark| mark.born <= MAX_OBJECTS)
+    }
+}
+
 /// How far a unit is rebuilt: what is behind the mark is durable on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -87,6 +102,23 @@ pub struct Record<A = Action> {
     pub tx: u64,
     /// What is changed.
     pub action: A,
+}
+
+impl Record {
+    /// Whether such a one can have been written in a store of so many units.
+    pub fn is_possible(&self, units: u32) -> bool {
+        self.tx < MOST
+            && match &self.action {
+                Action::Names(changes) => {
+                    changes.iter().filter_map(|(_, entry)| entry.as_ref()).all(Entry::is_possible)
+                }
+                Action::Blocks(patches) => patches.iter().all(|(unit, patch)| {
+                    *unit < units
+                        && patch.object < MAX_OBJECTS
+                        && patch.block.as_ref().is_none_or(|(_, bytes)| bytes.len() == BLOCK)
+                }),
+            }
+    }
 }
 
 /// A change. All values are absolute, so it may be done again.
@@ -122,6 +154,12 @@ pub struct Entry {
     pub about: Vec<u8>,
 }
 
+impl Entry {
+    fn is_possible(&self) -> bool {
+        self.object < MAX_OBJECTS
+    }
+}
+
 /// All names, as of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
@@ -135,4 +173,70 @@ pub struct Catalog {
     pub next_object: u64,
     /// The names.
     pub names: BTreeMap<String, Entry>,
+}
+
+impl Catalog {
+    /// Whether such a one can have been written.
+    pub fn is_possible(&self) -> bool {
+        self.tx < MOST && self.next_object <= MAX_OBJECTS && self.names.values().all(Entry::is_possible)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_can_have_written_is_seen() {
+        let geometry = Geometry::new(2, 1, 4096).unwrap();
+        let good = Superblock {
+            volume: [1; 16],
+            unit: 2,
+            geometry,
+            seq: 1,
+            epoch: 2,
+            before: 1,
+            members: Members(7),
+            joiners: Members(0),
+            joining: Some(Mark::default()),
+            serving: true,
+            generation: u32::MAX - 1,
+            trimmed: MOST - 1,
+        };
+        assert!(good.is_possible());
+        let bad: [fn(&mut Superblock); 6] = [
+            |s| s.seq = u64::MAX,
+            |s| s.epoch = MOST,
+            |s| s.before = MOST,
+            |s| s.trimmed = MOST,
+            |s| s.generation = u32::MAX,
+            |s| s.joining = Some(Mark { born: u64::MAX, ..Mark::default() }),
+        ];
+        for change in bad {
+            let mut block = good.clone();
+            change(&mut block);
+            assert!(!block.is_possible(), "{block:?}");
+        }
+        let record = |tx, action| Record { volume: [1; 16], unit: 0, epoch: 2, tx, action };
+        let blocks = |unit, object, len| {
+            let block = Some((9, vec![0; len]));
+            Action::Blocks(vec![(unit, Patch { object, block, sums: Vec::new() })])
+        };
+        let entry = |object| Entry { object, blocks: 1, about: Vec::new() };
+        let names = |object| Action::Names(vec![("x".into(), Some(entry(object))), ("y".into(), None)]);
+        for good in [blocks(2, 0, BLOCK), names(MAX_OBJECTS - 1)] {
+            assert!(record(5, good.clone()).is_possible(3));
+            assert!(!record(MOST, good).is_possible(3));
+        }
+        for bad in [blocks(3, 0, BLOCK), blocks(0, MAX_OBJECTS, BLOCK), blocks(0, 0, 10), names(u64::MAX)] {
+            assert!(!record(5, bad).is_possible(3));
+        }
+        let catalog = |next_object, object| Catalog {
+            next_object,
+            names: [("x".to_owned(), entry(object))].into(),
+            ..Catalog::default()
+        };
+        assert!(catalog(MAX_OBJECTS, 3).is_possible());
+        assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible() && !catalog(4, u64::MAX).is_possible());
+    }
 }

@@ -227,6 +227,39 @@ fn threads_read_and_write_one_array_while_units_are_rebuilt() {
     });
 }
 
+/// Nothing is opened anew while nobody else has a turn; and when somebody had one, nothing of before is gone on with.
+#[test]
+fn a_turn_goes_on_where_the_last_one_ended_unless_another_had_one_between() {
+    let place = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..1));
+    let [one, other] = [(); 2].map(|()| StoredArray::open(&place.0, "x").unwrap());
+    let superblock = || std::fs::read(place.0.join("unit0/superblock")).unwrap();
+    let put = |array: &StoredArray, row: u64| {
+        array.write_box(0..1, &[row, 0], &[row + 1, 2500], &[row as u8; 10_000]).unwrap();
+        superblock()
+    };
+    let first = put(&one, 1);
+    assert!(put(&one, 2) == first, "no epoch begins");
+    let second = put(&other, 3);
+    assert!(second != first, "the other cannot know");
+    assert!(put(&other, 4) == second);
+    assert!(put(&one, 5) != second);
+    // What each wrote is there, whichever unit is lost.
+    for unit in 0..3 {
+        let lost = place.lose(unit);
+        let array = StoredArray::open(&place.0, "x").unwrap();
+        for row in 1..6 {
+            let mut got = vec![0; 10_000];
+            array.read_box(0..1, &[row, 0], &[row + 1, 2500], &mut got).unwrap();
+            assert!(got == [row as u8; 10_000], "row {row} without unit {unit}");
+        }
+        std::fs::remove_dir_all(lost).unwrap();
+        let mut store = Store::open(&place.0).unwrap();
+        store.replace(unit, None, false).unwrap();
+        rebuild(&store, unit, 100);
+    }
+}
+
 #[test]
 fn an_open_array_uses_a_unit_that_is_whole_again() {
     let place = Place::store(2, 1, 4096);
