@@ -2,14 +2,20 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net;
 
 use super::{address, socket, Conn, FLAGS};
+use crate::clock;
 use crate::error::{OsError, Result};
 
 const BACKLOG: i32 = 4096; // the kernel cuts it to net.core.somaxconn
+
+/// How long a name that is taken may be that of a listener which is being closed, and pauses between attempts.
+const CLOSING: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A name where peers connect.
 #[derive(Debug)]
@@ -21,10 +27,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `name`, 1 to 107 bytes.
+    /// Listens at `name`, 1 to 107 bytes. A listener that this process has closed may keep its name for a moment: a child of the
+    /// process, forked for another program, has it until that one begins.
     ///
     /// # Errors
-    /// [`OsError::AddrInUse`] where somebody already does.
+    /// [`OsError::AddrInUse`] where somebody already does, after 200 ms.
     pub fn bind(name: &[u8]) -> Result<Listener> {
         let (addr, shown) = address(name)?;
         let fail = |op, e| match e {
@@ -32,7 +39,13 @@ impl Listener {
             e => OsError::sys(op, format!("listener {shown:?}"), e),
         };
         let fd = socket().map_err(|e| fail("socket", e))?;
-        net::bind(&fd, &addr).map_err(|e| fail("bind", e))?;
+        let start = clock::now();
+        while let Err(e) = net::bind(&fd, &addr) {
+            if e != Errno::ADDRINUSE || clock::now().saturating_sub(start) >= CLOSING {
+                return Err(fail("bind", e));
+            }
+            std::thread::sleep(PAUSE);
+        }
         net::listen(&fd, BACKLOG).map_err(|e| fail("listen", e))?;
         let spare = Mutex::new(Some(rustix::io::fcntl_dupfd_cloexec(&fd, 3).map_err(|e| fail("dup", e))?));
         Ok(Listener { fd, name: shown, spare })

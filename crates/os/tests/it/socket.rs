@@ -27,6 +27,22 @@ fn open_descriptors() -> usize {
 }
 
 #[test]
+fn a_name_may_be_had_while_its_last_listener_is_being_closed() {
+    let name = format!("polyduct-test-closing-{}", std::process::id()).into_bytes();
+    let last = Listener::bind(&name).unwrap();
+    let begins = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        let next = s.spawn(|| {
+            begins.wait();
+            Listener::bind(&name).map(drop)
+        });
+        begins.wait();
+        drop(last);
+        next.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_name_has_one_listener_and_is_free_when_it_is_gone() {
     let _alone = child::no_new_process();
     let name = fresh_name();

@@ -155,7 +155,7 @@ impl Disks {
         }
     }
 
-    /// Writes several logs at once; `None` where the batch is something else, or there is no ring.
+    /// Writes several logs at once; `None` where the batch is something else, or there is no ring, or no direct way to a log.
     fn write_logs(&mut self, batch: &[Request]) -> Option<Vec<Result<Done, UnitError>>> {
         if batch.len() < 2 || !batch.iter().all(|r| matches!(r, Request::Log { .. })) {
             return None;
@@ -178,6 +178,10 @@ impl Disks {
                 Ok(log) => records.push(Record { number, unit, log, at, bytes }),
                 Err(e) => answers[number] = Err(e),
             }
+        }
+        if !records.iter().all(|r| r.log.is_direct()) {
+            // They would be written and synced one after the other.
+            return None;
         }
         let (done, took) = logs::write_all(ring, records, self.slow);
         done.into_iter().for_each(|(number, answer)| answers[number] = answer);

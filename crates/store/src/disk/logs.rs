@@ -36,6 +36,11 @@ impl Log {
         Log { file: Arc::new(file), direct, room: 0, bytes: Aligned::default() }
     }
 
+    /// Whether it is written past the system's cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     /// Makes it longer before it is written to up to `end`, to twice its length or by [`STEP`]: where there are bytes already, a
     /// sync has nothing to tell of the file but these. Where there is no room for that it stays as short as it can, and the
     /// writing will say what is missing.
@@ -113,7 +118,7 @@ pub(super) struct Record<'a> {
 /// What came of records.
 pub(super) type Answers = Vec<(usize, Result<Done, UnitError>)>;
 
-/// Writes records to as many logs at once; all are durable when this is done. Gives what came of each, and how long the longest
+/// Writes records to as many logs at once, all of them direct; they are durable when this is done. Gives what came of each, and how long the longest
 /// sync took. Where one is `slow`, all disks are at it at once; else each follows while other writes are still on their way.
 pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: bool) -> (Answers, Duration) {
     let timed = |(number, unit, file): (usize, u32, Arc<File>)| {
@@ -123,10 +128,7 @@ pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: boo
     };
     let (mut answers, mut synced, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for (tag, r) in (0..).zip(&mut records) {
-        match r.log.direct {
-            true => ring.ask(Way::Write, r.log.file.clone(), r.log.take(r.bytes), r.at, tag),
-            false => answers.push((r.number, r.log.write(r.unit, r.at, r.bytes))),
-        }
+        ring.ask(Way::Write, r.log.file.clone(), r.log.take(r.bytes), r.at, tag);
     }
     while let Some(done) = ring.next() {
         let Some(r) = records.get_mut(done.tag as usize) else { continue };
