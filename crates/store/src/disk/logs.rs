@@ -118,8 +118,9 @@ pub(super) struct Record<'a> {
 /// What came of records.
 pub(super) type Answers = Vec<(usize, Result<Done, UnitError>)>;
 
-/// Writes records to as many logs at once, all of them direct; they are durable when this is done. Gives what came of each, and how long the longest
-/// sync took. Where one is `slow`, all disks are at it at once; else each follows while other writes are still on their way.
+/// Writes records to as many logs at once, all of them direct; they are durable when this is done. Gives what came of each, and
+/// how long the longest sync took. Where one is `slow`, all disks are at it at once; else each follows while other writes are still
+/// on their way.
 pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: bool) -> (Answers, Duration) {
     let timed = |(number, unit, file): (usize, u32, Arc<File>)| {
         let start = clock::now();
