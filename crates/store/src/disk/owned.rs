@@ -11,6 +11,8 @@ use polyduct_os::lock::is_held;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+/// Names that a line of the log of events has.
+const SAID: usize = 10;
 /// Repairs that are written down one by one.
 const NOTED: usize = 100;
 
@@ -183,6 +185,16 @@ impl<'a> Owned<'a> {
     /// # Errors
     /// As [`Volume::commit`].
     pub fn commit_names(&mut self, changes: Vec<(String, Option<Entry>)>) -> Result<(), StoreError> {
-        self.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))
+        let said = |(name, entry): &(String, Option<Entry>)| match entry {
+            Some(entry) => format!("{name:?} is object {:x}", entry.object),
+            None => format!("{name:?} is removed"),
+        };
+        let mut what: Vec<String> = changes.iter().take(SAID).map(said).collect();
+        if let Some(more @ 1..) = changes.len().checked_sub(SAID) {
+            what.push(format!("{more} names more"));
+        }
+        self.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))?;
+        self.store.note(&what.join("; "));
+        Ok(())
     }
 }

@@ -402,38 +402,41 @@ const SCRUBBED: &[Step] = &[
     Step::Overwrite("a", 1, 903),
 ];
 
-/// `POLYDUCT_CUTS=all` looks at many times as many.
-fn all(run: Run, scenarios: &[(&str, &[Step])]) {
+/// At least so many states are opened, together more than 300,000; with `POLYDUCT_CUTS=all` some two million.
+fn all(run: Run, least: u64, scenarios: &[(&str, &[Step])]) {
     let more = if std::env::var("POLYDUCT_CUTS").is_ok_and(|v| v == "all") { 10 } else { 1 };
     let (data, parity) = (run.geometry.data(), run.geometry.parity());
+    let mut opened = 0;
     for (name, steps) in scenarios {
         match (Run { most: run.most * more, ..run }).enumerate(steps) {
             Ok(Count { cuts, states }) => {
                 println!("{data}+{parity}, {name}: {cuts} states left by cuts, {states} opened");
+                opened += states;
             }
             Err(error) => panic!("{data}+{parity}, {name}: {error}"),
         }
     }
+    assert!(opened >= least, "{data}+{parity}: {opened} states; {least} are to be looked at");
 }
 
 #[test]
 fn cuts_of_2_and_1() {
-    all(Run::of(2, 1, 32), &[("in use", IN_USE)]);
+    all(Run::of(2, 1, 32), 35_000, &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_of_4_and_1() {
-    all(Run::of(4, 1, 8), &[("in use", IN_USE)]);
+    all(Run::of(4, 1, 8), 30_000, &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_of_4_and_2() {
-    all(Run::of(4, 2, 4), &[("in use", IN_USE)]);
+    all(Run::of(4, 2, 4), 25_000, &[("in use", IN_USE)]);
 }
 
 #[test]
 fn cuts_without_parity() {
-    all(Run::of(2, 0, 64), &[("in use", IN_USE)]);
+    all(Run::of(2, 0, 64), 2_000, &[("in use", IN_USE)]);
 }
 
 #[test]
@@ -444,23 +447,23 @@ fn cuts_of_2_and_1_while_healing() {
         ("a flaky unit", FLAKY_UNIT),
         ("a scrub", SCRUBBED),
     ];
-    all(Run::of(2, 1, 8).healing(), &scenarios);
+    all(Run::of(2, 1, 8).healing(), 50_000, &scenarios);
 }
 
 #[test]
 fn cuts_of_4_and_1_while_healing() {
     let scenarios = [("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT), ("a scrub", SCRUBBED)];
-    all(Run::of(4, 1, 4).healing(), &scenarios);
+    all(Run::of(4, 1, 4).healing(), 70_000, &scenarios);
 }
 
 #[test]
 fn cuts_of_4_and_2_while_healing() {
-    all(Run::of(4, 2, 3).healing(), &[("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT)]);
+    all(Run::of(4, 2, 3).healing(), 80_000, &[("a new unit", NEW_UNIT), ("a stale unit", STALE_UNIT)]);
 }
 
 #[test]
 fn cuts_of_4_and_2_while_two_units_are_healing() {
-    all(Run::of(4, 2, 3).healing(), &[("two units", TWO_UNITS)]);
+    all(Run::of(4, 2, 3).healing(), 30_000, &[("two units", TWO_UNITS)]);
 }
 
 /// The checks find each of these.
