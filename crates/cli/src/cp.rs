@@ -33,8 +33,8 @@ SRC and DST are
   PATH.safetensors#NAME   a tensor; without #NAME the only one of the file. Written, a file of
                           this one tensor (data)
   PATH.zarr               a directory, Zarr version 3; PATH.zarr/NAME in a group. Written, with
-                          chunks of up to 32 MiB, not compressed; read, also shards, gzip,
-                          zstd, blosc, any chunks
+                          chunks of up to 32 MiB, not compressed; read, any chunks, also
+                          in shards, and of gzip, zstd and blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
 A file or directory appears under its name when it is complete, not before.";

@@ -164,8 +164,8 @@ impl StoredArray {
     /// an error the content of `out` is undefined.
     pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
         self.check(steps, of, out.len())?;
-        let mut memory = idle().take().unwrap_or_default();
         let files = self.blocks()?;
+        let mut memory = idle().take().unwrap_or_default();
         let mut mender = Mender::new(&self.store, &files);
         let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
         let (mut blocks, mut batch): (Vec<u64>, Vec<(Piece, usize)>) = (Vec::new(), Vec::new());

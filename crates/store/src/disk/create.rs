@@ -42,13 +42,6 @@ impl Store {
         polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
         let manifest = Manifest { id, geometry, units: how.units.clone() };
         let all: Vec<Vec<PathBuf>> = (0..units).map(|unit| manifest.dirs(dir, unit)).collect();
-        let mut seen = std::collections::HashSet::new();
-        for path in all.iter().flatten() {
-            if !seen.insert(path) {
-                let (store, what) = (shown.clone(), format!("{}, named twice,", path.display()));
-                return Err(StoreError::Exists { store, what });
-            }
-        }
         let mut made = Made::default();
         for path in std::iter::once(dir).chain(all.iter().flatten().map(PathBuf::as_path)) {
             made.dir(&shown, path)?;
@@ -72,7 +65,7 @@ impl Store {
         };
         if let Err(e) = create() {
             // They were empty before.
-            all.iter().flatten().for_each(|path| made.empty(path));
+            all.iter().flatten().for_each(|path| empty(path));
             let _ = std::fs::remove_file(dir.join(manifest::NAME));
             return Err(e);
         }
@@ -81,6 +74,14 @@ impl Store {
         store.note(&format!("created with {data} data and {} parity units", how.parity));
         Ok(store)
     }
+}
+
+/// Removes what a unit has of which nothing came.
+fn empty(unit: &Path) {
+    for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME] {
+        let _ = std::fs::remove_file(unit.join(name));
+    }
+    let _ = std::fs::remove_dir(unit.join("objects"));
 }
 
 /// A directory may go away under its maker so often.
@@ -143,14 +144,6 @@ impl Made {
             }
         }
         Err(bad("removed again and again"))
-    }
-
-    /// Removes what a unit has of which nothing came.
-    fn empty(&self, unit: &Path) {
-        for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME] {
-            let _ = std::fs::remove_file(unit.join(name));
-        }
-        let _ = std::fs::remove_dir(unit.join("objects"));
     }
 
     pub fn keep(mut self) {

@@ -126,9 +126,9 @@ impl Store {
     /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`StoreError::Interrupted`]; [`StoreError::Volume`] when too many
     /// units are lost.
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
-        let lock = self.turn()?;
+        let byte = self.turn()?;
         let kept = self.kept().take();
-        let (turn, same) = Turn::begin(lock, kept.as_ref().map(|(who, _)| *who))
+        let (turn, same) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
         if let Some((_, volume)) = kept.filter(|_| same) {
             return Ok(Owned::new(self, volume, turn));
@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each other, too.
-    fn turn(&self) -> Result<File, StoreError> {
+    fn turn(&self) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         let os = StoreError::os(&self.shown);
         // Who comes again and again lets those go first who wait: they would never look at the right moment.
@@ -168,7 +168,7 @@ impl Store {
             std::thread::sleep(POLITE);
         }
         let start = clock::now();
-        let mut waits = false;
+        let mut waits = None;
         while !hold(&lock, 0, Hold::Alone).map_err(&os)? {
             if self.interrupt.as_ref().is_some_and(|ask| ask()) {
                 return Err(StoreError::Interrupted { store: self.shown.clone() });
@@ -177,15 +177,12 @@ impl Store {
             if self.timeout.is_some_and(|limit| waited >= limit) {
                 return Err(StoreError::Busy { store: self.shown.clone(), waited });
             }
-            if !waits {
-                waits = hold(&lock, WAITING, Hold::Shared).map_err(&os)?;
+            if waits.is_none() {
+                waits = Some(self.share(WAITING)?);
             }
             std::thread::sleep(RETRY);
         }
-        if waits {
-            hold(&lock, WAITING, Hold::Not).map_err(&os)?;
-        }
-        Ok(lock)
+        Ok(InUse { lock, byte: 0 })
     }
 
     /// The same store, opened once more.
@@ -374,7 +371,7 @@ impl Store {
 /// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
 /// was drawn for it. It is for those who live; what is there after a cut does not matter.
 pub(super) struct Turn {
-    lock: File,
+    byte: InUse,
     /// Who has this one.
     who: Who,
 }
@@ -387,30 +384,23 @@ pub(super) struct Who {
 }
 
 impl Turn {
-    /// `lock` holds byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
-    fn begin(lock: File, last: Option<Who>) -> std::io::Result<(Turn, bool)> {
+    /// `byte` is byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
+    fn begin(byte: InUse, last: Option<Who>) -> std::io::Result<(Turn, bool)> {
         let process = std::process::id();
         let mut number = [0; 16];
         // A file that is new is empty, and nobody is all zeros.
-        lock.read_at(&mut number, 0)?;
+        byte.lock.read_at(&mut number, 0)?;
         if let Some(who) = last.filter(|last| *last == Who { number, process }) {
-            return Ok((Turn { lock, who }, true));
+            return Ok((Turn { byte, who }, true));
         }
         polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
-        let turn = Turn { lock, who: Who { number, process } };
-        turn.lock.write_all_at(&number, 0)?;
+        let turn = Turn { byte, who: Who { number, process } };
+        turn.byte.lock.write_all_at(&number, 0)?;
         Ok((turn, false))
     }
 
     pub(super) fn who(&self) -> Who {
         self.who
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        // Not only closed: a process that was forked meanwhile has the same description.
-        let _ = hold(&self.lock, 0, Hold::Not);
     }
 }
 
@@ -422,7 +412,7 @@ pub(super) struct Stamp {
     nanos: i64,
 }
 
-/// An object that is in use: its files stay, with or without a name.
+/// A byte that is held: of an object that is in use, its files stay, with or without a name.
 #[derive(Debug)]
 pub(super) struct InUse {
     lock: File,

@@ -177,6 +177,24 @@ fn a_refused_change_never_comes_back() {
     }
 }
 
+/// The same where the full unit has no room for a catalog either: nobody is told that nothing has changed.
+#[test]
+fn a_change_that_may_come_back_is_not_called_refused() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    for full in [0, 1] {
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..2)).unwrap();
+        v.commit(vec![("a".into(), entry(object, 2))], 20).unwrap();
+        v.units_mut().full_files =
+            [File::Log, File::Catalog(0), File::Catalog(1)].map(|file| (full, file)).into();
+        v.units_mut().stuck = true;
+        let told = v.overwrite(object, 0, &block(200), 40);
+        assert!(matches!(told, Err(VolumeError::TooManyLost { .. })), "{full}: {told:?}");
+    }
+}
+
 /// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
 #[test]
 fn a_long_log_waits_for_room() {
