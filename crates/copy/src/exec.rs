@@ -131,7 +131,8 @@ impl Transfer {
             if self.stream && !can_stream(nest, dst) && nest.dst_is_dense() {
                 return self.copy_through_buffer(nest);
             }
-            simd::run(self.level, Rows { nest, src, dst, stream: self.stream, ahead: self.ahead });
+            let (stream, ahead) = (self.stream, self.ahead);
+            simd::run(self.level, Rows { stream, ahead, dst_ahead: ahead, ..Rows::new(nest, src, dst) });
         }
     }
 
@@ -149,8 +150,7 @@ impl Transfer {
             // SAFETY: a piece has at most `limit` elements; what is gathered is dense in the buffer, and so is the
             // piece in the destination, from its start.
             unsafe {
-                let rows =
-                    Rows { nest: &gather, src: self.src, dst: buffer, stream: false, ahead: self.ahead };
+                let rows = Rows { ahead: self.ahead, ..Rows::new(&gather, self.src, buffer) };
                 simd::run(self.level, rows);
                 let out = Bulk { src: buffer, dst: self.dst.add(piece.dst), n, stream: true };
                 simd::run(self.level, out);
@@ -189,7 +189,7 @@ impl Transfer {
             } else if nest.dims().is_empty() || nest.dst_run() >= if stream { 1024 } else { 128 } {
                 simd::run(
                     self.level,
-                    ConvertRows { rows: Rows { nest, src, dst, stream, ahead: self.ahead }, by },
+                    ConvertRows { rows: Rows { stream, ahead: self.ahead, ..Rows::new(nest, src, dst) }, by },
                 );
             } else {
                 self.convert_through_buffers::<C>(nest);
@@ -215,11 +215,9 @@ impl Transfer {
             // SAFETY: a piece fits both buffers in its elements of either type; what is gathered is dense in the
             // first buffer, what is scattered in the second, and a dense piece goes to the destination from its start.
             unsafe {
-                let rows =
-                    Rows { nest: &gather, src: self.src, dst: before, stream: false, ahead: self.ahead };
+                let rows = Rows { ahead: self.ahead, ..Rows::new(&gather, self.src, before) };
                 simd::run(self.level, rows);
-                let rows =
-                    Rows { nest: &whole, src: before, dst: to, stream: self.stream && dense, ahead: false };
+                let rows = Rows { stream: self.stream && dense, ..Rows::new(&whole, before, to) };
                 simd::run(self.level, ConvertRows { rows, by: PhantomData::<C> });
                 if !dense {
                     Transfer { src: after, ..cached }.copy(&scatter);

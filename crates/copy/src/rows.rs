@@ -8,6 +8,9 @@ use std::marker::PhantomData;
 
 /// Copies one run of a length that the loops around it share.
 trait Run: Copy {
+    /// Whether stores go through the caches and are sooner done where the lines of the destination are there.
+    const CACHED: bool = true;
+
     /// # Safety
     /// A run's bytes at both addresses; the machine has the level. `next` is where the next run begins.
     unsafe fn copy<S: Simd>(self, src: *const u8, dst: *mut u8, next: *const u8);
@@ -54,6 +57,8 @@ impl Run for Cached {
 struct Lines(usize);
 
 impl Run for Lines {
+    const CACHED: bool = false;
+
     #[inline(always)]
     unsafe fn copy<S: Simd>(self, src: *const u8, dst: *mut u8, _: *const u8) {
         for at in (0..self.0).step_by(64) {
@@ -68,6 +73,8 @@ impl Run for Lines {
 struct Streamed(usize);
 
 impl Run for Streamed {
+    const CACHED: bool = false;
+
     #[inline(always)]
     unsafe fn copy<S: Simd>(self, src: *const u8, dst: *mut u8, next: *const u8) {
         // SAFETY: the caller's.
@@ -84,6 +91,9 @@ struct Converted<C> {
 }
 
 impl<C: Convert> Run for Converted<C> {
+    /// Long runs are streamed, and short ones go through a buffer.
+    const CACHED: bool = false;
+
     #[inline(always)]
     unsafe fn copy<S: Simd>(self, src: *const u8, dst: *mut u8, _: *const u8) {
         // SAFETY: the caller's.
@@ -97,8 +107,9 @@ const STREAM_RUN: usize = 1024;
 /// Up to which length runs are asked for as wholes, some runs ahead. Longer ones see to it themselves.
 const SHORT: usize = 4096;
 
-/// Bytes of source that are asked for ahead of short runs, which lie in pages that the processor does not foresee.
-/// Measured: 1 KiB is slower by a third, 8 KiB no faster.
+/// Bytes of source and destination that are asked for ahead of short runs, which lie in pages that the processor does not
+/// foresee. Measured: 1 KiB is slower by a third, 8 KiB no faster. Without the lines of the destination, block-cyclic arrays
+/// of f32 that do not start at a line moved at 5.7 GB/s, and with them at 10.5.
 const AHEAD: usize = 4096;
 
 /// Whether every run of the nest covers whole lines of the destination.
@@ -119,8 +130,17 @@ pub(crate) struct Rows<'a> {
     pub dst: *mut u8,
     /// The transfer is so large that the destination should bypass the caches.
     pub stream: bool,
-    /// Short runs of the source come from memory and should be asked for in advance.
+    /// Short runs of the source lie in memory and should be asked for in advance.
     pub ahead: bool,
+    /// Those of the destination, too, where stores go through the caches.
+    pub dst_ahead: bool,
+}
+
+impl<'a> Rows<'a> {
+    /// A nest between memories that are in the caches, and stay there.
+    pub fn new(nest: &'a Nest, src: *const u8, dst: *mut u8) -> Rows<'a> {
+        Rows { nest, src, dst, stream: false, ahead: false, dst_ahead: false }
+    }
 }
 
 impl Job for Rows<'_> {
@@ -173,7 +193,7 @@ impl Rows<'_> {
         let len = self.nest.src_run();
         let early = (AHEAD / len).clamp(1, middle.n * inner.n);
         let (src, dst) = (self.src.wrapping_add(self.nest.src), self.dst.wrapping_add(self.nest.dst));
-        let plane = Plane { middle, inner, len, early };
+        let plane = Plane { middle, inner, len, early, dst_ahead: R::CACHED && self.dst_ahead };
         let mut walk = Walk::new(outer, src, dst);
         while let Some((s, d)) = walk.next() {
             // SAFETY: the nest's bounds cover each combination of its loops.
@@ -193,8 +213,18 @@ struct Plane {
     middle: Dim,
     inner: Dim,
     len: usize,
-    /// How many runs ahead the source is asked for.
+    /// How many runs ahead they are asked for.
     early: usize,
+    /// Whether that goes for the destination, too.
+    dst_ahead: bool,
+}
+
+/// The run that is asked for.
+struct Ahead {
+    src: *const u8,
+    dst: *const u8,
+    /// How many of its row are left; after a last row it goes on as in that row.
+    left: usize,
 }
 
 impl Plane {
@@ -203,26 +233,13 @@ impl Plane {
     #[inline(always)]
     unsafe fn copy<S: Simd, R: Run, const AHEAD: bool>(&self, run: R, src: *const u8, dst: *mut u8) {
         let (middle, inner) = (self.middle, self.inner);
-        // The run that is asked for, and how many of its row are left; after a last row it goes on as in that row.
-        let turns = if middle.n > 1 { inner.n } else { usize::MAX };
-        let mut ahead = src.wrapping_offset(inner.s.wrapping_mul((self.early % turns) as isize));
-        ahead = ahead.wrapping_offset(middle.s.wrapping_mul((self.early / turns) as isize));
-        let mut left = turns - self.early % turns;
+        let mut ahead = self.ahead(src, dst);
         for i in 0..middle.n as isize {
             let mut s = src.wrapping_offset(i.wrapping_mul(middle.s));
             let mut d = dst.wrapping_offset(i.wrapping_mul(middle.d));
             for _ in 0..inner.n {
                 if AHEAD {
-                    for at in (0..self.len).step_by(64) {
-                        S::prefetch(ahead.wrapping_add(at));
-                    }
-                    ahead = ahead.wrapping_offset(inner.s);
-                    left -= 1;
-                    if left == 0 {
-                        left = turns;
-                        let back = inner.s.wrapping_mul(turns as isize);
-                        ahead = ahead.wrapping_offset(middle.s.wrapping_sub(back));
-                    }
+                    self.ask::<S>(&mut ahead);
                 }
                 let next = s.wrapping_offset(inner.s);
                 // SAFETY: the caller's.
@@ -230,6 +247,55 @@ impl Plane {
                 s = next;
                 d = d.wrapping_offset(inner.d);
             }
+        }
+    }
+}
+
+impl Plane {
+    /// Runs in a row.
+    fn turns(&self) -> usize {
+        if self.middle.n > 1 {
+            self.inner.n
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// The run `early` after the first.
+    #[inline(always)]
+    fn ahead(&self, src: *const u8, dst: *const u8) -> Ahead {
+        let turns = self.turns();
+        let (row, run) = ((self.early / turns) as isize, (self.early % turns) as isize);
+        let step =
+            |middle: isize, inner: isize| middle.wrapping_mul(row).wrapping_add(inner.wrapping_mul(run));
+        Ahead {
+            src: src.wrapping_offset(step(self.middle.s, self.inner.s)),
+            dst: dst.wrapping_offset(step(self.middle.d, self.inner.d)),
+            left: turns - self.early % turns,
+        }
+    }
+
+    /// Asks for a run and goes on to the next.
+    #[inline(always)]
+    fn ask<S: Simd>(&self, ahead: &mut Ahead) {
+        for at in (0..self.len).step_by(64) {
+            S::prefetch(ahead.src.wrapping_add(at));
+            if self.dst_ahead {
+                S::prefetch_to_write(ahead.dst.wrapping_add(at));
+            }
+        }
+        if self.dst_ahead {
+            S::prefetch_to_write(ahead.dst.wrapping_add(self.len - 1));
+        }
+        ahead.src = ahead.src.wrapping_offset(self.inner.s);
+        ahead.dst = ahead.dst.wrapping_offset(self.inner.d);
+        ahead.left -= 1;
+        if ahead.left == 0 {
+            ahead.left = self.turns();
+            let over =
+                |middle: isize, inner: isize| middle.wrapping_sub(inner.wrapping_mul(ahead.left as isize));
+            ahead.src = ahead.src.wrapping_offset(over(self.middle.s, self.inner.s));
+            ahead.dst = ahead.dst.wrapping_offset(over(self.middle.d, self.inner.d));
         }
     }
 }

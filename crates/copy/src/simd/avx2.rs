@@ -34,6 +34,11 @@ impl Simd for Avx2 {
         super::prefetch(p);
     }
 
+    #[inline(always)]
+    fn prefetch_to_write(p: *const u8) {
+        super::prefetch_to_write(p);
+    }
+
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     unsafe fn tile<const E: usize>(src: *const u8, src_step: isize, dst: *mut u8, dst_step: isize) {

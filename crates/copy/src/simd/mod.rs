@@ -34,6 +34,8 @@ pub(crate) trait Simd {
     unsafe fn stream(p: *mut u8, v: Self::V);
     /// Asks for a cache line; any address will do.
     fn prefetch(p: *const u8);
+    /// Asks for a cache line that will be written; any address will do.
+    fn prefetch_to_write(p: *const u8);
 
     /// Side in elements of the square that [`Simd::tile`] transposes, for elements of 1, 2, 4, 8 or 16 bytes.
     fn tile_side(elem: usize) -> usize {

@@ -33,6 +33,9 @@ impl Simd for Neon {
     fn prefetch(_: *const u8) {}
 
     #[inline(always)]
+    fn prefetch_to_write(_: *const u8) {}
+
+    #[inline(always)]
     unsafe fn tile<const E: usize>(src: *const u8, src_step: isize, dst: *mut u8, dst_step: isize) {
         // SAFETY: the caller's.
         unsafe { Portable::tile::<E>(src, src_step, dst, dst_step) }

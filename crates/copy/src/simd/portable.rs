@@ -32,6 +32,9 @@ impl Simd for Portable {
     fn prefetch(_: *const u8) {}
 
     #[inline(always)]
+    fn prefetch_to_write(_: *const u8) {}
+
+    #[inline(always)]
     unsafe fn tile<const E: usize>(src: *const u8, src_step: isize, dst: *mut u8, dst_step: isize) {
         let side = Self::tile_side(E) as isize;
         for j in 0..side {
