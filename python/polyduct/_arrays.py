@@ -17,6 +17,12 @@ from polyduct.errors import Misuse, WrongSize, WrongType
 Array: TypeAlias = "NDArray[Any]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
+_LINE = 64
+"""Bytes of a cache line."""
+
+_LARGE = 64 << 10
+"""From how many bytes on an array should begin at a line."""
+
 
 class Shaped:
     """Arrays of one shape and dtype, as callers give them."""
@@ -63,8 +69,14 @@ class Form(Shaped):
         self._is_c = self.axes == tuple(range(len(self.shape)))
 
     def empty(self) -> Array:
-        """A new array, its content undefined."""
-        return np.empty(self._stored, self.dtype).transpose(self._inverse)
+        """A new array, its content undefined. A large one begins at a cache line, as kernels like it: short runs fill whole
+        lines then, which need not be read first."""
+        size = int(np.prod(self._stored, dtype=object)) * self.dtype.itemsize
+        if size < _LARGE:
+            return np.empty(self._stored, self.dtype).transpose(self._inverse)
+        room = np.empty(size + _LINE, np.uint8)
+        start = -room.ctypes.data % _LINE
+        return self.over(room[start : start + size])
 
     def over(self, flat: Bytes) -> Array:
         """The array that lies in these bytes."""

@@ -57,6 +57,18 @@ def test_large_parts_in_threads() -> None:
         np.testing.assert_array_equal(got[unit], oracle.part(full, ["*", "block"], [3], unit, [(0, 0), (3, 3)]))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "V3"])
+def test_large_new_arrays_begin_at_a_line(dtype: str, order: str) -> None:
+    full = np.random.default_rng(3).integers(0, 256, 600 * 900 * np.dtype(dtype).itemsize, "u1").view(dtype).reshape(600, 900)
+    src = Layout("block,*", shape=full.shape, units=2)
+    dst = Layout(f"*,block;order={order}", shape=full.shape, units=3)
+    for unit, got in enumerate(redistribute([full[:300], full[300:]], src, dst)):
+        assert got.ctypes.data % 64 == 0
+        assert got.dtype == full.dtype and (got.flags.c_contiguous if order == "C" else got.flags.f_contiguous)
+        np.testing.assert_array_equal(got, full[:, 300 * unit : 300 * (unit + 1)])
+
+
 def test_misuse() -> None:
     a, b = Layout("block", shape=4, units=2), Layout("block", shape=4, units=1)
     two = [np.zeros(2), np.zeros(2)]
