@@ -225,24 +225,32 @@ fn two_units_are_replaced() {
 }
 
 fn units_killed_while_the_pipe_opens() {
-    for seed in 1..=kills(60) / 2 {
-        let mut random = Random::new(seed);
-        let case = Case {
-            pipe: unique("open"),
-            writers: (1 + random.below(3), LAYOUTS[0]),
-            readers: (1 + random.below(3), LAYOUTS[1]),
-            steps: u64::MAX,
-            policy: "block",
-            on_loss: "raise",
-            patient: false,
-        };
-        let mut units = case.start_all();
-        let victim = random.below(units.len() as u64) as usize;
-        assert!(units[victim].wait_line("start"));
-        random.linger(PAUSE);
-        units[victim].kill();
-        survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &format!("seed {seed}")));
-    }
+    // Several at once: those that are left mostly wait until their patience ends.
+    const AT_ONCE: u64 = 5;
+    std::thread::scope(|s| {
+        for first in 1..=AT_ONCE {
+            s.spawn(move || (first..=kills(60) / 2).step_by(AT_ONCE as usize).for_each(killed_while_opening));
+        }
+    });
+}
+
+fn killed_while_opening(seed: u64) {
+    let mut random = Random::new(seed);
+    let case = Case {
+        pipe: unique("open"),
+        writers: (1 + random.below(3), LAYOUTS[0]),
+        readers: (1 + random.below(3), LAYOUTS[1]),
+        steps: u64::MAX,
+        policy: "block",
+        on_loss: "raise",
+        patient: false,
+    };
+    let mut units = case.start_all();
+    let victim = random.below(units.len() as u64) as usize;
+    assert!(units[victim].wait_line("start"));
+    random.linger(PAUSE);
+    units[victim].kill();
+    survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &format!("seed {seed}")));
 }
 
 fn all_killed_at_once_leave_nothing() {
