@@ -98,6 +98,8 @@ pub struct Volume<U> {
     /// Files with writes that were not synced.
     dirty: BTreeSet<(u32, File)>,
     repairs: Vec<Repair>,
+    /// Changes of the logs that were done again when this was opened.
+    replayed: u64,
     planted: Option<Bug>,
 }
 
@@ -146,6 +148,11 @@ impl<U: Units> Volume<U> {
     /// Units that are not used, and why. Those that are joining are among them.
     pub fn lost(&self) -> impl Iterator<Item = (u32, &str)> {
         (0..).zip(&self.lost).filter_map(|(unit, why)| Some((unit, why.as_deref()?)))
+    }
+
+    /// How many changes stood in the logs and were done again when this was opened.
+    pub fn replayed(&self) -> u64 {
+        self.replayed
     }
 
     /// What was found damaged and made good, since this was last asked: up to 65,536 blocks.

@@ -113,6 +113,7 @@ impl<U: Units> Volume<U> {
             next_object: 0,
             dirty: BTreeSet::new(),
             repairs: Vec::new(),
+            replayed: 0,
             planted: None,
         }
     }
@@ -207,9 +208,10 @@ impl<U: Units> Volume<U> {
             self.tx = self.tx.max(tx);
             match action {
                 Action::Names(changes) if tx > named => self.name(changes),
-                Action::Names(_) => {}
+                Action::Names(_) => continue,
                 Action::Blocks(patches) => self.follow(patches),
             }
+            self.replayed += 1;
         }
         // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
         let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);

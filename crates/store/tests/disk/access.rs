@@ -446,3 +446,26 @@ fn an_interrupt_ends_a_long_write_between_blocks() {
     assert!((1..20).contains(&new), "{new} blocks are new");
     assert!(got[new * BLOCK..] == part(&dataset, "*", 0, 1, 0)[new * BLOCK..]);
 }
+
+#[test]
+fn what_the_logs_had_is_done_again_and_written_down() {
+    let place = Place::store(2, 1, 4096);
+    let dataset = Dataset::new(&[2048], ElemType::U8).unwrap();
+    put(&place, "a", &dataset, false, 0..1);
+    let said = || std::fs::read_to_string(place.0.join("events.log")).unwrap();
+    let again =
+        |n: u64| said().matches(&format!("{n} changes that stood in the logs were done again")).count();
+    let before = again(2);
+    let array = open(&place, "a");
+    for at in [0, 100] {
+        array.write_box(0..1, &[at], &[at + 2], &[7, 8]).unwrap();
+    }
+    assert_eq!(again(2), before, "who goes on has nothing to do again");
+    drop(array);
+    // It was not closed: the next owner opens the store as if this one had been killed.
+    drop(Store::open(&place.0).unwrap().own().unwrap());
+    assert_eq!(again(2), before + 1, "{}", said());
+    let mut bytes = [0; 102];
+    open(&place, "a").read_box(0..1, &[0], &[102], &mut bytes).unwrap();
+    assert_eq!((bytes[..2].to_vec(), bytes[100..].to_vec()), (vec![7, 8], vec![7, 8]));
+}
