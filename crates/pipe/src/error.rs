@@ -185,6 +185,15 @@ pub enum PipeError {
 }
 
 impl PipeError {
+    /// What a unit is told that may not join, or not any more: a death is the same error as at any other moment.
+    pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {
+        let pipe = pipe.to_owned();
+        match reason {
+            Refusal::Lost { unit, pid } => PipeError::PeerLost { pipe, unit, pid },
+            reason => PipeError::Refused { pipe, reason },
+        }
+    }
+
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
         match self {

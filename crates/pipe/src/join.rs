@@ -120,7 +120,7 @@ impl<'a> Joining<'a> {
         loop {
             match PROTOCOL.receive::<FromHost>(&self.conn, &mut self.buffer) {
                 Incoming::Message(FromHost::Refused(reason), _) => {
-                    return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason })
+                    return Err(PipeError::refused(self.pipe, reason))
                 }
                 Incoming::Message(message, fds) => return Ok((message, fds)),
                 Incoming::Nothing => self.wait(what, PollItem::readable)?,
@@ -144,6 +144,13 @@ impl<'a> Joining<'a> {
         PipeError::BadPeer { pipe: self.pipe.to_owned(), what: what.to_owned() }
     }
 
+    /// Says that this unit goes, so that the others do not take it for dead. If that cannot be said, they do.
+    fn give_up(&self) {
+        if let Ok(encoded) = PROTOCOL.encode(&ToHost::GiveUp) {
+            let _ = encoded.send(&self.conn, &[]);
+        }
+    }
+
     fn lost(&self) -> PipeError {
         let pid = self.conn.peer().map_or(0, |p| p.pid);
         PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid }
@@ -152,7 +159,8 @@ impl<'a> Joining<'a> {
     fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {
         loop {
             // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
-            let left = check_patience(self.pipe, self.options, self.start, GRACE, what)?;
+            let left = check_patience(self.pipe, self.options, self.start, GRACE, what)
+                .inspect_err(|_| self.give_up())?;
             let n = poll(&mut [item(&self.conn)], Some(left.min(SLICE))).map_err(system(self.pipe))?;
             if n > 0 {
                 return Ok(());

@@ -90,6 +90,8 @@ pub struct Rendezvous<F> {
     control: Option<F>,
     readers: u32,
     welcome: Option<Welcome>,
+    /// Why the pipe did not come to be, for those whose word is read too late.
+    ended: Option<Refusal>,
     /// Why the last one was refused, for those who wait for it in vain.
     turned_away: Option<String>,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
@@ -142,6 +144,7 @@ impl<F> Rendezvous<F> {
             control: None,
             readers,
             welcome: None,
+            ended: None,
             turned_away: None,
             check_layout,
         };
@@ -227,8 +230,11 @@ impl<F> Rendezvous<F> {
                 }
             }
             ToHost::Ready if self.may_ask(conn) => self.ready(conn, &mut actions),
+            // Where nothing is free, or all have come, the hangup that follows says the same.
+            ToHost::GiveUp if self.knows(conn) => self.leave(conn),
             // Out of turn.
             _ => {
+                self.leave(conn);
                 actions.push(Action::Send(conn, FromHost::Refused(Refusal::Malformed)));
                 actions.push(Action::Drop(conn));
             }
@@ -253,13 +259,18 @@ impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);
-        let Some(key) = self.by_conn.remove(&conn) else {
+        let Some(&key) = self.by_conn.get(&conn) else {
             return Vec::new();
         };
         let Some(member) = self.members.get(&key) else {
             return Vec::new();
         };
         let (pid, wait) = (member.pid, member.hello.on_loss == OnLoss::Wait);
+        if self.phase == Phase::Gathering && wait {
+            self.leave(conn);
+            return Vec::new();
+        }
+        self.by_conn.remove(&conn);
         match self.phase {
             Phase::Running | Phase::Reviving if closed => Vec::new(),
             Phase::Running | Phase::Reviving if wait => {
@@ -269,15 +280,17 @@ impl<F> Rendezvous<F> {
             }
             Phase::Running | Phase::Reviving => vec![Action::Lost(name(key), pid)],
             Phase::Over => Vec::new(),
-            // A unit that is lost while others still come leaves its place free.
-            Phase::Gathering => {
-                self.members.remove(&key);
-                if key.0 == 0 {
-                    self.segments.remove(&key.1);
-                }
-                Vec::new()
-            }
-            Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
+            Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
+        }
+    }
+
+    /// A unit goes, or is sent away: while others still come, that leaves its place free.
+    pub fn leave(&mut self, conn: ConnId) {
+        let Some(&key) = self.by_conn.get(&conn).filter(|_| self.phase == Phase::Gathering) else { return };
+        self.by_conn.remove(&conn);
+        self.members.remove(&key);
+        if key.0 == 0 {
+            self.segments.remove(&key.1);
         }
     }
 
@@ -294,6 +307,7 @@ impl<F> Rendezvous<F> {
     /// The driver could not carry out a build.
     pub fn abandon(&mut self, why: Refusal) -> Vec<Action> {
         self.phase = Phase::Over;
+        self.ended = Some(why.clone());
         let early = std::mem::take(&mut self.early);
         let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
         let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
@@ -437,7 +451,7 @@ impl<F> Rendezvous<F> {
     /// Whether a unit may join, and which place it gets: program (0 the writer, then the readers) and unit.
     fn admit(&self, hello: &Hello, has_segment: bool) -> Result<(u32, u32), Refusal> {
         if self.phase == Phase::Over {
-            return Err(Refusal::Over);
+            return Err(self.ended.clone().unwrap_or(Refusal::Over));
         }
         if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
             return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });

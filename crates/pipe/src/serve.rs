@@ -212,6 +212,7 @@ impl Server {
                             Refusal::Version { expected: PROTOCOL.version.into(), found: v.into() }
                         }
                     };
+                    self.rendezvous.leave(id);
                     self.carry_out(vec![Action::Send(id, FromHost::Refused(why))]);
                     return self.hang_up(id);
                 }

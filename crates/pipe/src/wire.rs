@@ -7,7 +7,7 @@ use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 2 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 3 };
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
@@ -78,6 +78,8 @@ pub enum ToHost {
     Segments(Vec<u32>),
     /// I have all I need.
     Ready,
+    /// I do not wait any longer for the others to come: my place is free.
+    GiveUp,
 }
 
 /// What unit 0 answers.

@@ -487,7 +487,7 @@ fn serve(
                     }
                 };
             }
-            Ok(Err(reason)) => return ended(thread, PipeError::Refused { pipe: pipe.to_owned(), reason }),
+            Ok(Err(reason)) => return ended(thread, PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
                     return ended(thread, PipeError::Interrupted { pipe: pipe.to_owned() });

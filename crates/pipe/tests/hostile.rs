@@ -309,7 +309,7 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
         }
         drop(deaf);
         for error in [host.join().unwrap().unwrap_err(), honest.join().unwrap().unwrap_err()] {
-            assert!(matches!(error, PipeError::Refused { reason: Refusal::Lost { .. }, .. }), "{error}");
+            assert!(matches!(error, PipeError::PeerLost { .. }), "{error}");
         }
     });
 }

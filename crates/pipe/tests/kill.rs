@@ -26,6 +26,7 @@ fn main() {
             two_units_killed_at_once,
             two_units_are_replaced,
             units_killed_while_the_pipe_opens,
+            units_killed_before_all_have_come,
             all_killed_at_once_leave_nothing,
             a_replacement_joins_at_the_next_step,
             a_death_after_unit_0_has_left_is_noticed,
@@ -251,6 +252,45 @@ fn killed_while_opening(seed: u64) {
     random.linger(PAUSE);
     units[victim].kill();
     survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &format!("seed {seed}")));
+}
+
+/// One reader is still to come. Who has come already is told at once, or waits for a replacement.
+fn units_killed_before_all_have_come() {
+    let mut delays = Delays::default();
+    for (seed, victim) in (1..=kills(40) / 2).flat_map(|seed| [(seed, 1), (seed, 2)]) {
+        for on_loss in ["raise", "wait"] {
+            let case = Case {
+                pipe: unique("early"),
+                writers: (2, LAYOUTS[0]),
+                readers: (2, LAYOUTS[1]),
+                steps: 20,
+                policy: "block",
+                on_loss,
+                patient: true,
+            };
+            let mut units = vec![case.start("w", 0)];
+            while !std::fs::read_to_string("/proc/net/unix").unwrap().contains(&case.pipe) {
+                std::thread::yield_now();
+            }
+            // Unit 0 listens, so what these wait for is its answer.
+            units.extend([case.start("w", 1), case.start("r", 0)]);
+            assert!(units[1..].iter_mut().all(|u| u.wait_line("waits")));
+            Random::new(seed).linger(PAUSE);
+            let lost = loss_of(&units[victim]);
+            if on_loss == "raise" {
+                delays.kill(&mut units, victim, &lost, &format!("seed {seed}"));
+                continue;
+            }
+            units[victim].kill();
+            assert_ne!(units[victim].end(), "end");
+            let again = if victim == 1 { case.start("w", 1) } else { case.start("r", 0) };
+            units[victim] = again;
+            units.push(case.start("r", 1));
+            let ends: Vec<String> = units.iter_mut().map(Unit::end).collect();
+            assert!(ends.iter().all(|end| end == "end"), "seed {seed}: {ends:?}");
+        }
+    }
+    delays.check(kills(40), 99, 1.0);
 }
 
 fn all_killed_at_once_leave_nothing() {

@@ -32,6 +32,7 @@ enum Event {
     },
     Segments(ConnId, Vec<u32>),
     Ready(ConnId),
+    GiveUp(ConnId),
     Hangup(ConnId, bool),
     Revived,
     Deadline,
@@ -169,6 +170,7 @@ fn event(sizes: Sizes) -> impl Strategy<Value = Event> {
             .prop_map(|(conn, turn, welcome, fds)| Event::Rejoin { conn, turn, welcome, fds }),
         1 => (conn(), prop::collection::vec(0u32..5, 0..100)).prop_map(|(conn, units)| Event::Segments(conn, units)),
         8 => conn().prop_map(Event::Ready),
+        1 => conn().prop_map(Event::GiveUp),
         2 => (conn(), any::<bool>()).prop_map(|(conn, closed)| Event::Hangup(conn, closed)),
         1 => Just(Event::Revived),
     ]
@@ -254,6 +256,7 @@ impl Driver {
                 }
                 self.message(conn, ToHost::Ready, 0)
             }
+            Event::GiveUp(conn) => self.message(conn, ToHost::GiveUp, 0),
             Event::Hangup(conn, closed) => {
                 self.closed = closed;
                 return self.hang_up(conn);
@@ -409,6 +412,21 @@ fn a_unit_that_breaks_the_order_frees_its_place() {
 }
 
 #[test]
+fn a_unit_that_dies_before_all_have_come_ends_the_pipe_unless_its_program_waits() {
+    for on_loss in [OnLoss::Raise, OnLoss::Wait] {
+        let mut driver = Driver::new(Sizes { on_loss, ..PAIR });
+        driver.deliver(&Event::Good { conn: 1, turn: 0 });
+        driver.deliver(&Event::Good { conn: 2, turn: 1 });
+        driver.deliver(&Event::Hangup(1, false));
+        assert_eq!(driver.over, on_loss == OnLoss::Raise);
+        // Who waited is told, and so is who comes late.
+        driver.deliver(&Event::Good { conn: 3, turn: 2 });
+        assert_eq!(driver.refused.contains(&2), driver.over);
+        assert_eq!(driver.open.contains(&3), !driver.over);
+    }
+}
+
+#[test]
 fn a_program_that_left_again_does_not_count() {
     let sizes = Sizes { writers: 2, programs: 2, units: 1, on_loss: OnLoss::Raise };
     let mut driver = Driver::new(sizes);
@@ -418,6 +436,7 @@ fn a_program_that_left_again_does_not_count() {
     };
     driver.deliver(&named(1, "first try"));
     driver.deliver(&named(2, "other"));
+    driver.deliver(&Event::GiveUp(1));
     driver.deliver(&Event::Hangup(1, false));
     driver.deliver(&named(3, "second try"));
     assert!(driver.open.contains(&3) && driver.built.is_none());

@@ -9,7 +9,7 @@ use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{PipeError, Refusal, UnitName};
+use crate::error::{PipeError, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::stop_error;
 use crate::serve::HOST;
@@ -137,8 +137,13 @@ impl Client {
             if let Some(met) = self.met()? {
                 return Ok(met);
             }
-            let left = check_patience(&self.pipe, &self.options, self.start, GRACE, what)?;
-            self.poll(Vec::new(), Some(left))?;
+            let waited = check_patience(&self.pipe, &self.options, self.start, GRACE, what)
+                .and_then(|left| self.poll(Vec::new(), Some(left)));
+            if let Err(e) = waited {
+                // The others must not take this unit for dead.
+                let _ = self.say(&Ask::Meet(ToHost::GiveUp));
+                return Err(e);
+            }
         }
     }
 
@@ -147,18 +152,12 @@ impl Client {
         match self.hear() {
             Ok(None) => Ok(None),
             Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
-                Err(PipeError::Refused { pipe: self.pipe.clone(), reason })
+                Err(PipeError::refused(&self.pipe, reason))
             }
             Ok(Some(Tell::Meet(message, pid, addr))) => Ok(Some((message, pid, addr))),
             Ok(Some(Tell::Stop(halt) | Tell::Notice(halt))) => Err(self.stopped(halt.into(), 0)),
             Ok(Some(_)) => Err(self.bad("an answer before a question")),
-            Err(fault) => Err(match self.gone(fault) {
-                // Before all had come, unit 0 alone is missing.
-                PipeError::PeerLost { pipe, unit, pid } if self.host_pid == 0 => {
-                    PipeError::Refused { pipe, reason: Refusal::Lost { unit, pid } }
-                }
-                lost => lost,
-            }),
+            Err(fault) => Err(self.gone(fault)),
         }
     }
 

@@ -6,8 +6,8 @@ use crate::wire::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this (3: the welcome comes with an address). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 3;
+/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 4;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.

@@ -548,7 +548,7 @@ fn host(
                 let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
                 return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting));
             }
-            Ok(Err(reason)) => break PipeError::Refused { pipe, reason },
+            Ok(Err(reason)) => break PipeError::refused(&pipe, reason),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
                     break PipeError::Interrupted { pipe };

@@ -6,6 +6,8 @@ use polyduct_layout::Dataset;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Refusal};
 use polyduct_rig::kills::{error_of, say_error};
 use polyduct_rig::{say, Unit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 /// Layouts for both sides.
 pub const LAYOUTS: [&str; 4] = ["block,*", "*,block", "cyclic,*", "block,*;order=F"];
@@ -20,9 +22,18 @@ pub fn loss_of(unit: &Unit) -> String {
     format!("lost {} {}", unit.name, unit.pid())
 }
 
-/// Writes (role `w`) or reads so many steps. Says `start`, `open` and each `step`; `end` or the error is the last line.
+/// Writes (role `w`) or reads so many steps. Says `start`, `waits` when it first waits for another unit, `open` and each `step`;
+/// `end` or the error is the last line.
 pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Options, steps: u64) {
     say("start");
+    let once = AtomicBool::new(false);
+    let waits = move || {
+        if !once.swap(true, Ordering::Relaxed) {
+            say("waits");
+        }
+        false
+    };
+    let options = &Options { interrupt: Some(Arc::new(waits)), ..options.clone() };
     let done = match role {
         "w" => write(at, data, layout, options, steps),
         _ => read(at, layout, options, steps),
@@ -30,9 +41,7 @@ pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Opt
     match done {
         Ok(()) => say("end"),
         Err(PipeError::PeerLost { unit, pid, .. }) => say_error(&format!("lost {unit} {pid}")),
-        Err(PipeError::Refused { reason: Refusal::Lost { .. } | Refusal::Missing { .. }, .. }) => {
-            say_error("refused")
-        }
+        Err(PipeError::Refused { reason: Refusal::Missing { .. }, .. }) => say_error("refused"),
         Err(PipeError::Timeout { .. }) => say_error("timeout"),
         Err(other) => say_error(&format!("other {other}")),
     }
