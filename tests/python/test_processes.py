@@ -547,6 +547,44 @@ def test_daemon_threads_do_not_hold_up_the_end(pipe: str, start: Start) -> None:
     out.close()
 
 
+LIMITS = """
+    import os, resource
+
+    def attempt(which, limit):
+        before = resource.getrlimit(which)
+        resource.setrlimit(which, (limit, before[1]))
+        try:
+            polyduct.open(sys.argv[1], "w", shape=1 << 24, dtype="u1", layout="block", timeout=30)
+        except polyduct.Error as e:
+            return f"{type(e).__name__} {isinstance(e, (MemoryError, OSError))} {e}"
+        finally:
+            resource.setrlimit(which, before)
+
+    for which, limit in (
+        (resource.RLIMIT_FSIZE, 1 << 20),
+        (resource.RLIMIT_AS, 1 << 20),
+        (resource.RLIMIT_NOFILE, len(os.listdir("/proc/self/fd"))),
+    ):
+        say(attempt(which, limit))
+    out = polyduct.open(sys.argv[1], "w", shape=1 << 24, dtype="u1", layout="block", timeout=30)
+    out.write(np.ones(1 << 24, "u1"))
+    out.close()
+    say("done")
+"""
+
+
+def test_limits_of_the_process_are_errors_and_the_next_pipe_opens(pipe: str, start: Start) -> None:
+    writer = start(LIMITS, pipe)
+    name = pipe.removeprefix("pipe:")
+    for words in (("NoMemory", "RLIMIT_FSIZE", "1048576 available"), ("NoMemory", "33554432 bytes"), ("file descriptors",)):
+        said = writer.hear()
+        assert " True " in said and name in said and all(word in said for word in words), said
+    with polyduct.open(pipe, layout="*", timeout=30) as port:
+        assert next(port).all()
+        assert port.read() is None
+    assert writer.hear() == "done"
+
+
 def test_a_timeout_names_who_has_not_been_replaced(pipe: str, start: Start) -> None:
     code = """
         url, unit = sys.argv[1], int(sys.argv[2])

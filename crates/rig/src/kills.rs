@@ -53,8 +53,8 @@ impl Delays {
         }
     }
 
-    /// Prints the delays; half of them must be below 0.1 s, and so many of a hundred below `limit` seconds: a shared machine
-    /// may hold one process back for long, but not half of them.
+    /// Prints the delays; nineteen of twenty must be below 0.1 s, and so many of a hundred below `limit` seconds: a shared machine
+    /// may hold a few processes back for long.
     pub fn check(mut self, kills: u64, percent: usize, limit: f64) {
         self.0.sort_by(f64::total_cmp);
         let count = self.0.len();
@@ -64,7 +64,7 @@ impl Delays {
             middle * 1e3,
             worst * 1e3
         );
-        assert!(middle < 0.1, "survivors are told too late");
+        assert!(self.0[count * 19 / 20] < 0.1, "survivors are told too late");
         assert!(self.0[(count * percent / 100).min(count - 1)] < limit, "some survivors are told too late");
     }
 }
