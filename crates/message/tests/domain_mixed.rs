@@ -270,7 +270,7 @@ fn whoever_is_killed_is_named_by_all() {
             }
         }
         // Sooner than by the silence of the lost.
-        delays.check(kills, 100, 1.5);
+        delays.check(kills, &[(50, 0.1), (100, 1.5)]);
     });
 }
 

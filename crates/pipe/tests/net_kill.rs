@@ -77,7 +77,7 @@ fn any_unit_killed_at_any_moment() {
         let lost = loss_of(&units[victim]);
         delays.kill(&mut units, victim, &lost, &format!("seed {seed}, {case}"));
     }
-    delays.check(kills(60), 100, 3.0);
+    delays.check(kills(60), &[(50, 0.1), (100, 3.0)]);
 }
 
 fn units_killed_while_the_pipe_opens() {
