@@ -41,4 +41,6 @@ pub enum Bug {
     LateObjects,
     /// A unit joins over whatever its directory holds.
     TakenBlindly,
+    /// A unit that fails counts as one that has done what it was asked.
+    FailureIgnored,
 }

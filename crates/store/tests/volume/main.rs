@@ -2,8 +2,10 @@
 
 mod basics;
 mod crash;
+mod failed_syncs;
 mod rebuild;
 mod rebuild_faults;
 mod rot;
+mod scenario;
 mod scrub;
 mod sim;

@@ -1,7 +1,7 @@
 //! A disk for each unit that forgets what was not synced, and the states in which a cut may leave it.
 
 use polyduct_store::volume::units::{Done, File, Request, UnitError, Units};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What all disks hold.
@@ -17,6 +17,11 @@ pub enum Event {
         bytes: Vec<u8>,
     },
     Sync {
+        unit: u32,
+        file: File,
+    },
+    /// A sync failed: what was written before it may never be durable, whatever is synced later.
+    NotSynced {
         unit: u32,
         file: File,
     },
@@ -46,6 +51,15 @@ pub enum Fault {
     Elsewhere(u64),
 }
 
+/// What becomes of a sync, or of a change for a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The sync fails, once: nobody knows what it left out. To sync again would seem to go well.
+    Sync,
+    /// The log has no room for the change, once.
+    Full,
+}
+
 /// Disks that do all that is asked of them, and remember it.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
@@ -61,6 +75,10 @@ pub struct Sim {
     pub stuck: bool,
     /// A write of this unit's data or checksums, after so many others, goes wrong.
     pub fault: Option<(u32, u64, Fault)>,
+    /// A sync or a change for a log, after so many others, fails.
+    pub failing: Option<(u64, Failure)>,
+    /// The one that did.
+    pub failed: Option<(u32, File)>,
 }
 
 fn write(disks: &mut Disks, key: (u32, File), at: u64, bytes: &[u8]) {
@@ -127,6 +145,23 @@ impl Sim {
         }
     }
 
+    /// Whether this one is to fail, of those that may in this way.
+    fn fails(&mut self, how: Failure, unit: u32, file: File) -> bool {
+        match &mut self.failing {
+            Some((after, which)) if *which == how => match after.checked_sub(1) {
+                Some(left) => {
+                    *after = left;
+                    false
+                }
+                None => {
+                    (self.failing, self.failed) = (None, Some((unit, file)));
+                    true
+                }
+            },
+            _ => false,
+        }
+    }
+
     fn one(&mut self, request: Request) -> Result<Done, UnitError> {
         let unit = request.unit();
         if self.dead.contains(&unit) {
@@ -135,6 +170,9 @@ impl Sim {
         match request {
             Request::Log { bytes, .. } if self.stuck && bytes.iter().all(|&b| b == 0) => {
                 Err(UnitError { unit, reason: "input/output error".to_owned(), full: false })
+            }
+            Request::Log { .. } if self.fails(Failure::Full, unit, File::Log) => {
+                Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
             }
             Request::Log { at, bytes, .. } => self.one(Request::Write { unit, file: File::Log, at, bytes }),
             Request::Read { file, at, len, .. } => {
@@ -153,6 +191,10 @@ impl Sim {
                     self.history.push(Event::Write { unit, file, at, bytes });
                 }
                 Ok(Done::Yes)
+            }
+            Request::Sync { file, .. } if self.fails(Failure::Sync, unit, file) => {
+                self.history.push(Event::NotSynced { unit, file });
+                Err(UnitError { unit, reason: "input/output error".to_owned(), full: false })
             }
             Request::Sync { file, .. } => {
                 self.history.push(Event::Sync { unit, file });
@@ -208,12 +250,23 @@ pub struct Cut<'a> {
     synced: Disks,
     /// What may be missing: where it stands in the history.
     pub open: Vec<usize>,
+    /// Of these, writes that no later sync makes durable, since one failed; and those that came after them to the same files and
+    /// are not missing.
+    doubtful: BTreeSet<usize>,
+    certain: BTreeSet<usize>,
 }
 
 impl<'a> Cut<'a> {
     /// Before the first event of a history that begins with `base`.
     pub fn new(base: Disks, history: &'a [Event]) -> Cut<'a> {
-        Cut { history, len: 0, synced: base, open: Vec::new() }
+        Cut {
+            history,
+            len: 0,
+            synced: base,
+            open: Vec::new(),
+            doubtful: BTreeSet::new(),
+            certain: BTreeSet::new(),
+        }
     }
 
     /// One event later; `false` when there is none.
@@ -222,6 +275,10 @@ impl<'a> Cut<'a> {
         match *event {
             Event::Write { .. } | Event::Remove { .. } => self.open.push(self.len),
             Event::Sync { unit, file } => self.close(unit, file),
+            Event::NotSynced { unit, file } => {
+                let of_it = self.open.iter().filter(|&&i| writes(&self.history[i], unit, file));
+                self.doubtful.extend(of_it.filter(|&i| !self.certain.contains(i)));
+            }
             Event::Wipe { unit } => {
                 self.synced.retain(|key, _| key.0 != unit);
                 let history = self.history;
@@ -229,6 +286,7 @@ impl<'a> Cut<'a> {
                     Event::Write { unit: u, .. } | Event::Remove { unit: u, .. } => *u != unit,
                     _ => true,
                 });
+                self.doubtful.retain(|i| self.open.contains(i));
             }
             Event::Rot { unit, file, at, byte } => {
                 self.close(unit, file);
@@ -241,37 +299,54 @@ impl<'a> Cut<'a> {
 
     /// What was written to a file, and what was removed of its unit, is durable.
     fn close(&mut self, unit: u32, file: File) {
-        let history = self.history;
-        let (closed, open): (Vec<usize>, _) =
-            std::mem::take(&mut self.open).into_iter().partition(|&i| match &history[i] {
-                Event::Write { unit: u, file: f, .. } => (*u, *f) == (unit, file),
-                Event::Remove { unit: u, .. } => *u == unit,
-                _ => true,
-            });
-        self.open = open;
+        let Cut { history, synced, open, doubtful, certain, .. } = self;
+        // Behind a write that may be missing the order must stay as it was.
+        let behind = doubtful.iter().any(|&i| writes(&history[i], unit, file));
+        let mut closed = Vec::new();
+        open.retain(|&i| {
+            if behind && writes(&history[i], unit, file) {
+                if !doubtful.contains(&i) {
+                    certain.insert(i);
+                }
+                return true;
+            }
+            let removes = matches!(history[i], Event::Remove { unit: u, .. } if u == unit);
+            let closes = removes || writes(&history[i], unit, file);
+            if closes {
+                closed.push(i);
+            }
+            !closes
+        });
         for i in closed {
-            apply(&mut self.synced, &history[i], usize::MAX);
+            apply(synced, &history[i], usize::MAX);
             if let Event::Remove { unit, object } = history[i] {
-                self.open.retain(|&earlier| match &history[earlier] {
-                    Event::Write { unit: u, file, .. } => {
-                        earlier > i || *u != unit || ![File::Data(object), File::Sums(object)].contains(file)
-                    }
-                    _ => true,
-                });
+                let of_it = |earlier: usize| {
+                    [File::Data(object), File::Sums(object)]
+                        .iter()
+                        .any(|&f| writes(&history[earlier], unit, f))
+                };
+                open.retain(|&earlier| earlier > i || !of_it(earlier));
             }
         }
+        doubtful.retain(|i| open.contains(i));
     }
 
     /// The disks, where of each open write `kept` says how many of its parts of 512 bytes, of so many, are there.
     pub fn disks(&self, kept: impl Fn(usize, usize) -> usize) -> Disks {
         let mut disks = self.synced.clone();
         for (i, &event) in self.open.iter().enumerate() {
+            let is_there = self.certain.contains(&event);
             let event = &self.history[event];
             let parts = if let Event::Write { bytes, .. } = event { bytes.len().div_ceil(512) } else { 1 };
-            apply(&mut disks, event, kept(i, parts));
+            apply(&mut disks, event, if is_there { parts } else { kept(i, parts) });
         }
         disks
     }
+}
+
+/// Whether this is a write to a file.
+fn writes(event: &Event, unit: u32, file: File) -> bool {
+    matches!(event, Event::Write { unit: u, file: f, .. } if (*u, *f) == (unit, file))
 }
 
 /// Does of a write so many parts of 512 bytes; a removal if it is not none.

@@ -1,0 +1,324 @@
+//! What a store goes through in a test, step by step; and the check of a state in which that may be cut short.
+
+use super::basics::{block, entry, rows, ID};
+use super::sim::{Cut, Disks, Sim};
+use polyduct_store::volume::planted::Bug;
+use polyduct_store::volume::units::File;
+use polyduct_store::volume::{Entry, Geometry, Scrub, Volume, VolumeError, BLOCK};
+
+/// A step of a scenario.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Writes a new object with seeds from here on and gives it the name.
+    Replace(&'static str, u64),
+    /// Overwrites a block of what the name stands for.
+    Overwrite(&'static str, u64, u64),
+    /// What the first name stands for has the second from now on.
+    Rename(&'static str, &'static str),
+    Remove(&'static str),
+    /// The owner dies, and another opens the store.
+    Reopen,
+    /// A unit does nothing any more.
+    Lose(u32),
+    /// It does again, with what it had.
+    Back(u32),
+    /// It does again, with a new directory.
+    Wipe(u32),
+    Join(u32),
+    /// So many words of it.
+    Rebuild(u32, u64),
+    /// A byte of the object's data, or of its checksums, is not what it was.
+    Rot(u32, &'static str, bool, u64),
+    /// So many words.
+    Scrub(u64),
+}
+
+/// What readers may see: of each name its blocks' seeds.
+pub type View = std::collections::BTreeMap<&'static str, Vec<u64>>;
+
+/// What they may see after a step; objects have so many blocks.
+pub fn after(view: &View, step: Step, blocks: u64) -> View {
+    let mut view = view.clone();
+    match step {
+        Step::Replace(name, seed) => drop(view.insert(name, (seed..seed + blocks).collect())),
+        Step::Overwrite(name, b, seed) => view.get_mut(name).unwrap()[b as usize] = seed,
+        Step::Rename(from, to) => {
+            let seeds = view.remove(from).unwrap();
+            view.insert(to, seeds);
+        }
+        Step::Remove(name) => drop(view.remove(name)),
+        _ => {}
+    }
+    view
+}
+
+/// What goes on beside the content.
+#[derive(Clone, Default)]
+pub struct Beside {
+    /// Units that were lost and are not whole again, and those of which something rotted.
+    pub lost: u32,
+    pub rotten: u32,
+    /// Units that came to join, or are members again.
+    pub joined: u32,
+    pub scrub: Scrub,
+}
+
+/// Does a step; [`Step::Reopen`] is the caller's.
+pub fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside) -> Result<(), VolumeError> {
+    let n = 2 * v.geometry().row_blocks();
+    let find = |v: &Volume<&mut Sim>, name: &str| -> Result<Entry, VolumeError> {
+        let gone = || VolumeError::NotThere { what: "name", found: name.to_owned() };
+        v.names().get(name).cloned().ok_or_else(gone)
+    };
+    match step {
+        Step::Replace(name, seed) => {
+            let object = v.new_object().unwrap();
+            let write = |row| v.write_row(object, row, &rows(seed + row * n / 2..seed + (row + 1) * n / 2));
+            (0..2).try_for_each(write).and_then(|()| v.commit(vec![(name.into(), entry(object, n))], now))
+        }
+        Step::Overwrite(name, b, seed) => v.overwrite(find(v, name)?.object, b, &block(seed), now),
+        Step::Rename(from, to) => {
+            let entry = find(v, from)?;
+            v.commit(vec![(from.into(), None), (to.into(), Some(entry))], now)
+        }
+        Step::Remove(name) => v.commit(vec![(name.into(), None)], now),
+        Step::Reopen => Ok(()),
+        Step::Lose(unit) => {
+            v.units_mut().dead.push(unit);
+            beside.lost |= 1 << unit;
+            beside.joined &= !(1 << unit);
+            Ok(())
+        }
+        Step::Back(unit) => {
+            v.units_mut().dead.retain(|&dead| dead != unit);
+            Ok(())
+        }
+        Step::Wipe(unit) => {
+            v.units_mut().dead.retain(|&dead| dead != unit);
+            v.units_mut().wipe(unit);
+            Ok(())
+        }
+        Step::Join(unit) => v.replace(unit, false, now).map(|_| beside.joined |= 1 << unit),
+        Step::Rebuild(unit, words) => v.rebuild(unit, words, now).map(|progress| {
+            if progress.finished {
+                beside.lost &= !(1 << unit);
+            }
+        }),
+        Step::Rot(unit, name, sums, at) => {
+            let object = find(v, name)?.object;
+            v.units_mut().rot(unit, if sums { File::Sums(object) } else { File::Data(object) }, at);
+            beside.rotten |= 1 << unit;
+            beside.scrub = Scrub::new();
+            Ok(())
+        }
+        Step::Scrub(words) => v.scrub(&mut beside.scrub, words).map(|progress| {
+            if progress.finished {
+                beside.rotten = 0;
+            }
+        }),
+    }
+}
+
+fn text(e: VolumeError) -> String {
+    e.to_string()
+}
+
+/// Looks at all that a store has. Gives which of the views it is.
+pub fn see(v: &mut Volume<&mut Sim>, known: &[&View]) -> Result<View, String> {
+    let names: Vec<String> = v.names().keys().cloned().collect();
+    'views: for view in known {
+        if !view.keys().copied().eq(names.iter().map(String::as_str)) {
+            continue;
+        }
+        for (name, seeds) in *view {
+            let object = v.names()[*name].object;
+            for (b, &seed) in (0..).zip(seeds) {
+                if *v.read(object, b).map_err(text)? != block(seed) {
+                    continue 'views;
+                }
+            }
+        }
+        return Ok((*view).clone());
+    }
+    Err(format!("neither the old nor the new content: {names:?}"))
+}
+
+/// How a scenario is gone through.
+#[derive(Clone, Copy)]
+pub struct Run {
+    pub geometry: Geometry,
+    pub bug: Option<Bug>,
+    /// States of one cut, at most.
+    pub most: u64,
+    /// All that is lost is rebuilt in each state, and the store scrubbed.
+    pub heal: bool,
+}
+
+/// What was gone through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// States in which cuts left the disks.
+    pub cuts: u64,
+    /// States that were opened and read: those, with each unit lost, and what came of them.
+    pub states: u64,
+}
+
+impl Run {
+    pub fn of(data: u32, parity: u32, most: u64) -> Run {
+        let geometry = Geometry::new(data, parity, BLOCK as u64).unwrap();
+        Run { geometry, bug: None, most, heal: false }
+    }
+
+    pub fn healing(self) -> Run {
+        Run { heal: true, ..self }
+    }
+
+    pub fn open<'a>(&self, sim: &'a mut Sim, now: u64) -> Result<Volume<&'a mut Sim>, VolumeError> {
+        Volume::open_with(sim, ID, self.geometry, now, self.bug)
+    }
+
+    /// Opens a state and looks at all of it. Gives which of the views it is. Units that came to join are not left behind.
+    fn look(&self, sim: &mut Sim, now: u64, known: &[&View], joined: u32) -> Result<View, String> {
+        let mut v = self.open(sim, now).map_err(text)?;
+        let behind = |v: &Volume<_>, unit| !v.joining().any(|(joining, _)| joining == unit);
+        if let Some((unit, why)) = v.lost().find(|&(u, _)| joined >> u & 1 != 0 && behind(&v, u)) {
+            return Err(format!("unit {unit} has to begin again: {why}"));
+        }
+        see(&mut v, known)
+    }
+
+    /// Rebuilds and repairs all; then any unit may be lost. Gives how many states that were.
+    pub fn mend(&self, disks: Disks, now: u64, seen: &View, rotten: u32) -> Result<u64, String> {
+        let mut sim = Sim::of(disks, &[]);
+        let mut v = self.open(&mut sim, now).map_err(text)?;
+        let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
+        for unit in lost {
+            v.replace(unit, false, now).map_err(|e| e.to_string())?;
+            while v.joining().any(|(joining, _)| joining == unit) {
+                v.rebuild(unit, 3, now).map_err(|e| e.to_string())?;
+            }
+        }
+        let mut scrub = Scrub::new();
+        while !v.scrub(&mut scrub, 3).map_err(|e| e.to_string())?.finished {}
+        // Where nothing has rotted there is nothing to repair: what a cut left open, the logs say.
+        let whole = scrub.report().damaged == 0 && v.lost().count() == 0;
+        if !whole || rotten == 0 && !scrub.report().repaired.is_empty() {
+            return Err(format!("it is not whole: {:?}, {:?}", scrub.report(), v.lost().collect::<Vec<_>>()));
+        }
+        drop(v);
+        let disks = sim.disks;
+        for unit in 0..self.geometry.units() {
+            let mut without = Sim::of(disks.clone(), &[unit]);
+            self.look(&mut without, now + 100, &[seen], 0)
+                .map_err(|e| format!("unit {unit} lost then: {e}"))?;
+        }
+        Ok(1 + u64::from(self.geometry.units()))
+    }
+
+    /// The state is right as it is and with each unit lost; and what was seen once stays so, whatever is lost or comes back.
+    /// Some units were lost before, or have rotted: with these, more than parity makes up for may be lost, and that is said.
+    /// In turn, one of those that were lost for a while is rebuilt.
+    pub fn check(&self, disks: &Disks, known: &[&View], beside: &Beside, turn: u64) -> Result<u64, String> {
+        let units = self.geometry.units();
+        let Beside { lost: gone, rotten, joined, .. } = *beside;
+        let mut sim = Sim::of(disks.clone(), &[]);
+        let seen = self.look(&mut sim, 10_000, known, joined)?;
+        let mut states = 1;
+        if self.heal {
+            states +=
+                self.mend(sim.disks.clone(), 12_000, &seen, rotten).map_err(|e| format!("healed: {e}"))?;
+        }
+        let lost = |unit: u32, when: &str, e: String| format!("unit {unit} lost {when}: {e}");
+        for unit in (0..units).filter(|_| self.geometry.parity() > 0) {
+            let mut without = Sim::of(disks.clone(), &[unit]);
+            let seen_without = self.look(&mut without, 10_000, known, joined & !(1 << unit));
+            states += 1;
+            if (gone | rotten | 1 << unit).count_ones() > self.geometry.parity() {
+                let too_many = match seen_without {
+                    Err(e) if e.contains("are not to be used") => true,
+                    Err(e) if e.contains("is damaged") && rotten != 0 => false,
+                    Err(e) => return Err(lost(unit, "beyond parity", e)),
+                    Ok(_) => false,
+                };
+                if too_many {
+                    without.dead.clear();
+                    let back = self.look(&mut without, 20_000, known, joined);
+                    back.map_err(|e| lost(unit, "beyond parity, and there again", e))?;
+                    states += 1;
+                }
+                continue;
+            }
+            let seen_without = seen_without.map_err(|e| lost(unit, "in the cut", e))?;
+            let mut after = Sim::of(sim.disks.clone(), &[unit]);
+            self.look(&mut after, 20_000, &[&seen], joined & !(1 << unit))
+                .map_err(|e| lost(unit, "afterwards", e))?;
+            without.dead.clear();
+            self.look(&mut without, 20_000, &[&seen_without], joined & !(1 << unit))
+                .map_err(|e| lost(unit, "for a while", e))?;
+            states += 2;
+            if self.heal && u64::from(unit) == turn % u64::from(units) {
+                let healed = self.mend(without.disks, 30_000, &seen_without, rotten);
+                states += healed.map_err(|e| lost(unit, "for a while, and healed", e))?;
+            }
+        }
+        Ok(states)
+    }
+
+    /// Goes through a scenario and the states that cuts leave.
+    pub fn enumerate(&self, steps: &[Step]) -> Result<Count, String> {
+        let mut sim = Sim::default();
+        drop(Volume::create(&mut sim, ID, self.geometry, 1000).unwrap());
+        let base = std::mem::take(&mut sim.disks);
+        sim = Sim::of(base.clone(), &[]);
+        let (mut views, mut beside, mut acknowledged) =
+            (vec![View::new()], vec![Beside::default()], Vec::new());
+        let mut v = self.open(&mut sim, 2000).map_err(text)?;
+        for (i, &step) in steps.iter().enumerate() {
+            let mut now = beside[i].clone();
+            if matches!(step, Step::Reopen) {
+                drop(v);
+                v = self.open(&mut sim, 3000 + i as u64).map_err(text)?;
+            }
+            take(&mut v, step, 3000 + i as u64, &mut now).map_err(|e| format!("{step:?}: {e}"))?;
+            acknowledged.push(v.units().history.len());
+            views.push(after(&views[i], step, 2 * self.geometry.row_blocks()));
+            beside.push(now);
+        }
+        v.close(9000).map_err(|e| e.to_string())?;
+        let history = std::mem::take(&mut sim.history);
+        let (mut count, mut random) = (Count::default(), 0x2545_f491_4f6c_dd1d_u64);
+        let mut cut = Cut::new(base, &history);
+        loop {
+            let acked = acknowledged.iter().filter(|&&at| at <= cut.len).count();
+            let now = acked..views.len().min(acked + 2);
+            let known: Vec<&View> = views[now.clone()].iter().collect();
+            let beside = beside[now].iter().cloned().reduce(|a, b| Beside {
+                lost: a.lost | b.lost,
+                rotten: a.rotten | b.rotten,
+                joined: a.joined & b.joined,
+                scrub: Scrub::new(),
+            });
+            let beside = beside.unwrap_or_default();
+            let all = 1_u64.checked_shl(cut.open.len() as u32).unwrap_or(u64::MAX);
+            for subset in 0..all.min(self.most) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let (bits, torn) = (if all <= self.most { subset } else { random }, random.rotate_left(29));
+                // Of what is not there whole, some has come in part.
+                let kept = |i: usize, parts: usize| match (bits >> (i % 48) & 1, torn >> (i % 16) & 1) {
+                    (1, _) => parts,
+                    (_, 0) => 0,
+                    _ => (torn >> (i % 40)) as usize % parts,
+                };
+                let found = self.check(&cut.disks(kept), &known, &beside, count.cuts);
+                let at = |e| format!("after {} of {}, step {acked}, {bits:b}: {e}", cut.len, history.len());
+                count.states += found.map_err(at)?;
+                count.cuts += 1;
+            }
+            if !cut.advance() {
+                return Ok(count);
+            }
+        }
+    }
+}
