@@ -1,6 +1,7 @@
 //! Every system call of a program fails once, each in a run of its own: no panic, no hang, no wrong byte.
 //!
-//! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, beginning with another one each time.
+//! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says, beginning with another
+//! one each time.
 
 use crate::inject::{self, Fault};
 use std::process::Command;
@@ -11,23 +12,40 @@ const CHILD: &str = "POLYDUCT_TEST_FAULTS";
 const WELL: &str = "all is well";
 /// The longest that a run may take. What ends a wait in the program itself is to be shorter.
 const LIMIT: Duration = Duration::from_secs(15);
+/// Calls of each kind that fail, about, where a test does not say how many.
+pub const SOME: u64 = 20;
 /// What ends a wait in the program.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The `main` of such a test. `child` is the program: it gets a case's name, does what there is to do once before it
 /// [begins](inject::begin), and gives the errors that its parts came to; what is wrong is a panic.
 pub fn main(cases: &[(&'static str, Fault)], child: impl FnOnce(&str) -> Vec<String>) {
+    let cases: Vec<_> = cases.iter().map(|&(kind, fault)| (kind, fault, SOME)).collect();
+    main_of(&cases, child);
+}
+
+/// The same; each case says how many of its calls fail, about, unless all do.
+pub fn main_of(cases: &[(&'static str, Fault, u64)], child: impl FnOnce(&str) -> Vec<String>) {
     if let Ok(kind) = std::env::var(CHILD) {
         let errors = child(&kind);
         println!("{}", if errors.is_empty() { WELL.to_owned() } else { errors.join("\n") });
         return;
     }
-    println!("\nrunning {} tests", cases.len());
-    for &(kind, fault) in cases {
-        let (runs, failed) = every_call_fails_once(kind, fault);
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let chosen = |kind: &str| wanted.is_empty() || wanted.iter().any(|word| kind.contains(&word[..]));
+    let chosen: Vec<_> = cases.iter().filter(|(kind, ..)| chosen(kind)).collect();
+    println!("\nrunning {} tests", chosen.len());
+    for &&(kind, fault, some) in &chosen {
+        let (runs, failed) = every_call_fails_once(kind, fault, some);
         println!("test {kind}, {fault:?}: {runs} runs, of which {failed} ended in an error ... ok");
     }
-    println!("\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n", cases.len());
+    let (passed, out) = (chosen.len(), cases.len() - chosen.len());
+    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; {out} filtered out\n");
+}
+
+/// Whether each call fails, instead of some.
+pub fn all() -> bool {
+    std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all")
 }
 
 fn command(kind: &str) -> Command {
@@ -36,12 +54,11 @@ fn command(kind: &str) -> Command {
     command
 }
 
-fn every_call_fails_once(kind: &'static str, fault: Fault) -> (u64, u64) {
+fn every_call_fails_once(kind: &'static str, fault: Fault, some: u64) -> (u64, u64) {
     let reference = inject::run(&mut command(kind), fault, None, LIMIT);
     assert_eq!((reference.status, reference.hung), (Some(0), false), "{reference:?}");
     assert!(reference.output.contains(WELL), "{reference:?}");
-    let all = std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all");
-    let stride = if all { 1 } else { reference.calls.div_ceil(20).max(1) };
+    let stride = if all() { 1 } else { reference.calls.div_ceil(some).max(1) };
     let first = 1 + u64::from(std::process::id()) % stride;
     // Two at a time; which call is the Nth differs from run to run, where threads race.
     let half = |parity: u64| {

@@ -52,6 +52,12 @@ pub fn begin() {
     unsafe { libc::syscall(libc::SYS_getpriority, MARK, MARK) };
 }
 
+/// Says that from here on none fails any more.
+pub fn end() {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_getpriority, MARK, 0) };
+}
+
 /// Runs `command`, with its `nth` call (from 1) failing if there is one.
 pub fn run(command: &mut Command, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
@@ -81,7 +87,12 @@ fn trace(pid: Pid, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<
     waitpid(pid, None).unwrap();
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::setoptions(pid, options).unwrap();
-    let mut begun = false;
+    let (mut begun, mut over) = (false, false);
+    // What is over goes on at full speed.
+    let go_on = |over: bool, tid: Pid, signal: Option<Signal>| match over {
+        true => drop(ptrace::cont(tid, signal)),
+        false => drop(ptrace::syscall(tid, signal)),
+    };
     let (mut calls, mut hit, mut status) = (0, None, None);
     let mut inside = HashSet::new();
     let mut failing = HashMap::new();
@@ -93,7 +104,7 @@ fn trace(pid: Pid, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<
                 if inside.insert(tid) {
                     if let Ok(mut regs) = ptrace::getregs(tid) {
                         if regs.orig_rax == libc::SYS_getpriority as u64 && regs.rdi == MARK {
-                            begun = true;
+                            (begun, over) = (regs.rsi == MARK, regs.rsi != MARK);
                         } else if let Some(how) = spoil(&regs, fault).filter(|_| begun) {
                             calls += 1;
                             if nth == Some(calls) {
@@ -118,14 +129,14 @@ fn trace(pid: Pid, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<
                         }
                     }
                 }
-                let _ = ptrace::syscall(tid, None);
+                go_on(over, tid, None);
             }
             // A thread begins with a stop that is nobody's signal.
             Ok(WaitStatus::Stopped(tid, Signal::SIGSTOP | Signal::SIGTRAP))
             | Ok(WaitStatus::PtraceEvent(tid, ..)) => {
-                let _ = ptrace::syscall(tid, None);
+                go_on(over, tid, None);
             }
-            Ok(WaitStatus::Stopped(tid, signal)) => drop(ptrace::syscall(tid, signal)),
+            Ok(WaitStatus::Stopped(tid, signal)) => go_on(over, tid, Some(signal)),
             Ok(WaitStatus::Exited(tid, code)) if tid == pid => status = Some(code),
             Ok(_) => {}
             Err(Errno::EINTR) => {}

@@ -1,23 +1,37 @@
 //! Every system call of a store's users fails once, each in a run of its own; see [`polyduct_rig::faults`].
 
+mod uses;
+
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_rig::faults::{self, PATIENCE};
+use polyduct_rig::faults::{self, PATIENCE, SOME};
 use polyduct_rig::inject::{self, Fault};
 use polyduct_store::disk::{now, Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::{Expect, Options};
 use std::path::{Path, PathBuf};
 
 const LEN: u64 = 100_000;
+/// Calls that fail of each other use, where only some do.
+const MOST: u64 = 5;
+const FEW: u64 = 1;
 
 fn main() {
     let cases = [
-        ("alone", Fault::Error),
-        ("alone", Fault::Interrupted),
-        ("alone", Fault::Short),
-        ("pair", Fault::Error),
-        ("pair", Fault::Interrupted),
+        ("alone", Fault::Error, SOME),
+        ("alone", Fault::Interrupted, SOME),
+        ("alone", Fault::Short, SOME),
+        ("pair", Fault::Error, SOME),
+        ("pair", Fault::Interrupted, SOME),
     ];
-    faults::main(&cases, child);
+    let uses = uses::KINDS.iter().map(|&(kind, _)| (kind, Fault::Error, MOST));
+    // What interrupts, or moves less, is much the same in all of them.
+    let many = |kind: &str| faults::all() || ["append", "rebuild"].contains(&kind);
+    let kinds = uses::KINDS.iter().map(|&(kind, _)| kind).filter(|kind| many(kind));
+    let others = kinds.flat_map(|kind| [(kind, Fault::Interrupted, FEW), (kind, Fault::Short, FEW)]);
+    let cases: Vec<_> = cases.into_iter().chain(uses).chain(others).collect();
+    faults::main_of(&cases, |kind| match uses::KINDS.iter().find(|(name, _)| *name == kind) {
+        Some((_, used)) => uses::child(*used),
+        None => child(kind),
+    });
 }
 
 fn options(unit: u32, units: u32) -> Options {
