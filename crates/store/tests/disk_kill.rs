@@ -1,9 +1,10 @@
-//! Stores whose users are killed: a unit of a writing program, all of it, and who rebuilds or scrubs.
+//! Stores whose users are killed: a unit of a writing program, all of it, and who rebuilds, scrubs, replaces a unit, appends, or
+//! makes a store.
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::kills::{error_of, kills, say_error, survivors};
 use polyduct_rig::{kill_all, say, tests, Random, Scratch, Unit};
-use polyduct_store::disk::{now, Create, Store, StoreReader, StoreWriter};
+use polyduct_store::disk::{now, Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::volume::{Scrub, VolumeError};
 use polyduct_store::{Expect, Options};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ fn main() {
             all_units_killed_at_once,
             a_rebuild_killed_at_any_moment_goes_on,
             a_scrub_and_overwrites_killed_at_any_moment,
+            who_replaces_a_unit_killed_at_any_moment,
+            who_appends_killed_at_any_moment,
+            who_makes_a_store_killed_at_any_moment,
         ],
     );
 }
@@ -78,13 +82,32 @@ fn unit(spec: &str) {
                 say(&format!("overwritten {n}"));
             }
         }
+        "replace" => {
+            for n in f[2].parse::<u64>().unwrap().. {
+                replace(dir, n).unwrap();
+                say(&format!("whole {n}"));
+                lose(dir, n);
+            }
+        }
+        "append" => {
+            for n in f[2].parse().unwrap().. {
+                append(dir, n).unwrap();
+                say(&format!("appended {n}"));
+            }
+        }
+        "create" => {
+            for n in f[2].parse().unwrap().. {
+                make(dir, n).unwrap();
+                say(&format!("made {n}"));
+            }
+        }
         other => panic!("{other}"),
     }
 }
 
 /// A version of the dataset, by one unit.
 fn write(dir: &Path, unit: u32, units: u32, version: u64) -> Result<(), String> {
-    let text = |e: polyduct_store::disk::StoreError| e.to_string();
+    let text = |e: StoreError| e.to_string();
     let mut out =
         StoreWriter::open(dir, "x", &dataset(), "block,*", false, &options(unit, units)).map_err(text)?;
     let rows = SHAPE[0] / u64::from(units);
@@ -246,4 +269,173 @@ fn a_scrub_and_overwrites_killed_at_any_moment() {
         while !owned.scrub(&mut scrub, 1000).unwrap().finished {}
         assert!(scrub.report().damaged == 0 && scrub.report().repaired.is_empty(), "{:?}", scrub.report());
     }
+}
+
+/// Gives unit 1 a new directory, and rebuilds it there.
+fn replace(dir: &Path, n: u64) -> Result<(), StoreError> {
+    let mut store = Store::open(dir)?;
+    let (lost, joining) = {
+        let owned = store.own()?;
+        let lost = owned.lost().any(|(unit, _)| unit == 1);
+        (lost, owned.is_joining(1))
+    };
+    // Who was killed may have come to its end.
+    if !lost {
+        return Ok(());
+    }
+    if !joining {
+        store.replace(1, Some(vec![format!("new{n}").into()]), false)?;
+    }
+    while !store.own()?.rebuild(1, 60, now()).unwrap().finished {}
+    Ok(())
+}
+
+/// The directory that unit 1 was given is gone, at once.
+fn lose(dir: &Path, n: u64) {
+    let gone = dir.join(format!("gone{n}"));
+    std::fs::rename(dir.join(format!("new{n}")), &gone).unwrap();
+    std::fs::remove_dir_all(gone).unwrap();
+}
+
+fn who_replaces_a_unit_killed_at_any_moment() {
+    let place = Place::new("replace", 2, 1);
+    write(&place.0, 0, 1, 1).unwrap();
+    std::fs::remove_dir_all(place.0.join("unit1")).unwrap();
+    let mut first = 0;
+    for seed in 0..kills(6) {
+        let mut unit = Unit::start("replacer", &format!("replace {} {first}", place.0.display()));
+        assert!(unit.wait_line("whole"));
+        Random::new(seed).linger(Duration::from_millis(40));
+        unit.kill();
+        unit.end();
+        let told = number(unit.last());
+        // It may have been killed before it took the directory away.
+        let (last, next) = (place.0.join(format!("new{told}")), told + 1);
+        if last.exists() {
+            lose(&place.0, told);
+        }
+        assert_eq!(version(&place.0), 1, "seed {seed}");
+        // The directory that it was about to give the unit is given again.
+        replace(&place.0, next).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let store = Store::open(&place.0).unwrap();
+        let mut owned = store.own().unwrap();
+        assert_eq!(owned.lost().collect::<Vec<_>>(), [], "seed {seed}");
+        let mut scrub = Scrub::default();
+        while !owned.scrub(&mut scrub, 1000).unwrap().finished {}
+        assert!(scrub.report().damaged == 0 && scrub.report().repaired.is_empty(), "{:?}", scrub.report());
+        drop(owned);
+        assert_eq!(store.manifest().units[1], [PathBuf::from(format!("new{next}"))]);
+        lose(&place.0, next);
+        first = next + 1;
+    }
+}
+
+/// Steps that share a row, and steps of some rows each.
+const APPENDED: [(&str, u64); 2] = [("short", 1200), ("long", 9000)];
+
+/// Appends a step to each of the datasets; the first time, begins them.
+fn append(dir: &Path, n: u64) -> Result<(), StoreError> {
+    for (name, len) in APPENDED {
+        let dataset = Dataset::new(&[len], ElemType::U32).unwrap();
+        let mut out = StoreWriter::open(dir, name, &dataset, "*", true, &options(0, 1))?;
+        if out.next_step() > n {
+            // Who was killed came so far.
+            continue;
+        }
+        assert_eq!(out.next_step(), n);
+        let step: Vec<u8> = (0..len).flat_map(|at| value(7, n, at).to_le_bytes()).collect();
+        out.write(&step)?;
+        out.close()?;
+    }
+    Ok(())
+}
+
+fn who_appends_killed_at_any_moment() {
+    let place = Place::new("append", 2, 1);
+    let mut first = 0;
+    for seed in 0..kills(8) {
+        let mut unit = Unit::start("appender", &format!("append {} {first}", place.0.display()));
+        Random::new(seed).linger(Duration::from_millis(40));
+        unit.kill();
+        unit.end();
+        // Steps that are there for sure.
+        let told = if unit.last().is_empty() { first } else { number(unit.last()) + 1 };
+        for (name, len) in APPENDED {
+            let there = steps(&place.0, name, len);
+            assert!((told..=told + 1).contains(&there), "seed {seed}: {name} has {there}, told of {told}");
+        }
+        // It goes on where it was.
+        append(&place.0, told).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        first = told + 1;
+        for (name, len) in APPENDED {
+            assert_eq!(steps(&place.0, name, len), first, "seed {seed}");
+        }
+    }
+    drop(Store::open(&place.0).unwrap().own().unwrap());
+    let objects = std::fs::read_dir(place.0.join("unit0/objects")).unwrap();
+    assert_eq!(objects.count(), 2 * APPENDED.len(), "something is left of what came to nothing");
+}
+
+/// Steps of a dataset, every byte of them checked; none where it is not there.
+fn steps(dir: &Path, name: &str, len: u64) -> u64 {
+    let mut port = match StoreReader::open(dir, name, "*", &Expect::default(), &options(0, 1)) {
+        Err(StoreError::NotThere { .. }) => return 0,
+        port => port.unwrap(),
+    };
+    let mut part = vec![0; 4 * len as usize];
+    let mut n = 0;
+    while let Some(step) = port.read(&mut part).unwrap() {
+        let words = part.chunks(4).zip(0..);
+        assert!(words.into_iter().all(|(word, at)| word == value(7, step, at).to_le_bytes()), "step {step}");
+        n += 1;
+    }
+    n
+}
+
+/// Makes a store; of every other one a unit lies in it.
+fn make(dir: &Path, n: u64) -> Result<Store, StoreError> {
+    let unit = |u: u64| match u == 0 && n.is_multiple_of(2) {
+        true => PathBuf::from("unit0"),
+        false => dir.join(format!("unit{n}-{u}")),
+    };
+    let units = (0..3).map(|u| vec![unit(u)]).collect();
+    Store::create(&dir.join(format!("store{n}")), &Create { units, parity: 1, stripe: 8192 })
+}
+
+fn who_makes_a_store_killed_at_any_moment() {
+    let scratch = Scratch::new("disk-kill-create");
+    let place = scratch.path();
+    let (mut first, mut again) = (0, 0);
+    for seed in 0..kills(10) {
+        let mut unit = Unit::start("maker", &format!("create {} {first}", place.display()));
+        assert!(unit.wait_line("made"));
+        Random::new(seed).linger(Duration::from_millis(20));
+        unit.kill();
+        unit.end();
+        let told = number(unit.last());
+        for n in first..=told + 1 {
+            let dir = place.join(format!("store{n}"));
+            let store = match Store::open(&dir) {
+                // Then there is none, and it can be made.
+                Err(StoreError::NoStore { .. }) if n == told + 1 => {
+                    again += 1;
+                    make(place, n).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+                }
+                store => store.unwrap_or_else(|e| panic!("seed {seed}, {n} of {told}: {e}")),
+            };
+            assert_eq!(store.own().unwrap().lost().count(), 0, "seed {seed}, {n} of {told}");
+        }
+        // It can be used.
+        let dir = place.join(format!("store{}", told + 1));
+        write(&dir, 0, 1, seed).unwrap();
+        assert_eq!(version(&dir), seed);
+        first = told + 2;
+    }
+    println!("{again} stores were made again");
+    assert!(again > 0, "nobody was killed while a store was made");
+}
+
+/// The number that ends a line.
+fn number(line: &str) -> u64 {
+    line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
 }

@@ -8,9 +8,13 @@ use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
 use rustix::fs::{flock, FlockOperation};
 use std::fs::{File, Metadata};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// In a directory of a unit that is being made: the directory of its store. So what a maker has left that died is known.
+const MAKING: &str = "making";
 
 /// How a store is to be made.
 #[derive(Clone, Debug)]
@@ -24,7 +28,8 @@ pub struct Create {
 }
 
 impl Store {
-    /// Makes a store in `dir`, which is made too if it is not there.
+    /// Makes a store in `dir`, which is made too if it is not there. Of one that was begun there, and whose maker died, nothing is left
+    /// then.
     ///
     /// # Errors
     /// [`StoreError::Volume`] for units, parity or stripe that cannot be; [`StoreError::Exists`] where there is a store, or a unit
@@ -49,14 +54,21 @@ impl Store {
         if dir.join(manifest::NAME).exists() {
             return Err(StoreError::Exists { store: shown, what: "a store".into() });
         }
+        let here = std::fs::canonicalize(dir).map_err(|e| sys(dir, "find the directory", &e))?;
+        let here = here.as_os_str().as_bytes();
         for path in all.iter().flatten() {
-            let mut inside = std::fs::read_dir(path).map_err(|e| sys(path, "read the directory", &e))?;
-            if inside.next().is_some() {
+            let free = made.clear(path, here).map_err(|e| sys(path, "read the directory", &e))?;
+            if !free {
                 let what = format!("something in {}, which is to be a new unit,", path.display());
                 return Err(StoreError::Exists { store: shown, what });
             }
         }
         let create = || -> Result<(), StoreError> {
+            // Before anything else.
+            let mark = |path: &PathBuf| {
+                std::fs::write(path.join(MAKING), here).map_err(|e| sys(path, "write into the directory", &e))
+            };
+            all.iter().flatten().try_for_each(mark)?;
             let volume = Volume::create(Disks::make(&all), id, geometry, now());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;
@@ -70,18 +82,34 @@ impl Store {
             return Err(e);
         }
         made.keep();
+        // One that stays does no harm: there is a store.
+        all.iter().flatten().for_each(|path| drop(std::fs::remove_file(path.join(MAKING))));
         let store = Store::open(dir)?;
         store.note(&format!("created with {data} data and {} parity units", how.parity));
         Ok(store)
     }
 }
 
-/// Removes what a unit has of which nothing came.
+/// Removes what a unit has of which nothing came; last what tells that it is such a one.
 fn empty(unit: &Path) {
-    for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME] {
+    let passing = std::fs::read_dir(unit).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let passing = passing.filter(|name| manifest::is_passing(name));
+    for name in passing.collect::<Vec<_>>() {
         let _ = std::fs::remove_file(unit.join(name));
     }
     let _ = std::fs::remove_dir(unit.join("objects"));
+    for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME, MAKING] {
+        let _ = std::fs::remove_file(unit.join(name));
+    }
+}
+
+/// Whether nothing is in a directory; none has nothing in it.
+fn is_empty(dir: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut inside) => Ok(inside.next().is_none()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(e),
+    }
 }
 
 /// A directory may go away under its maker so often.
@@ -98,6 +126,8 @@ pub(super) struct Made {
     new: Vec<PathBuf>,
     /// Device and inode of each, and what holds its lock.
     locked: Vec<((u64, u64), File)>,
+    /// Some could not be locked: others may make a store there, too.
+    shared: bool,
 }
 
 impl Made {
@@ -132,10 +162,14 @@ impl Made {
                 return Err(bad("named twice"));
             }
             // Any other error: stores can be made where directories cannot be locked, too.
-            if flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-                // Whoever has it needs what it lies in.
-                self.new.retain(|made| !path.starts_with(made));
-                return Err(bad("taken by another store that is being made"));
+            match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => {
+                    // Whoever has it needs what it lies in.
+                    self.new.retain(|made| !path.starts_with(made));
+                    return Err(bad("taken by another store that is being made"));
+                }
+                Err(_) => self.shared = true,
+                Ok(()) => {}
             }
             self.locked.push((which, dir));
             // One that made it and came to nothing may have removed it meanwhile.
@@ -144,6 +178,24 @@ impl Made {
             }
         }
         Err(bad("removed again and again"))
+    }
+
+    /// Whether a unit can be made in a directory: nothing is in it. What a maker of the same store has left there that died is
+    /// removed, unless there are data: then somebody has used it.
+    fn clear(&self, unit: &Path, store: &[u8]) -> std::io::Result<bool> {
+        let (mark, mut of) = (unit.join(MAKING), Vec::new());
+        let is_file = std::fs::symlink_metadata(&mark).is_ok_and(|found| found.is_file());
+        let mut read = || File::open(&mark)?.take(1 + store.len() as u64).read_to_end(&mut of);
+        // It may have died while it wrote this.
+        if is_file
+            && read().is_ok()
+            && store.starts_with(&of)
+            && !self.shared
+            && is_empty(&unit.join("objects"))?
+        {
+            empty(unit);
+        }
+        is_empty(unit)
     }
 
     pub fn keep(mut self) {

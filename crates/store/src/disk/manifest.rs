@@ -17,6 +17,7 @@
 use super::StoreError;
 use crate::volume::Geometry;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The file's name.
@@ -179,6 +180,11 @@ impl Manifest {
     pub fn dirs(&self, store: &Path, unit: u32) -> Vec<PathBuf> {
         self.units.get(unit as usize).into_iter().flatten().map(|dir| store.join(dir)).collect()
     }
+}
+
+/// Whether a file was to become a manifest, and whoever wrote it died.
+pub(super) fn is_passing(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(format!(".{NAME}.").as_bytes())
 }
 
 fn id_of(text: &str) -> Option<[u8; 16]> {

@@ -359,6 +359,34 @@ fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
     assert!(create(named(&["c", "d"]), 1, 4096).unwrap_err().contains("a store is there already"));
 }
 
+/// What a maker has left that died is removed only by who makes the same store, and only where nobody has used it.
+#[test]
+fn what_another_maker_left_is_not_removed() {
+    let place = Place::new();
+    let dir = place.0.join("s");
+    let make = || {
+        let units = (0..2).map(|u| vec![format!("unit{u}").into()]).collect();
+        Store::create(&dir, &Create { units, parity: 1, stripe: 4096 }).map(drop).map_err(|e| e.to_string())
+    };
+    let left = dir.join("unit0");
+    let here = || std::fs::canonicalize(&dir).unwrap().display().to_string();
+    for (case, object) in [("theirs", false), ("used", true)] {
+        std::fs::create_dir_all(left.join("objects")).unwrap();
+        std::fs::write(left.join("superblock"), "x").unwrap();
+        std::fs::write(left.join("making"), if object { here() } else { here() + "2" }).unwrap();
+        if object {
+            std::fs::write(left.join("objects/0.data"), "x").unwrap();
+        }
+        assert!(make().unwrap_err().contains("which is to be a new unit"), "{case}");
+        assert!(left.join("superblock").exists() && left.join("making").exists(), "{case}");
+    }
+    std::fs::remove_file(left.join("objects/0.data")).unwrap();
+    make().unwrap();
+    assert!(!left.join("making").exists());
+    good(write(&dir, "x", &dataset(), "block,*", 2, false, 0..1));
+    good(check(&dir, "x", &dataset(), "*,block", 2, 0..1));
+}
+
 /// Whoever comes second is refused, and spoils nothing.
 #[test]
 fn of_two_that_make_a_store_at_once_one_does() {
