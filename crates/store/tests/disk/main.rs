@@ -2,6 +2,8 @@
 
 mod access;
 mod care;
+mod damage;
 mod full;
+mod links;
 mod ports;
 mod rig;
