@@ -32,8 +32,9 @@ const LAUNCHERS: [(&str, &str, &[&str]); 6] = [
 /// to be children of one process; `POLYDUCT_PROGRAM` or [`Open::program`](crate::Open::program) says otherwise.
 ///
 /// # Errors
-/// [`Error::Environment`] when a launcher's variable is no number, or its partner is missing; [`Error::Misuse`] when
-/// only one of unit and units is given.
+/// [`Error::Environment`] when a launcher's variable is no number, or says which unit this is without the partner that says
+/// of how many (for `polyduct run` also the other way round), and no other launcher says both; [`Error::Misuse`] when only one
+/// of unit and units is given.
 pub fn place(
     unit: Option<u32>,
     units: Option<u32>,
@@ -118,17 +119,24 @@ fn tidy(told: &str) -> String {
 }
 
 fn from_launcher(get: &impl Fn(&str) -> Option<String>) -> Result<(u32, u32, Option<String>), Error> {
+    let partner_missing = |missing: &str, there: &str| Error::Environment {
+        variable: missing.into(),
+        found: format!("nothing, although {there} is set"),
+    };
+    let mut half = None;
     for (unit_var, units_var, names) in LAUNCHERS {
-        let (Some(unit), Some(units)) = (get(unit_var), get(units_var)) else {
-            if unit_var.starts_with("POLYDUCT") && (get(unit_var).is_some() || get(units_var).is_some()) {
-                let (missing, there) =
-                    if get(unit_var).is_none() { (unit_var, units_var) } else { (units_var, unit_var) };
-                return Err(Error::Environment {
-                    variable: missing.into(),
-                    found: format!("nothing, although {there} is set"),
-                });
+        let ours = unit_var.starts_with("POLYDUCT");
+        let (unit, units) = match (get(unit_var), get(units_var)) {
+            (Some(unit), Some(units)) => (unit, units),
+            (None, Some(_)) if ours => return Err(partner_missing(unit_var, units_var)),
+            (Some(_), None) if ours => return Err(partner_missing(units_var, unit_var)),
+            // A batch script has the first, without being one of the units that `srun` starts.
+            (Some(unit), None) if unit_var == "SLURM_PROCID" && unit.trim() == "0" => continue,
+            (Some(_), None) => {
+                half.get_or_insert_with(|| partner_missing(units_var, unit_var));
+                continue;
             }
-            continue;
+            (None, _) => continue,
         };
         let number = |variable: &str, text: &str| {
             text.trim()
@@ -139,7 +147,11 @@ fn from_launcher(get: &impl Fn(&str) -> Option<String>) -> Result<(u32, u32, Opt
         let told: Vec<String> = names.iter().filter_map(|n| get(n)).collect();
         return Ok((unit, units, (!told.is_empty()).then(|| told.join("."))));
     }
-    Ok((0, 1, get("POLYDUCT_PROGRAM")))
+    // Each unit would take itself for the only one, and the program would do its work once for each.
+    match half {
+        Some(error) => Err(error),
+        None => Ok((0, 1, get("POLYDUCT_PROGRAM"))),
+    }
 }
 
 #[cfg(test)]
@@ -222,6 +234,27 @@ mod tests {
     #[test]
     fn a_batch_script_without_srun_is_one_process() {
         assert_eq!(found(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "64")]), (0, 1));
+        assert_eq!(found(&[("SLURM_PROCID", "0"), ("RANK", "3"), ("WORLD_SIZE", "4")]), (3, 4));
+    }
+
+    #[test]
+    fn a_rank_without_a_size_is_an_error_unless_another_launcher_says_both() {
+        for (vars, missing) in [
+            (&[("PMI_RANK", "1")] as &'static [_], "PMI_SIZE"),
+            (&[("RANK", "3")], "WORLD_SIZE"),
+            (&[("OMPI_COMM_WORLD_RANK", "0")], "OMPI_COMM_WORLD_SIZE"),
+            (&[("MV2_COMM_WORLD_RANK", "0")], "MV2_COMM_WORLD_SIZE"),
+            (&[("SLURM_PROCID", "2"), ("SLURM_NTASKS", "64")], "SLURM_STEP_NUM_TASKS"),
+        ] {
+            for e in [place(None, None, None, with(vars)), domain_place(None, None, None, with(vars))] {
+                let e = e.unwrap_err();
+                assert!(matches!(&e, Error::Environment { variable, .. } if variable == missing), "{e}");
+                assert!(e.to_string().contains(vars[0].0), "{e}");
+            }
+            assert_eq!(place(Some(1), Some(2), None, with(vars)).unwrap().unit, 1, "said by hand");
+        }
+        assert_eq!(found(&[("PMI_RANK", "1"), ("RANK", "3"), ("WORLD_SIZE", "4")]), (3, 4));
+        assert_eq!(found(&[("WORLD_SIZE", "4")]), (0, 1), "a size alone says nothing of this process");
     }
 
     #[test]
