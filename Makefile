@@ -52,11 +52,12 @@ $(PEERS)/ready: bench/peers/setup.sh
 	bench/peers/setup.sh $(PEERS)
 	@touch $@
 
+# A row that falls short fails the whole, but not before every table is printed.
 bench: build $(PEERS)/ready
-	$(BIN) bench pipe
-	$(BIN) bench message
-	$(BIN) bench disk
-	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe
+	@status=0; \
+	for table in pipe message disk; do echo "$(BIN) bench $$table"; $(BIN) bench $$table || status=1; done; \
+	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
+	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.
 bench-plots: build

@@ -1,9 +1,9 @@
-//! The benchmarks of messages measure, verify and print; what the figures are is not for a test on a busy machine.
+//! The benchmarks of messages and pipes measure, verify and print; what the figures are is not for a test on a busy machine.
 
 mod common;
 use common::*;
 use serde_json::Value;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// One measurement at a time: each takes two processors for itself.
@@ -84,6 +84,65 @@ fn every_row_of_the_table_is_there() {
     ] {
         assert!(names.lines().any(|name| name == row), "{row} is not among\n{names}");
     }
+}
+
+#[test]
+fn pipes_have_rows_of_every_kind() {
+    let names = bench(&["pipe", "--list", "--peers", "/nonexistent", "--python", "/nonexistent"]);
+    for row in [
+        "rows→columns 4096² f32, 2→2, from slots",
+        "order C→F, 4096² f32, one core",
+        "plan of one unit, 3-D block-cyclic, 1024→768 units, 10¹²",
+        "8-byte step, one way, 1→1",
+    ] {
+        assert!(names.lines().any(|name| name == row), "{row} is not among\n{names}");
+    }
+}
+
+#[test]
+fn a_row_of_pipes_has_all_its_fields() {
+    let rows = json(&["pipe", "--only", "plan of one unit", "--rounds", "1", "--json"]);
+    let [Value::Object(row)] = &rows[..] else { panic!("{rows:?}") };
+    let mut fields: Vec<&str> = row.keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(
+        fields,
+        ["baseline", "baseline_value", "name", "ok", "ratio", "target", "unit", "value"],
+        "and no note"
+    );
+    assert!(["value", "baseline_value", "ratio"].iter().all(|field| positive(&row[*field])), "{row:?}");
+    assert!(["name", "unit", "baseline", "target"].iter().all(|field| row[*field].is_string()), "{row:?}");
+    assert_eq!(row["ok"], row["value"].as_f64().unwrap() <= 1000.0, "the target is at most 1000 µs: {row:?}");
+}
+
+/// One short row is no reason to keep the other tables from who waits for them.
+#[test]
+fn make_bench_prints_every_table_and_fails_at_the_end() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Scratch::new("make");
+    let fake = |name: &str, lines: &str| {
+        let path = dir.path(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let tables = |short: &str| {
+        let command = fake("command", &format!("echo \"table $2\"; [ \"$2\" != {short} ]"));
+        fake("cargo", "echo table net_pipe");
+        let path = format!("{}:{}", dir.path(""), std::env::var("PATH").unwrap());
+        let mut make = Command::new("make");
+        make.args(["-s", "-C", root, "-o", "build", "-o", ".peers/ready", "bench"])
+            .arg(format!("BIN={command}"))
+            .env("PATH", path)
+            .env_remove("MAKEFLAGS");
+        let o = watched(make.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let printed = text(&o.stdout);
+        let tables: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("table ")).collect();
+        assert_eq!(tables, ["pipe", "message", "disk", "net_pipe"], "{printed}{}", text(&o.stderr));
+        o.status.success()
+    };
+    assert!(!tables("pipe") && !tables("disk") && tables("none"));
 }
 
 /// The rows whose name contains this, measured briefly, have figures.
