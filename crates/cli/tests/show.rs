@@ -92,10 +92,31 @@ fn mistakes_are_shown_where_they_are() {
     );
     let (status, error) = fails(&["block", "*,block", "--shape", "4x3", "--units", "2"]);
     assert_eq!((status, error.lines().nth(1)), (Some(2), Some("  block")), "{error}");
+    let (status, error) = fails(&["block", "--shape", "", "--units", "1"]);
+    assert!(status == Some(2) && error.contains("give it one: 1"), "{error}");
+    let (status, error) = fails(&["block,*", "--shape", "4x3", "--units", "2,3"]);
+    assert!(status == Some(2) && error.starts_with("polyduct: --units 2,3 is for two layouts"), "{error}");
     for wrong in [["--shape", "4xx"], ["--units", "0"], ["--units", "1,2,3"], ["--dtype", "f5"]] {
         let (status, error) = fails(&[&["block,*", "--shape", "4x3", "--units", "2"][..], &wrong].concat());
         assert_eq!(status, Some(2), "{error}");
     }
+}
+
+#[test]
+fn every_kind_of_layout_is_in_the_help_and_can_be_shown() {
+    let help = show(&["--help"]);
+    for (layout, shape, units) in [
+        ("block;order=F", "8", "2"),
+        ("*,*,block;order=2,0,1", "2x3x4", "2"),
+        ("boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)", "8x8", "3"),
+        ("digits(4x3x8;unit=1;offset=0,2)", "96", "3"),
+        ("stripe(64KiB)", "40000", "2"),
+    ] {
+        let words = layout.split_once(';').filter(|_| !layout.contains('(')).map_or(layout, |(_, tail)| tail);
+        assert!(help.contains(words), "{words} is not in\n{help}");
+        assert!(show(&[layout, "--shape", shape, "--units", units]).starts_with(layout));
+    }
+    assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ Examples:
   polyduct show \"block,*\" \"*,block\" --shape 4096x4096 --units 4,3 --svg traffic.svg
   polyduct show \"cyclic(2),block@2x3;order=F\" --shape 16x12 --units 6 --dtype f8
   polyduct show \"block[1],*@2x3\" --shape 12x8 --units 6        (two replicas)
+  polyduct show \"boxes(0:2,0:8|2:3,0:8|-)\" --shape 3x8 --units 3
 
 A layout says for each dimension how its indices go to the units:
   *                not distributed
@@ -31,6 +32,16 @@ A layout says for each dimension how its indices go to the units:
 then, as needed:
   @2x3             the grid of units                block[1]       a dimension uses grid axis 1
   ;order=F         local storage order              ;halo=1,0:2    cells around the piece
+  ;order=2,0,1     the same, slowest dimension first
+
+Or, for the whole array:
+  boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)
+                   what each unit has, units with | between: half-open boxes, joined by +, or - for nothing;
+                   ;order= may follow
+  digits(4x3x8;unit=1;offset=0,2)
+                   an element's row-major number in mixed radix, most significant digit first: the digits that
+                   make the unit's number, and those that make the offset in it (by default all others)
+  stripe(64KiB)    the bytes of the row-major array, dealt round in pieces of that size
 
 With two layouts the first writes and the second reads: each unit of the first sends to each of
 the second what both own. Runs are the bytes that lie together on both sides; long ones are fast.";
@@ -72,6 +83,9 @@ struct Units(Vec<u64>);
 /// Reads `12x8`.
 pub fn parse_shape(text: &str) -> Result<Shape, String> {
     let number = |n: &str| n.trim().parse().map_err(|_| format!("`{n}` is no size; a shape is like 12x8"));
+    if text.trim().is_empty() {
+        return Err("a single element has no dimension to lay out; give it one: 1".into());
+    }
     text.split(['x', '×', ',']).map(number).collect::<Result<_, _>>().map(Shape)
 }
 
@@ -91,6 +105,14 @@ fn parse_units(text: &str) -> Result<Units, String> {
 pub fn show(args: &ShowArgs) -> u8 {
     if args.json && args.svg.as_deref() == Some(Path::new("-")) {
         eprintln!("polyduct: --json and --svg - would both print to standard output: give --svg a file");
+        return 2;
+    }
+    if args.units.0.len() > args.layouts.len() {
+        let given: Vec<String> = args.units.0.iter().map(u64::to_string).collect();
+        eprintln!(
+            "polyduct: --units {} is for two layouts, and there is one: give one number, or the reader's layout as well",
+            given.join(",")
+        );
         return 2;
     }
     let dataset = match dataset(args) {
