@@ -1,6 +1,7 @@
 //! What the two sides of a pipe may choose.
 
 use crate::error::PipeError;
+use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
 pub use crate::slots::{bell::Interrupt, names::Policy};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
@@ -80,6 +81,24 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// Asked during blocking calls.
     pub interrupt: Option<Interrupt>,
+}
+
+impl Options {
+    /// Checks depth and readers, which have the same limits whatever is opened.
+    ///
+    /// # Errors
+    /// [`PipeError::BadOption`].
+    pub fn check_counts(&self) -> Result<(), PipeError> {
+        for (option, found, most) in
+            [("depth", self.depth, MAX_DEPTH), ("readers", self.readers, MAX_PROGRAMS)]
+        {
+            if !(1..=most).contains(&found) {
+                let (found, expected) = (found.to_string(), format!("1 to {most}").into());
+                return Err(PipeError::BadOption { option, found, expected });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Options {

@@ -1,8 +1,8 @@
 //! Standard files as the other end of a port.
 
 use crate::{Error, Target};
-use polyduct_pipe::{self as pipe, Expect, Given, Stats};
-use polyduct_store::{self as store, Format};
+use polyduct_pipe::{self as pipe, Expect, Given, OnLoss, PipeError, Stats};
+use polyduct_store::{self as store, FileError, Format};
 use std::path::Path;
 
 /// A file, its form, and what of it.
@@ -25,8 +25,26 @@ pub(crate) fn standard_file(target: &Target) -> Result<StandardFile<'_>, Error> 
     Ok(StandardFile { path, format, tensor })
 }
 
-pub(crate) fn file_options(options: &pipe::Options, tensor: Option<&str>) -> store::Options {
-    store::Options {
+/// What a file's port was told, in its own terms. What only a pipe has a use for must make sense all the same: the same program
+/// may be given a pipe next time.
+pub(crate) fn file_options(
+    path: &Path,
+    options: &pipe::Options,
+    tensor: Option<&str>,
+) -> Result<store::Options, Error> {
+    let bad = |option, found: String, expected: &str| {
+        let path = path.display().to_string();
+        Error::File(FileError::BadOption { path, option, found, expected: expected.into() })
+    };
+    options.check_counts().map_err(|e| match e {
+        PipeError::BadOption { option, found, expected } => bad(option, found, &expected),
+        e => e.into(),
+    })?;
+    if options.on_loss == OnLoss::Wait {
+        let expected = "raise: a lost unit of a file cannot be replaced; start the program again";
+        return Err(bad("on_loss", "wait".into(), expected));
+    }
+    Ok(store::Options {
         tensor: tensor.map(str::to_owned),
         unit: options.unit,
         units: options.units,
@@ -35,7 +53,7 @@ pub(crate) fn file_options(options: &pipe::Options, tensor: Option<&str>) -> sto
         open_timeout: options.open_timeout,
         interrupt: options.interrupt.clone(),
         ..store::Options::default()
-    }
+    })
 }
 
 pub(crate) fn write_file(
@@ -46,7 +64,7 @@ pub(crate) fn write_file(
 ) -> Result<store::FileWriter, Error> {
     match given {
         Given::Dataset(data) => {
-            let options = file_options(options, file.tensor);
+            let options = file_options(file.path, options, file.tensor)?;
             Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
         }
         Given::ByReader => Err(needs_dataset()),
@@ -63,7 +81,7 @@ pub(crate) fn read_file(
     expect: &Expect,
     options: &pipe::Options,
 ) -> Result<store::FileReader, Error> {
-    let options = file_options(options, file.tensor);
+    let options = file_options(file.path, options, file.tensor)?;
     Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
 }
 

@@ -103,19 +103,20 @@ impl Open {
         self
     }
 
-    /// Slots of each writer unit (1 to 64, default 2).
+    /// Slots of each writer unit (1 to 64, default 2). A file has none, and only the limits count.
     pub fn depth(mut self, depth: u32) -> Open {
         self.pipe.depth = depth;
         self
     }
 
-    /// What a writer does when all slots are full (default: wait).
+    /// What a writer does when all slots are full (default: wait). A file has none.
     pub fn policy(mut self, policy: Policy) -> Open {
         self.pipe.policy = policy;
         self
     }
 
-    /// Reader programs that a writer waits for when it opens (1 to 8, default 1).
+    /// Reader programs that a writer waits for when it opens (1 to 8, default 1). A file waits for none, and only the limits
+    /// count.
     pub fn readers(mut self, readers: u32) -> Open {
         self.pipe.readers = readers;
         self
@@ -129,7 +130,8 @@ impl Open {
         self
     }
 
-    /// What the loss of a unit of this program means (default: an error for everybody).
+    /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be replaced in pipes on
+    /// one host only: elsewhere, [`OnLoss::Wait`] is refused.
     pub fn on_loss(mut self, on_loss: OnLoss) -> Open {
         self.pipe.on_loss = on_loss;
         self

@@ -50,8 +50,8 @@ impl Writer {
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                let options = file_options(path, options, None)?;
                 let (dir, name) = disk::split(path)?;
-                let options = file_options(options, None);
                 WriteEnd::Store(Box::new(disk::StoreWriter::open(
                     &dir, &name, data, layout, append, &options,
                 )?))
@@ -275,8 +275,8 @@ impl Reader {
                 ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
             }
             Target::Store(path) => {
+                let options = file_options(path, options, None)?;
                 let (dir, name) = disk::split(path)?;
-                let options = file_options(options, None);
                 let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
                 ReadEnd::Store(Box::new(port))
             }

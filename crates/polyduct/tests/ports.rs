@@ -3,7 +3,8 @@
 use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct::pipe::net::{JobKey, Trust};
 use polyduct::pipe::PipeError;
-use polyduct::{open, redistribute, Error, Writer};
+use polyduct::store::FileError;
+use polyduct::{open, redistribute, Error, OnLoss, Writer};
 use std::time::Duration;
 
 fn data(shape: &[u64]) -> Dataset {
@@ -199,6 +200,30 @@ fn parts_that_do_not_fit_are_named() {
         redistribute(&m, &[&good, &good], &other, &mut [&mut [0; 40], &mut [0; 40]]),
         Err(Error::Layout(_))
     ));
+}
+
+#[test]
+fn a_file_takes_no_option_that_a_pipe_would_refuse() {
+    let dir = std::env::temp_dir().join(format!("polyduct-options-{}", std::process::id()));
+    for path in ["x.npy", "x.raw", "x.safetensors", "x.zarr", "store/x"] {
+        let path = dir.join(path).display().to_string();
+        let url = if path.ends_with("store/x") { format!("store:{path}") } else { path.clone() };
+        let port = || open(&url).unit(0).units(1);
+        for (wrong, option, words) in [
+            (port().on_loss(OnLoss::Wait), "on_loss", "on_loss is wait; expected raise: "),
+            (port().depth(0), "depth", "depth is 0; expected 1 to 64"),
+            (port().depth(65), "depth", "depth is 65; expected 1 to 64"),
+            (port().readers(9), "readers", "readers is 9; expected 1 to 8"),
+        ] {
+            let written = wrong.clone().write(&data(&[4]), "*").map(drop).unwrap_err();
+            let read = wrong.shape(&[4]).elem(ElemType::U32).read("*").map(drop).unwrap_err();
+            for e in [written, read] {
+                let named = matches!(&e, Error::File(FileError::BadOption { option: o, .. }) if *o == option);
+                assert!(named && e.to_string().starts_with(&format!("{path}: {words}")), "{e}");
+            }
+        }
+    }
+    assert!(!dir.exists());
 }
 
 #[test]
