@@ -13,6 +13,9 @@ import builtins
 class Error(Exception):
     """Anything that polyduct raises."""
 
+    url: str | None = None
+    """What was to be opened, or the port: of all errors of pipes, and where else it is known."""
+
 
 # -- the caller's misuse --
 
@@ -30,8 +33,6 @@ class BadOption(Misuse):
 class BadUrl(Misuse):
     """A URL that is not understood, or ``-`` outside of a pipeline."""
 
-    url: str | None = None
-
 
 class BadEnvironment(Misuse):
     """A launcher's environment variable makes no sense."""
@@ -42,14 +43,21 @@ class BadEnvironment(Misuse):
 class LayoutError(Misuse):
     """A layout does not parse, or does not fit the array and the units."""
 
+    reason: str | None = None
+    """``text``, ``hole``, ``overlap``, ``dims_differ``, ``grid_size``, ``shapes_differ``, …"""
     position: int | None = None
     """Where in the text parsing stopped, in bytes; None when the text is fine."""
+    index: tuple[int, ...] | None = None
+    """The first element that nobody holds (``hole``), or that is held twice (``overlap``)."""
+    units: tuple[int, int] | None = None
+    """Who both hold it (``overlap``); twice the same number where two boxes of one unit overlap."""
 
 
 class WrongSize(Misuse):
     """An array of the wrong shape."""
 
     unit: int | None = None
+    """Whose part it was to be."""
     expected: int | None = None
     """Bytes of the unit's part."""
     found: int | None = None
@@ -61,6 +69,12 @@ class WrongSize(Misuse):
 class WrongType(Misuse, TypeError):
     """An array of the wrong dtype, or a dtype that cannot be moved, or something that is no array."""
 
+    unit: int | None = None
+    """Whose part it was to be."""
+    expected: str | None = None
+    """The dtype of the unit's part."""
+    found: str | None = None
+    """The dtype of the array, or the type of what is no array."""
     data: object = None
     """The message that did not fit into ``out`` (`Domain.recv`)."""
 
@@ -262,18 +276,33 @@ class TimeoutError(Error, builtins.TimeoutError):
 
     waited: float
     """Seconds."""
+    unit: int | None = None
+    """The unit that waited, with its side: known where it waited for a pipe."""
+    side: str | None = None
 
 
 class Interrupted(Error):
     """A blocking call was asked to stop. Ctrl-C raises KeyboardInterrupt, not this."""
 
+    unit: int | None = None
+    """This unit, with its side, in a pipe."""
+    side: str | None = None
+
 
 class SystemRefused(Error, OSError):
     """The system refused something; ``errno`` says what, where it is known."""
 
+    unit: int | None = None
+    """The unit to which it did, with its side, in a pipe."""
+    side: str | None = None
+
 
 class NoMemory(Error, MemoryError):
     """There is not enough memory for the slots, or for a region."""
+
+    unit: int | None = None
+    """The unit that has not, with its side, in a pipe."""
+    side: str | None = None
 
 
 # -- files --

@@ -5,6 +5,7 @@ use crate::text::{at_url, bytes, caret, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::layout::ElemType;
 use polyduct::os::{threads, OsError};
+use polyduct::pipe::PipeError;
 use polyduct::store::disk::StoreError;
 use polyduct::store::FileError;
 use polyduct::{open, Error, Open};
@@ -156,7 +157,9 @@ fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
     use LayoutError::{DatasetTooLarge, TooManyDims};
     move |error| {
         let of_layout = match &error {
-            Error::Layout(e) | Error::File(FileError::Layout { source: e, .. }) => Some(e),
+            Error::Layout(e)
+            | Error::Pipe(PipeError::Layout { source: e, .. })
+            | Error::File(FileError::Layout { source: e, .. }) => Some(e),
             Error::Store(e) => match &**e {
                 StoreError::Layout { source, .. } => Some(source),
                 _ => None,

@@ -247,6 +247,42 @@ pub enum LayoutError {
     },
 }
 
+impl LayoutError {
+    /// The case, in a word that programs can compare: the variant's name in snake case.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            LayoutError::Text { .. } => "text",
+            LayoutError::TextTooLong { .. } => "text_too_long",
+            LayoutError::UnknownElem { .. } => "unknown_elem",
+            LayoutError::BigEndian { .. } => "big_endian",
+            LayoutError::TooManyDims { .. } => "too_many_dims",
+            LayoutError::DatasetTooLarge { .. } => "dataset_too_large",
+            LayoutError::DimsDiffer { .. } => "dims_differ",
+            LayoutError::UnitCount { .. } => "unit_count",
+            LayoutError::GridSize { .. } => "grid_size",
+            LayoutError::AxisOutOfRange { .. } => "axis_out_of_range",
+            LayoutError::AxisUsedTwice { .. } => "axis_used_twice",
+            LayoutError::NoAxisLeft { .. } => "no_axis_left",
+            LayoutError::CutCount { .. } => "cut_count",
+            LayoutError::CutPastEnd { .. } => "cut_past_end",
+            LayoutError::BoxUnits { .. } => "box_units",
+            LayoutError::BoxOutside { .. } => "box_outside",
+            LayoutError::BoxesTooLarge { .. } => "boxes_too_large",
+            LayoutError::DigitElems { .. } => "digit_elems",
+            LayoutError::DigitUnits { .. } => "digit_units",
+            LayoutError::UnitOutOfRange { .. } => "unit_out_of_range",
+            LayoutError::IndexDims { .. } => "index_dims",
+            LayoutError::IndexOutOfRange { .. } => "index_out_of_range",
+            LayoutError::NoStrides { .. } => "no_strides",
+            LayoutError::Hole { .. } => "hole",
+            LayoutError::Overlap { .. } => "overlap",
+            LayoutError::ShapesDiffer { .. } => "shapes_differ",
+            LayoutError::ElemsDiffer { .. } => "elems_differ",
+            LayoutError::TooMany { .. } => "too_many",
+        }
+    }
+}
+
 /// A product that stops at the largest `u64`, as words.
 fn count(product: &u64) -> String {
     match *product {

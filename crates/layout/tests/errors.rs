@@ -48,10 +48,23 @@ fn layouts_that_do_not_fit() {
         ("digits(4294967296x4294967296)", &[8], 2, DigitElems { product: u64::MAX, elems: 8 }),
         ("digits(2x4;unit=1)", &[8], 2, DigitUnits { product: 4, units: 2 }),
     ] {
-        assert_eq!(bind(text, shape, units).unwrap_err(), error, "{text}");
+        let found = bind(text, shape, units).unwrap_err();
+        assert_eq!(found, error, "{text}");
+        assert_eq!(found.reason(), snake_case(&found), "{text}");
     }
     let boxes = format!("boxes({})", ["0:1152921504606846976"; 3].join("+"));
     assert_eq!(bind(&boxes, &[1 << 60], 1).unwrap_err(), BoxesTooLarge { unit: 0 });
+}
+
+/// The name of the variant, as `Debug` has it: `CutPastEnd { … }` is `cut_past_end`.
+fn snake_case(error: &LayoutError) -> String {
+    let shown = format!("{error:?}");
+    let name = shown.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
+    let words: String = name
+        .chars()
+        .flat_map(|c| c.is_ascii_uppercase().then_some('_').into_iter().chain([c.to_ascii_lowercase()]))
+        .collect();
+    words.trim_start_matches('_').to_owned()
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl PortDomain {
         let joined = Domain::join(options);
         drop(opening);
         let domain = joined.map_err(|source| match source {
-            MessageError::Interrupted => PipeError::Interrupted { pipe: self.pipe.clone() },
+            MessageError::Interrupted => PipeError::Interrupted { pipe: self.pipe.clone(), unit: None },
             source => PipeError::Domain {
                 pipe: self.pipe.clone(),
                 addresses: self.addresses.clone(),

@@ -25,8 +25,13 @@ pub enum Scope {
 pub enum PipeError {
     // -- the caller's misuse --
     /// A layout does not parse, or does not fit the dataset and the units.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
+    #[error("pipe {pipe}: {source}")]
+    Layout {
+        /// The pipe.
+        pipe: String,
+        /// What is wrong.
+        source: LayoutError,
+    },
     /// An option has a value that it cannot have.
     #[error("{option} is {found}; expected {expected}")]
     BadOption {
@@ -159,26 +164,32 @@ pub enum PipeError {
 
     // -- time and the system --
     /// A wait came to its deadline.
-    #[error("pipe {pipe}: timed out after {waited:.1?} waiting for {what}")]
+    #[error("pipe {pipe}: {}timed out after {waited:.1?} waiting for {what}", this(unit))]
     Timeout {
         /// The pipe.
         pipe: String,
+        /// This unit.
+        unit: Option<UnitName>,
         /// What was waited for.
         what: String,
         /// How long.
         waited: Duration,
     },
     /// The caller asked blocking calls to stop (Ctrl-C).
-    #[error("pipe {pipe}: interrupted")]
+    #[error("pipe {pipe}: {}interrupted", this(unit))]
     Interrupted {
         /// The pipe.
         pipe: String,
+        /// This unit.
+        unit: Option<UnitName>,
     },
     /// The system refused something.
-    #[error("pipe {pipe}: {source}")]
+    #[error("pipe {pipe}: {}{source}", this(unit))]
     System {
         /// The pipe.
         pipe: String,
+        /// This unit.
+        unit: Option<UnitName>,
         /// What it refused.
         source: OsError,
     },
@@ -205,6 +216,45 @@ impl PipeError {
             _ => Scope::Port,
         }
     }
+
+    /// The pipe's name, as in `pipe:NAME`; none for an option, which is wrong whatever the pipe.
+    pub fn pipe(&self) -> Option<&str> {
+        use PipeError::*;
+        match self {
+            BadOption { .. } => None,
+            Layout { pipe, .. } | WrongSize { pipe, .. } | NameTaken { pipe } | Closed { pipe } => Some(pipe),
+            Key { pipe, .. } | Link { pipe, .. } | PeerLost { pipe, .. } | PeerAborted { pipe, .. } => {
+                Some(pipe)
+            }
+            UnevenSteps { pipe, .. } | ReadersGone { pipe, .. } | Refused { pipe, .. } => Some(pipe),
+            Stranger { pipe, .. } | BadPeer { pipe, .. } | Domain { pipe, .. } => Some(pipe),
+            Timeout { pipe, .. } | Interrupted { pipe, .. } | System { pipe, .. } => Some(pipe),
+        }
+    }
+
+    /// The error as it leaves unit `me` of the pipe `of`: with their names, where what met it did not know them.
+    pub(crate) fn at(mut self, of: &str, me: UnitName) -> PipeError {
+        match &mut self {
+            PipeError::Layout { pipe, .. } if pipe.is_empty() => of.clone_into(pipe),
+            PipeError::Timeout { unit, .. }
+            | PipeError::Interrupted { unit, .. }
+            | PipeError::System { unit, .. } => *unit = unit.or(Some(me)),
+            _ => {}
+        }
+        self
+    }
+}
+
+/// Layouts know of no pipe: whoever opens one [names](PipeError::at) it.
+impl From<LayoutError> for PipeError {
+    fn from(source: LayoutError) -> PipeError {
+        PipeError::Layout { pipe: String::new(), source }
+    }
+}
+
+/// Whose error it is, in words.
+fn this(unit: &Option<UnitName>) -> String {
+    unit.map_or_else(String::new, |unit| format!("{unit}: "))
 }
 
 /// What to do about a reader program that the writer does not expect.

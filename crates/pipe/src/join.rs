@@ -4,7 +4,6 @@ use crate::config::Options;
 use crate::error::{PipeError, Refusal, UnitName};
 use crate::serve::HOST;
 use crate::slots::bits::MAX_UNITS;
-use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
 use crate::wire::{self, FromHost, Hello, ToHost, PROTOCOL};
 use polyduct_message::handshake::{Bad, Incoming};
 use polyduct_os::{
@@ -58,7 +57,7 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
 
 /// The system's refusal, in terms of a pipe.
 pub fn system(pipe: &str) -> impl Fn(OsError) -> PipeError + '_ {
-    move |source| PipeError::System { pipe: pipe.to_owned(), source }
+    move |source| PipeError::System { pipe: pipe.to_owned(), unit: None, source }
 }
 
 /// What a unit says of itself.
@@ -178,12 +177,12 @@ pub(crate) fn check_patience(
     what: &str,
 ) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-        return Err(PipeError::Interrupted { pipe: pipe.to_owned() });
+        return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
     }
     let waited = clock::now() - start;
     let patience = options.open_timeout + grace;
     if waited >= patience {
-        return Err(PipeError::Timeout { pipe: pipe.to_owned(), what: what.to_owned(), waited });
+        return Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what: what.to_owned(), waited });
     }
     Ok(patience - waited)
 }
@@ -199,12 +198,7 @@ pub fn check_options(options: &Options, side: crate::error::Side) -> Result<Unit
     if options.unit >= options.units {
         return bad("unit", options.unit, format!("below units, {}", options.units));
     }
-    if options.depth == 0 || options.depth > MAX_DEPTH {
-        return bad("depth", options.depth, format!("1 to {MAX_DEPTH}"));
-    }
-    if options.readers == 0 || options.readers > MAX_PROGRAMS {
-        return bad("readers", options.readers, format!("1 to {MAX_PROGRAMS}"));
-    }
+    options.check_counts()?;
     if options.program.len() > 256 {
         return Err(PipeError::BadOption {
             option: "program",

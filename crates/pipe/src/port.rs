@@ -161,10 +161,12 @@ impl Port {
         match met {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(stop)) => Err(self.stopped(stop, step)),
-            Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: self.pipe.clone() }),
+            Err(Unmet::Interrupted) => {
+                Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: Some(self.me) })
+            }
             Err(Unmet::Timeout) => {
                 let what = format!("{what} {step}{}", self.missing());
-                Err(PipeError::Timeout { pipe: self.pipe.clone(), what, waited })
+                Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: Some(self.me), what, waited })
             }
         }
     }
@@ -211,7 +213,7 @@ impl Port {
         // Who is lost will not come. Complete steps can be read all the same, and so the port has not failed.
         match self.slots.fault().filter(|_| joined.is_err()) {
             Some(fault) => Err(stop_error(&self.pipe, self.slots.stop(fault), step)),
-            None => joined,
+            None => joined.map_err(|e| e.at(&self.pipe, self.me)),
         }
     }
 

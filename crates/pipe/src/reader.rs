@@ -75,9 +75,14 @@ impl Reader {
     /// comes within the open timeout; [`PipeError::Refused`] when the units disagree, a program is one too many, or the
     /// dataset is not what was expected.
     pub fn open(pipe: &str, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
+        // Which of the reader programs this is, it learns from unit 0.
+        let me = check_options(options, Side::Reader(0))?;
+        Reader::join(pipe, layout, expect, options).map_err(|e| e.at(pipe, me))
+    }
+
+    fn join(pipe: &str, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
         let start = clock::now();
         check_name(pipe)?;
-        check_options(options, Side::Reader(0))?;
         let layout: Layout = layout.parse()?;
         let mut joining = Joining::connect(pipe, options)?;
         let role = Role::Reader {
@@ -262,7 +267,8 @@ impl Reader {
     fn copy_slot(&self, i: usize, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
         let (pipe, from) = (&self.port.pipe, &self.parts[i]);
         let at = turn.slot as usize * from.stride;
-        let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
+        let slot = from.segment.slice(at..at + from.len);
+        let slot = slot.map_err(|e| system(pipe)(e).at(pipe, self.port.me))?;
         let (transfer, part) = (&self.plan.transfers()[i], as_shared(part));
         let copied = self.threads.share(transfer.bytes() as usize, |piece, pieces| {
             transfer.tables().try_for_each(|table| {

@@ -2,7 +2,7 @@
 
 use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Refusal, Scope, Side};
+use crate::error::{PipeError, Refusal, Scope, Side, UnitName};
 use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
@@ -77,9 +77,19 @@ impl Writer {
     /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
     /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's refusals.
     pub fn open(pipe: &str, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError> {
+        let me = check_options(options, Side::Writer)?;
+        Writer::open_as(me, pipe, given, layout, options).map_err(|e| e.at(pipe, me))
+    }
+
+    fn open_as(
+        me: UnitName,
+        pipe: &str,
+        given: &Given,
+        layout: &str,
+        options: &Options,
+    ) -> Result<Writer, PipeError> {
         let start = clock::now();
         check_name(pipe)?;
-        let me = check_options(options, Side::Writer)?;
         let layout: Layout = layout.parse()?;
         let (dataset, mapping) = match given {
             Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
@@ -319,10 +329,12 @@ impl Writer {
 
     fn slot(&mut self, turn: Turn) -> Result<&mut [u8], PipeError> {
         let start = turn.slot as usize * self.slot_len;
-        let pipe = &self.port.pipe;
-        self.segment
-            .slice_mut(start..start + self.len)
-            .map_err(|source| PipeError::System { pipe: pipe.clone(), source })
+        let (pipe, me) = (&self.port.pipe, self.port.me);
+        self.segment.slice_mut(start..start + self.len).map_err(|source| PipeError::System {
+            pipe: pipe.clone(),
+            unit: Some(me),
+            source,
+        })
     }
 
     fn finish(&mut self, begin: Begin) {
@@ -453,6 +465,7 @@ fn serve(
     let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
     let fd = fd.map_err(|e| PipeError::System {
         pipe: pipe.to_owned(),
+        unit: None,
         source: OsError::System {
             op: "dup",
             what: "the slots".into(),
@@ -490,7 +503,7 @@ fn serve(
             Ok(Err(reason)) => return ended(thread, PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    return ended(thread, PipeError::Interrupted { pipe: pipe.to_owned() });
+                    return ended(thread, PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -523,12 +536,11 @@ fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
 
 /// The slots of a writer that learns its dataset from a reader.
 fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String> {
-    let make = || -> Result<Segment, PipeError> {
-        let dataset = from_wire(&welcome.dataset)?;
-        let mapping = bind_writer(&welcome.layout.parse()?, &dataset, options.units)?;
-        Segment::create("polyduct-slots", slot_sizes(&mapping, options)?.1).map_err(system(""))
-    };
-    make().map_err(|e| e.to_string())
+    let mapping = from_wire(&welcome.dataset)
+        .and_then(|dataset| bind_writer(&welcome.layout.parse()?, &dataset, options.units))
+        .map_err(|e| e.to_string())?;
+    let (_, total) = slot_sizes(&mapping, options).map_err(|e| e.to_string())?;
+    Segment::create("polyduct-slots", total).map_err(|e| e.to_string())
 }
 
 pub(crate) fn spawn(
@@ -542,6 +554,7 @@ pub(crate) fn spawn(
 pub(crate) fn no_thread(pipe: &str) -> impl Fn(std::io::Error) -> PipeError + '_ {
     move |e| PipeError::System {
         pipe: pipe.to_owned(),
+        unit: None,
         source: OsError::System {
             op: "spawn",
             what: "the watching thread".into(),
@@ -584,7 +597,7 @@ pub(crate) fn slot_stride(local_len: u64) -> Option<u64> {
     local_len.max(1).checked_next_multiple_of(SLOT_ALIGN)
 }
 
-pub(crate) fn bind_writer(layout: &Layout, dataset: &Dataset, units: u32) -> Result<Mapping, PipeError> {
+pub(crate) fn bind_writer(layout: &Layout, dataset: &Dataset, units: u32) -> Result<Mapping, LayoutError> {
     let mapping = layout.bind(dataset, u64::from(units))?;
     mapping.check_writer()?;
     Ok(mapping)
@@ -594,9 +607,9 @@ pub(crate) fn to_wire(d: &Dataset) -> wire::Dataset {
     wire::Dataset { shape: d.shape().to_vec(), elem: d.elem().to_string() }
 }
 
-pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, PipeError> {
+pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, LayoutError> {
     let elem: ElemType = d.elem.parse()?;
-    Ok(Dataset::new(&d.shape, elem)?)
+    Dataset::new(&d.shape, elem)
 }
 
 /// See [`wire::Welcome::id`].
@@ -613,12 +626,12 @@ pub(crate) fn check_layout(
     units: u32,
     writer: bool,
 ) -> Result<(), Refusal> {
-    let check = || -> Result<(), PipeError> {
-        let (layout, dataset) = (layout.parse()?, from_wire(dataset)?);
+    let check = || -> Result<(), LayoutError> {
+        let (layout, dataset) = (layout.parse::<Layout>()?, from_wire(dataset)?);
         if writer {
             bind_writer(&layout, &dataset, units).map(|_| ())
         } else {
-            Ok(layout.bind(&dataset, u64::from(units)).map(|_| ())?)
+            layout.bind(&dataset, u64::from(units)).map(|_| ())
         }
     };
     let unit = crate::serve::HOST;

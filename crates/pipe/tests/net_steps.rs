@@ -144,6 +144,7 @@ fn a_port_goes_on_after_a_timeout_and_an_interrupt() {
             // Depth 2 is full, and the reader waits for the barrier.
             let error = w.write(&[2; 8]).unwrap_err();
             assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            assert!(error.to_string().contains(": writer unit 0: timed out after "), "{error}");
             barrier.wait();
             while !w.write(&[2; 8]).is_ok_and(|taken| taken) {}
             while matches!(w.close(), Err(PipeError::Timeout { .. })) {}
@@ -175,10 +176,12 @@ fn what_cannot_be_is_refused_before_anything_happens() {
     let error = NetWriter::open(&at, &trust, &given, "block", &waits).map(drop).unwrap_err();
     assert!(matches!(&error, PipeError::BadOption { option: "on_loss", .. }), "{error}");
     let error = NetWriter::open(&at, &trust, &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::Layout(_)), "{error}");
+    assert!(matches!(error, PipeError::Layout { .. }), "{error}");
+    assert!(error.to_string().starts_with("pipe //"), "{error}");
     let soon = Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
     let error = NetReader::open(&at, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains(": reader unit 0: timed out after "), "{error}");
     let nowhere = polyduct_pipe::net::Place { host: "no such host".into(), ..at };
     let error = NetReader::open(&nowhere, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::BadOption { option: "host", .. }), "{error}");

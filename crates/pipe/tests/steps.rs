@@ -211,6 +211,7 @@ fn deadlines_hold() {
             w.write(&[0; 4]).unwrap();
             let full = w.write(&[0; 4]).unwrap_err();
             assert!(matches!(full, PipeError::Timeout { .. }), "{full}");
+            assert!(full.to_string().contains(": writer unit 0: timed out after "), "{full}");
             assert!(
                 matches!(w.write(&[0; 4]), Err(PipeError::Timeout { .. })),
                 "a timeout ends the call, not the port"
@@ -226,6 +227,7 @@ fn deadlines_hold() {
             assert_eq!(r.read(&mut part).unwrap(), Some(1));
             let empty = r.read(&mut part).unwrap_err();
             assert!(matches!(empty, PipeError::Timeout { .. }), "{empty}");
+            assert!(empty.to_string().contains(": reader unit 0: timed out after "), "{empty}");
             wait.wait();
             while r.read(&mut part) != Ok(None) {}
         },
@@ -266,7 +268,9 @@ fn bad_input_is_refused_before_anything_is_done() {
         f(&mut options);
         Writer::open(name, &given, layout, &options).map(drop).unwrap_err()
     };
-    assert!(matches!(open("x", "blok", &|_| ()), PipeError::Layout(_)));
+    let error = open("x", "blok", &|_| ());
+    assert!(matches!(error, PipeError::Layout { .. }) && error.pipe() == Some("x"), "{error}");
+    assert!(error.to_string().starts_with("pipe x: layout text, byte 0: "), "{error}");
     assert!(matches!(open("", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
     assert!(matches!(open("a b", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
     for (option, set) in [
@@ -285,4 +289,5 @@ fn bad_input_is_refused_before_anything_is_done() {
     let huge = Given::Dataset(Dataset::new(&[1 << 50], ElemType::U8).unwrap());
     let error = Writer::open(&unique("huge"), &huge, "block", &writer_options(0, 1)).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::System { .. }), "{error}");
+    assert!(error.to_string().contains(": writer unit 0: "), "{error}");
 }

@@ -39,7 +39,7 @@ pub enum Error {
     Layout(#[from] polyduct_layout::LayoutError),
     /// A pipe.
     #[error(transparent)]
-    Pipe(polyduct_pipe::PipeError),
+    Pipe(#[from] polyduct_pipe::PipeError),
     /// A file.
     #[error(transparent)]
     File(#[from] polyduct_store::FileError),
@@ -72,14 +72,5 @@ impl From<polyduct_message::MessageError> for Error {
 impl From<polyduct_store::disk::StoreError> for Error {
     fn from(e: polyduct_store::disk::StoreError) -> Error {
         Error::Store(Box::new(e))
-    }
-}
-
-impl From<polyduct_pipe::PipeError> for Error {
-    fn from(e: polyduct_pipe::PipeError) -> Error {
-        match e {
-            polyduct_pipe::PipeError::Layout(e) => Error::Layout(e),
-            e => Error::Pipe(e),
-        }
     }
 }

@@ -104,7 +104,7 @@ fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
         "continue" => Ok(OnLoss::Continue),
         other => {
             let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
-            Err(error::own(py, "BadOption", &message))
+            Err(error::bad_option(py, "on_loss", &message))
         }
     }
 }
@@ -112,7 +112,7 @@ fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
 fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
     let limited = (0.0..=1e9).contains(&given).then(|| Duration::try_from_secs_f64(given).ok()).flatten();
     let message = format!("{what}: expected seconds from 0 to 1e9, or None for no limit");
-    limited.ok_or_else(|| error::own(py, "BadOption", &message))
+    limited.ok_or_else(|| error::bad_option(py, what, &message))
 }
 
 fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {

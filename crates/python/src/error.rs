@@ -8,12 +8,14 @@ use polyduct::store::{disk::StoreError, volume::VolumeError, FileError};
 use polyduct::{layout::LayoutError, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 
 /// An attribute of an exception.
 enum Value {
     Int(u64),
     Text(String),
     Seconds(f64),
+    Ints(Vec<u64>),
 }
 
 /// The name of a class in `polyduct.errors`, and the attributes that an instance gets.
@@ -32,7 +34,11 @@ fn classify(error: &Error) -> Class {
         Error::Url { url, .. } => ("BadUrl", vec![("url", Value::Text(url.clone()))]),
         Error::Key { .. } => no_key(),
         Error::Layout(e) => layout(e),
-        Error::Pipe(e) => pipe(e),
+        Error::Pipe(e) => {
+            let (class, mut attributes) = pipe(e);
+            attributes.extend(e.pipe().map(|name| ("url", Value::Text(format!("pipe:{name}")))));
+            (class, attributes)
+        }
         Error::File(e) => file(e),
         Error::Store(e) => store(e),
         Error::Message(e) => message(e),
@@ -46,11 +52,15 @@ fn no_key() -> Class {
 }
 
 fn layout(error: &LayoutError) -> Class {
-    let position = match error {
-        LayoutError::Text { position, .. } => vec![("position", int(*position as u64))],
-        _ => vec![],
-    };
-    ("LayoutError", position)
+    let mut attributes = vec![("reason", Value::Text(error.reason().into()))];
+    match error {
+        LayoutError::Text { position, .. } => attributes.push(("position", int(*position as u64))),
+        LayoutError::Hole { index, .. } => attributes.push(("index", Value::Ints(index.clone()))),
+        LayoutError::Overlap { index, first, second, .. } => attributes
+            .extend([("index", Value::Ints(index.clone())), ("units", Value::Ints(vec![*first, *second]))]),
+        _ => {}
+    }
+    ("LayoutError", attributes)
 }
 
 fn wrong_size(unit: u64, expected: u64, found: u64) -> Class {
@@ -68,7 +78,7 @@ fn named(unit: &UnitName) -> Vec<(&'static str, Value)> {
 
 fn pipe(error: &PipeError) -> Class {
     match error {
-        PipeError::Layout(e) => layout(e),
+        PipeError::Layout { source, .. } => layout(source),
         PipeError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
         PipeError::WrongSize { unit, expected, found, .. } => wrong_size((*unit).into(), *expected, *found),
         PipeError::NameTaken { .. } => ("NameTaken", vec![]),
@@ -90,13 +100,25 @@ fn pipe(error: &PipeError) -> Class {
         PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
         PipeError::BadPeer { .. } => ("BadPeer", vec![]),
-        PipeError::Timeout { waited, .. } => {
-            ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
+        PipeError::Timeout { waited, unit, .. } => {
+            let waited = ("waited", Value::Seconds(waited.as_secs_f64()));
+            ("TimeoutError", [waited].into_iter().chain(this(unit)).collect())
         }
-        PipeError::Interrupted { .. } => ("Interrupted", vec![]),
-        PipeError::System { source, .. } => system(source),
+        PipeError::Interrupted { unit, .. } => ("Interrupted", this(unit)),
+        PipeError::System { source, unit, .. } => {
+            let (class, mut attributes) = system(source);
+            attributes.extend(this(unit));
+            (class, attributes)
+        }
         _ => ("Error", vec![]),
     }
+}
+
+/// Which unit an error is of. Its reader program is not known before all have met.
+fn this(unit: &Option<UnitName>) -> Vec<(&'static str, Value)> {
+    let mut attributes = unit.as_ref().map(named).unwrap_or_default();
+    attributes.retain(|(name, _)| *name != "program");
+    attributes
 }
 
 fn refused(reason: &Refusal) -> Class {
@@ -396,6 +418,12 @@ fn words(error: &Error) -> String {
     }
 }
 
+/// A `BadOption` that no error of the Rust side stands behind.
+pub fn bad_option(py: Python<'_>, option: &str, message: &str) -> PyErr {
+    let option = ("option", Value::Text(option.into()));
+    new(py, &("BadOption", vec![option]), message.to_owned()).unwrap_or_else(|e| e)
+}
+
 /// An exception of a class of `polyduct.errors` that no error of the Rust side stands behind.
 pub fn own(py: Python<'_>, class: &'static str, message: &str) -> PyErr {
     new(py, &(class, vec![]), message.to_owned()).unwrap_or_else(|e| e)
@@ -410,6 +438,7 @@ fn new(py: Python<'_>, (class, attributes): &Class, message: String) -> PyResult
             Value::Int(n) => exception.setattr(*name, n)?,
             Value::Text(text) => exception.setattr(*name, text)?,
             Value::Seconds(s) => exception.setattr(*name, s)?,
+            Value::Ints(numbers) => exception.setattr(*name, PyTuple::new(py, numbers)?)?,
         }
     }
     Ok(PyErr::from_value(exception))

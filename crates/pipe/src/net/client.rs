@@ -256,13 +256,14 @@ impl Client {
         step: u64,
     ) -> Result<(), PipeError> {
         if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(PipeError::Interrupted { pipe: self.pipe.clone() });
+            return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
         }
         let waited = clock::now() - start;
         let left = self.options.timeout.map(|t| t.saturating_sub(waited));
         if left.is_some_and(|l| l.is_zero()) {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
+                unit: None,
                 what: format!("{what} {step}"),
                 waited,
             });
@@ -469,7 +470,7 @@ pub fn dial(
         let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
         pause = (pause * 2).min(RETRY.1);
     }
-    Err(PipeError::Timeout { pipe, what: format!("{unit}"), waited: clock::now() - start })
+    Err(PipeError::Timeout { pipe, unit: None, what: format!("{unit}"), waited: clock::now() - start })
 }
 
 fn shake_hands(

@@ -67,10 +67,21 @@ impl NetReader {
         expect: &Expect,
         options: &Options,
     ) -> Result<NetReader, PipeError> {
+        // Which of the reader programs this is, it learns from unit 0.
+        let me = check_options(options, Side::Reader(0))?;
+        check_on_loss(options)?;
+        NetReader::join(place, trust, layout, expect, options).map_err(|e| e.at(&place.to_string(), me))
+    }
+
+    fn join(
+        place: &Place,
+        trust: &Trust,
+        layout: &str,
+        expect: &Expect,
+        options: &Options,
+    ) -> Result<NetReader, PipeError> {
         let start = clock::now();
         let pipe = place.to_string();
-        check_options(options, Side::Reader(0))?;
-        check_on_loss(options)?;
         let layout: Layout = layout.parse()?;
         let role = Role::Reader {
             shape: expect.shape.clone(),
@@ -161,7 +172,8 @@ impl NetReader {
             return Ok(domain);
         }
         self.check_open()?;
-        self.client.join_domain(&mut self.domain, wishes, self.next)
+        let joined = self.client.join_domain(&mut self.domain, wishes, self.next);
+        joined.map_err(|e| e.at(&self.pipe, self.me))
     }
 
     /// Shape and element type of what this unit reads.
@@ -205,10 +217,12 @@ impl NetReader {
             });
         }
         self.check_open()?;
-        self.read_step(part).inspect_err(|e| {
-            if e.scope() == Scope::Port {
-                self.failed = Some(e.clone());
+        self.read_step(part).map_err(|e| {
+            let error = e.at(&self.pipe, self.me);
+            if error.scope() == Scope::Port {
+                self.failed = Some(error.clone());
             }
+            error
         })
     }
 

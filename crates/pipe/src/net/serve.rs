@@ -261,7 +261,8 @@ impl Server {
 
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
-        let senders = Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.to_string())?;
+        let senders =
+            Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
         self.open = Some((Hub::new(Slots::on_heap(sizes)), senders));
         self.welcome = Some(welcome);
         Ok(())

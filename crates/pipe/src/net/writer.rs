@@ -77,10 +77,21 @@ impl NetWriter {
         layout: &str,
         options: &Options,
     ) -> Result<NetWriter, PipeError> {
-        let start = clock::now();
-        let pipe = place.to_string();
         let me = check_options(options, Side::Writer)?;
         check_on_loss(options)?;
+        NetWriter::open_as(me, place, trust, given, layout, options).map_err(|e| e.at(&place.to_string(), me))
+    }
+
+    fn open_as(
+        me: UnitName,
+        place: &Place,
+        trust: &Trust,
+        given: &Given,
+        layout: &str,
+        options: &Options,
+    ) -> Result<NetWriter, PipeError> {
+        let start = clock::now();
+        let pipe = place.to_string();
         let layout: Layout = layout.parse()?;
         let dataset = match given {
             Given::Dataset(d) => {
@@ -161,7 +172,7 @@ impl NetWriter {
         }
         self.check_open()?;
         let n = self.next;
-        match &mut self.control {
+        let joined = match &mut self.control {
             Control::Host { slots, .. } => {
                 let watched = slots.clone();
                 let joined = self.domain.join(wishes, move || watched.fault().is_some());
@@ -171,7 +182,8 @@ impl NetWriter {
                 }
             }
             Control::Guest(client) => client.join_domain(&mut self.domain, wishes, n),
-        }
+        };
+        joined.map_err(|e| e.at(&self.pipe, self.me))
     }
 
     /// Counters since opening.
@@ -263,11 +275,11 @@ impl NetWriter {
             }
             let waited = clock::now() - start;
             if self.patience.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(PipeError::Interrupted { pipe: self.pipe.clone() });
+                return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
             }
             if self.patience.timeout.is_some_and(|t| waited >= t) {
                 let what = format!("a slot to be sent for step {}", self.next);
-                return Err(PipeError::Timeout { pipe: self.pipe.clone(), what, waited });
+                return Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: None, what, waited });
             }
             if let Control::Guest(client) = &mut self.control {
                 client.take(self.next)?;
@@ -327,6 +339,7 @@ impl NetWriter {
     }
 
     fn fail(&mut self, error: PipeError) -> PipeError {
+        let error = error.at(&self.pipe, self.me);
         if error.scope() == Scope::Port {
             self.failed = Some(error.clone());
         }
@@ -346,7 +359,7 @@ impl NetWriter {
         }
         self.domain.leave();
         if self.failed.is_none() {
-            match self.linger() {
+            match self.linger().map_err(|e| e.at(&self.pipe, self.me)) {
                 Err(e) if e.scope() == Scope::Operation => return Err(e),
                 ended => self.failed = ended.err(),
             }
@@ -497,10 +510,10 @@ fn unmet<T>(
     match looked {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
-        Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned() }),
+        Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
         Err(Unmet::Timeout) => {
             let what = format!("the readers at step {step}");
-            Err(PipeError::Timeout { pipe: pipe.to_owned(), what, waited })
+            Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
         }
     }
 }
@@ -551,7 +564,7 @@ fn host(
             Ok(Err(reason)) => break PipeError::refused(&pipe, reason),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    break PipeError::Interrupted { pipe };
+                    break PipeError::Interrupted { pipe, unit: None };
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
