@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from numbers import Integral
-from typing import Any, TypeAlias
+from numbers import Integral, Real
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyduct import _native
 from polyduct._dtypes import DType, same
-from polyduct.errors import Misuse, WrongSize, WrongType
+from polyduct.errors import BadOption, Misuse, WrongSize, WrongType
 
 Array: TypeAlias = "NDArray[Any]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
+Seconds = TypeVar("Seconds", float, None, "float | None")
 
 _LINE = 64
 """Bytes of a cache line."""
@@ -25,42 +26,62 @@ _LARGE = 64 << 10
 
 
 class Shaped:
-    """Arrays of one shape and dtype, as callers give them."""
+    """Arrays of one shape and dtype, as callers give them. What they are for, a port's ``url`` or else a ``side``, and the
+    ``unit`` are there for errors to name."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DType, unit: int, *, url: str | None = None, side: str = "") -> None:
         self.shape = shape
         self.dtype = dtype
+        self.unit = unit
+        self.url = url
+        self.side = side
 
     def given(self, what: Any) -> Array:
         """An array-like as an array of this shape and dtype; an error if it is none."""
-        array = taken(what, self.dtype)
+        try:
+            array = taken(what, self.dtype)
+        except WrongType as e:
+            raise self._wrong_type(str(e)) from None
         self.check(array)
         return array
 
     def check(self, array: Array) -> None:
         """Raises an error for an array of another shape or dtype."""
         if not same(array.dtype, self.dtype):
-            raise WrongType(f"the array has dtype {array.dtype}; expected {self.dtype}")
+            raise self._wrong_type(f"the array has dtype {array.dtype}; expected {self.dtype}", str(array.dtype))
         if array.shape != self.shape:
-            e = WrongSize(f"the array has shape {array.shape}; expected {self.shape}")
+            e = WrongSize(self._words(f"the array has shape {array.shape}; expected {self.shape}"))
+            e.url, e.unit = self.url, self.unit
             e.found, e.expected = array.nbytes, int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
             raise e
 
     def check_out(self, out: object) -> Array:
         """``out``, if it is an array that can be filled."""
         if not isinstance(out, np.ndarray):
-            raise WrongType(f"out is a {type(out).__name__}; expected a numpy.ndarray")
+            kind = type(out).__name__
+            raise self._wrong_type(f"out is a {kind}; expected a numpy.ndarray", kind)
         self.check(out)
         if not out.flags.writeable:
-            raise Misuse("out is read-only")
+            raise Misuse(self._words("out is read-only"))
         return out
+
+    def _words(self, what: str) -> str:
+        return f"{self.url or self.side}, unit {self.unit}: {what}"
+
+    def _wrong_type(self, what: str, found: str | None = None) -> WrongType:
+        e = WrongType(self._words(what))
+        e.url, e.unit, e.found, e.expected = self.url, self.unit, found, str(self.dtype)
+        return e
 
 
 class Form(Shaped):
     """What the array of one unit's part looks like: shape, dtype and storage order."""
 
-    def __init__(self, layout: _native.Layout, unit: int, dtype: DType) -> None:
-        super().__init__(layout.local_shape(unit), np.dtype(np.uint8) if layout.kind == "stripe" else dtype)
+    def __init__(
+        self, layout: _native.Layout, unit: int, dtype: DType, *, url: str | None = None, side: str = ""
+    ) -> None:
+        held = np.dtype(np.uint8) if layout.kind == "stripe" else dtype
+        super().__init__(layout.local_shape(unit), held, unit, url=url, side=side)
         strides = layout.local_strides(unit) or (1,)
         # Slowest dimension first. Where two strides are equal one of the dimensions has size 1 and does not matter.
         self.axes = tuple(sorted(range(len(self.shape)), key=lambda k: -strides[k]))
@@ -131,8 +152,23 @@ def natural(what: str, n: object, below: int = 2**63, error: type[Misuse] = Misu
     except TypeError:
         found = -1
     if not 0 <= found < below:
-        raise error(f"{what} is {n!r}; expected an integer from 0 to {below - 1}")
+        raise refused(what, f"{n!r}; expected an integer from 0 to {below - 1}", error)
     return found
+
+
+def refused(what: str, why: str, error: type[Misuse] = BadOption) -> Misuse:
+    """The error for an option or argument that is something that it cannot be."""
+    e = error(f"{what} is {why}")
+    if isinstance(e, BadOption):
+        e.option = what
+    return e
+
+
+def seconds(what: str, n: Seconds) -> Seconds:
+    """A time, or None. A bool is a number for Python, but nobody means one second by ``True``."""
+    if n is not None and (isinstance(n, bool) or not isinstance(n, Real)):
+        raise refused(what, f"{n!r}; expected seconds")
+    return n
 
 
 def dims(what: str, numbers: int | Sequence[int]) -> list[int]:

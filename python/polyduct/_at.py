@@ -25,7 +25,8 @@ class At:
         self._port = port
         self._lo, self._hi = _sides(box, port.shape)
         port._port.box_len_bytes(self._lo, self._hi)
-        self._form = Shaped(tuple(hi - lo for lo, hi in zip(self._lo, self._hi, strict=True)), port.dtype)
+        shape = tuple(hi - lo for lo, hi in zip(self._lo, self._hi, strict=True))
+        self._form = Shaped(shape, port.dtype, port.unit, url=port._url)
 
     @property
     def box(self) -> Box:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, dims, natural
+from polyduct._arrays import Array, dims, natural, seconds
 from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
@@ -72,7 +72,7 @@ class Call:
         Raises `CallFailed` (the function raised), `CallDeadline`, `CallCancelled`, `CallPeerGone`; `TimeoutError` when
         the time given here is over, after which it can be asked for again.
         """
-        words, flat = self._call.result(timeout)
+        words, flat = self._call.result(seconds("timeout", timeout))
         return decode(words, flat, self._to)
 
     def done(self) -> bool:
@@ -268,7 +268,7 @@ class Domain:
         Raises `UnknownHandler`, `NoUnit`, `WrongType`, `LimitReached` for more than 65536 calls under way.
         """
         words, flat = encode(argument)
-        return Call(self._port.call(_number("to", to), name, words, flat, timeout), to)
+        return Call(self._port.call(_number("to", to), name, words, flat, seconds("timeout", timeout)), to)
 
     # -- receiving --
 
@@ -281,6 +281,7 @@ class Domain:
 
         Gives False when ``timeout`` seconds have passed before.
         """
+        seconds("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             seen = self._port.handled
@@ -467,6 +468,8 @@ def domain(
     `BadEnvironment` (no key, too), `ConfigError`.
     """
     number, of = _maybe("unit", unit), _maybe("units", units)
+    seconds("timeout", timeout)
+    seconds("open_timeout", open_timeout)
     return Domain(_native.join(name, number, of, timeout, open_timeout, on_loss))
 
 

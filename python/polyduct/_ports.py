@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from numbers import Real
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
 
@@ -12,12 +11,12 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._at import At
-from polyduct._arrays import Array, Form, dims, natural
+from polyduct._arrays import Array, Form, dims, natural, refused, seconds
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._layouts import Box, Layout
-from polyduct.errors import BadOption, BadUrl, Misuse, WrongType
+from polyduct.errors import BadOption, BadUrl, Misuse
 
 
 class Stats(NamedTuple):
@@ -64,7 +63,7 @@ class _Port:
         self._domain: Domain | None = None
         self._dtype = dtype
         self._layout = Layout._of(self._port.layout)
-        self._form = Form(self._port.layout, self.unit, dtype)
+        self._form = Form(self._port.layout, self.unit, dtype, url=url)
         watch(self)
 
     @property
@@ -130,7 +129,9 @@ class _Port:
         `PeerAborted` when somebody is gone who would have to; `Misuse` for a file.
         """
         if self._domain is None:
-            self._domain = Domain(self._port.domain(timeout, open_timeout, on_loss))
+            self._domain = Domain(
+                self._port.domain(seconds("timeout", timeout), seconds("open_timeout", open_timeout), on_loss)
+            )
         return self._domain
 
     @property
@@ -478,9 +479,12 @@ def open(
         Only ``r``.
     append
         Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a store.
+
+    A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do nothing, but must be
+    what a pipe would take. ``on_loss="wait"`` is for pipes on one host: `BadOption` for files, stores and other hosts.
     """
     if mode not in ("r", "w"):
-        raise BadOption(f"mode is {mode!r}; expected 'r' or 'w'")
+        raise refused("mode", f"{mode!r}; expected 'r' or 'w'")
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str):
         raise BadUrl(f"the url is {url!r}; expected text or a path")
@@ -496,29 +500,25 @@ def open(
         "append": append,
     }
     if not isinstance(append, bool):
-        raise BadOption(f"append is {append!r}; expected True or False")
+        raise refused("append", f"{append!r}; expected True or False")
     for name in ("unit", "units", "depth", "readers"):
         if options[name] is not None:
             options[name] = natural(name, options[name], 2**32, BadOption)
-    for name, kind, expected in (
-        ("program", str, "text"),
-        ("policy", str, "text"),
-        ("on_loss", str, "text"),
-        ("timeout", Real, "seconds"),
-    ):
-        if options[name] is not None and not isinstance(options[name], kind):
-            raise BadOption(f"{name} is {options[name]!r}; expected {expected}")
+    for name in ("program", "policy", "on_loss"):
+        if options[name] is not None and not isinstance(options[name], str):
+            raise refused(name, f"{options[name]!r}; expected text")
+    seconds("timeout", timeout)
     if mode == "w":
         if shape is None or dtype is None:
             raise Misuse("a writer must say shape and dtype")
         if convert:
-            raise BadOption("convert is for readers: the writer's dtype is what its arrays hold")
+            raise refused("convert", "for readers: the writer's dtype is what its arrays hold")
         return Writer(url, dims("shape", shape), dtype, str(layout), options)
     for name in ("depth", "policy", "readers"):
         if options[name] is not None:
-            raise BadOption(f"{name} is the writer's to say")
+            raise refused(name, "the writer's to say")
     if append:
-        raise BadOption("append is the writer's to say")
+        raise refused("append", "the writer's to say")
     if convert and dtype is None:
-        raise BadOption("convert needs the dtype to convert to")
+        raise refused("convert", "True; expected the dtype to convert to as well")
     return Reader(url, None if shape is None else dims("shape", shape), dtype, str(layout), convert, options)

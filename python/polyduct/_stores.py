@@ -7,14 +7,14 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Bytes, natural, taken
+from polyduct._arrays import Array, Bytes, natural, refused, seconds, taken
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._slices import Chosen, chosen
 from polyduct.errors import BadIndex, BadOption, Misuse, WrongSize, WrongType
@@ -250,9 +250,7 @@ class Store(Mapping[str, StoredArray]):
 
     def __init__(self, path: Path, *, timeout: float | None = None) -> None:
         self._path = _path("path", path)
-        if timeout is not None and not isinstance(timeout, Real):
-            raise BadOption(f"timeout is {timeout!r}; expected seconds")
-        self._timeout = timeout
+        self._timeout = seconds("timeout", timeout)
         self._store = _native.open_store(self._path, timeout)
 
     @classmethod
@@ -280,7 +278,7 @@ class Store(Mapping[str, StoredArray]):
         if isinstance(units, Integral):
             dirs = [[f"unit{n}"] for n in range(natural("units", units, 2**16, BadOption))]
         elif isinstance(units, (str, bytes)) or not isinstance(units, Iterable):
-            raise BadOption(f"units is {units!r}; expected a number or directories")
+            raise refused("units", f"{units!r}; expected a number or directories")
         else:
             chains = [[unit] if isinstance(unit, (str, os.PathLike)) else list(unit) for unit in units]
             dirs = [[_path("a unit", one) for one in chain] for chain in chains]
@@ -349,10 +347,10 @@ def _flat(array: Array) -> Bytes:
 
 def _path(what: str, path: object) -> str:
     if not isinstance(path, (str, os.PathLike)):
-        raise BadOption(f"{what} is {path!r}; expected a path")
+        raise refused(what, f"{path!r}; expected a path")
     found = os.fspath(path)
     if not isinstance(found, str):
-        raise BadOption(f"{what} is {path!r}; expected a path of text")
+        raise refused(what, f"{path!r}; expected a path of text")
     return found
 
 
@@ -366,6 +364,6 @@ def _bytes(size: object) -> int:
     if isinstance(size, str):
         found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", size.strip())
         if found is None:
-            raise BadOption(f"stripe is {size!r}; expected bytes, as in 65536 or '64KiB'")
+            raise refused("stripe", f"{size!r}; expected bytes, as in 65536 or '64KiB'")
         size = int(found[1]) << {None: 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[found[2]]
     return natural("stripe", size, 2**63, BadOption)

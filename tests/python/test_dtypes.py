@@ -68,12 +68,14 @@ def test_a_dtype_that_does_not_match(pipe: str) -> None:
     def writer() -> None:
         with polyduct.open(pipe, "w", shape=6, dtype="f4", layout="*") as out:
             for wrong in [np.zeros(6), np.zeros(6, ">f4"), np.zeros(6, "i4"), np.zeros(6, "V4"), ["a"] * 6]:
-                with pytest.raises(polyduct.WrongType):
+                with pytest.raises(polyduct.WrongType, match=f"^{pipe}, unit 0: ") as kind:
                     out.write(wrong)
+                assert (kind.value.url, kind.value.unit, kind.value.expected) == (pipe, 0, "float32")
             for size in [np.zeros(5, "f4"), np.zeros((6, 1), "f4"), 1.0]:
-                with pytest.raises(polyduct.WrongSize) as e:
+                with pytest.raises(polyduct.WrongSize, match=f"^{pipe}, unit 0: ") as e:
                     out.write(size)
-            assert e.value.expected == 24
+                assert (e.value.url, e.value.unit, e.value.expected) == (pipe, 0, 24)
+            assert e.value.found == 4
             out.write([1, 2, 3, 4, 5, 6.5])
 
     def reader() -> None:
@@ -81,7 +83,7 @@ def test_a_dtype_that_does_not_match(pipe: str) -> None:
             for out in [np.zeros(6), [0.0] * 6]:
                 with pytest.raises(polyduct.WrongType):
                     port.read(out)  # type: ignore[call-overload]
-            with pytest.raises(polyduct.WrongSize):
+            with pytest.raises(polyduct.WrongSize, match=f"^{pipe}, unit 0: "):
                 port.read(np.zeros(7, "f4"))
             frozen = np.zeros(6, "f4")
             frozen.flags.writeable = False

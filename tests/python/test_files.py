@@ -143,6 +143,18 @@ def test_errors_are_file_errors(tmp_path: Path) -> None:
         polyduct.open(str(tmp_path / "good.npy"), layout="*,*,*,*")
 
 
+@pytest.mark.parametrize("end", ["x.npy", "x.raw", "x.safetensors", "x.zarr", "store:s/x"])
+def test_options_that_a_pipe_refuses_are_refused(tmp_path: Path, end: str) -> None:
+    url = f"store:{tmp_path}/s/x" if end.startswith("store:") else str(tmp_path / end)
+    for option, given in [("on_loss", "wait"), ("depth", 0), ("depth", 65), ("readers", 9)]:
+        with pytest.raises(polyduct.BadOption, match=f"x(\\.[a-z]+)?: {option} is {given}; expected ") as e:
+            polyduct.open(url, "w", shape=4, dtype="u1", layout="*", **{option: given})
+        assert e.value.option == option
+    with pytest.raises(polyduct.BadOption, match="on_loss is wait; expected raise: "):
+        polyduct.open(url, shape=4, dtype="u1", layout="*", on_loss="wait")
+    assert not list(tmp_path.iterdir())
+
+
 def test_units_that_do_not_come(tmp_path: Path) -> None:
     with pytest.raises((polyduct.Refused, polyduct.TimeoutError)):
         polyduct.open(str(tmp_path / "x.npy"), "w", shape=4, dtype="i4", layout="block", unit=0, units=2, timeout=0.05)

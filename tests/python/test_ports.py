@@ -6,6 +6,7 @@ import gc
 import re
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,7 +303,67 @@ def test_a_wrong_option_is_shown_as_it_was_given(pipe: str) -> None:
             polyduct.open(pipe, "w", shape=shape, dtype="u1", layout="*")
 
 
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("mode", {"mode": "a"}),
+        ("append", {"append": 1}),
+        ("append", {"append": True}),
+        ("unit", {"unit": -1, "units": 2}),
+        ("program", {"program": 7}),
+        ("timeout", {"timeout": "a"}),
+        ("timeout", {"timeout": True}),
+        ("timeout", {"timeout": -1}),
+        ("convert", {"convert": True}),
+        ("depth", {"depth": 2}),
+        ("on_loss", {"on_loss": "weep"}),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named(pipe: str, option: str, given: dict[str, Any]) -> None:
+    with pytest.raises(polyduct.BadOption) as e:
+        polyduct.open(**{"url": pipe, "layout": "*", **given})
+    assert e.value.option == option and option in str(e.value)
+
+
+def test_a_bool_is_no_time(pipe: str, tmp_path: Path) -> None:
+    with polyduct.domain(timeout=20) as joined:
+        joined.function("same")(lambda x: x)
+        joined.synchronise()
+        call = joined.call(0, "same", b"")
+        for wrong in [
+            lambda: polyduct.domain(timeout=True),
+            lambda: polyduct.domain(open_timeout=True),
+            lambda: joined.serve(lambda: True, timeout=True),
+            lambda: joined.call(0, "same", b"", timeout=True),
+            lambda: call.result(timeout=True),
+            lambda: polyduct.Store(tmp_path, timeout=True),
+        ]:
+            with pytest.raises(polyduct.BadOption, match="timeout is True; expected seconds") as e:
+                wrong()
+            assert e.value.option in ("timeout", "open_timeout")
+
+
+def test_a_layout_that_does_not_fit_is_told_with_the_pipe(pipe: str) -> None:
+    name = re.escape(pipe.removeprefix("pipe:"))
+    with pytest.raises(polyduct.LayoutError, match=rf"^pipe {name}: no unit holds element \[2, 0\]") as e:
+        polyduct.open(pipe, "w", shape=(4, 4), dtype="u1", layout="boxes(0:2,0:4)")
+    assert (e.value.reason, e.value.index, e.value.url) == ("hole", (2, 0), pipe)
+    with pytest.raises(polyduct.LayoutError, match=f"^pipe {name}: layout text") as e:
+        polyduct.open(pipe, layout="block,blok")
+    assert (e.value.reason, e.value.position, e.value.url) == ("text", 6, pipe)
+
+
+def test_a_timeout_names_the_unit_that_waited(pipe: str) -> None:
+    with pytest.raises(polyduct.TimeoutError, match=": reader unit 1: timed out after ") as e:
+        polyduct.open(pipe, layout="block", unit=1, units=2, program="r", timeout=0.01)
+    assert (e.value.url, e.value.unit, e.value.side) == (pipe, 1, "reader")
+
+
 def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMI_RANK", "1")
+    with pytest.raises(polyduct.BadEnvironment, match="PMI_SIZE: expected a number, found nothing, although PMI_RANK is set"):
+        polyduct.open(pipe, layout="*")
     monkeypatch.setenv("PMI_RANK", "x")
     monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(polyduct.BadEnvironment) as e:
