@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
+from polyduct._apart import check_apart
 from polyduct._arrays import Array, Form, dims, natural
 from polyduct._dtypes import from_elem, to_elem
 from polyduct.errors import Misuse, WrongType
@@ -43,7 +44,10 @@ class Layout:
     ) -> None:
         if itemsize is not None and dtype is not None:
             raise Misuse("give itemsize or dtype, not both")
-        elem = to_elem(dtype)[0] if dtype is not None else f"bytes({natural('itemsize', itemsize or 1)})"
+        size = 1 if itemsize is None else natural("itemsize", itemsize)
+        if size == 0:
+            raise Misuse("itemsize is 0; an element has one byte at least")
+        elem = to_elem(dtype)[0] if dtype is not None else f"bytes({size})"
         count = natural("units", units)
         self._bound = _native.Layout(str(text), dims("shape", shape), count, elem)
 
@@ -114,7 +118,8 @@ def redistribute(
     """Regroups an array within one process: from its parts in layout ``src`` to its parts in layout ``dst``.
 
     ``parts`` has an array for each unit of ``src``. The result has one for each unit of ``dst``; given as ``out`` it is
-    filled, which saves the time to get new memory. Elements that ``src`` does not cover are refused, those that ``dst``
+    filled, which saves the time to get new memory; then its arrays may share memory neither with each other nor with the
+    parts. Elements that ``src`` does not cover are refused, those that ``dst``
     leaves out are left out. Threads do the work, without the interpreter.
     """
     for side, layout in (("src", src), ("dst", dst)):
@@ -135,10 +140,10 @@ def redistribute(
 
     given: list[Any] = []
     for unit, array in enumerate(arrays):
-        form = Form(source, unit, dtype)
+        form = Form(source, unit, dtype, side="source")
         form.check(array)
         given.append(form.to_flat(array))
-    forms = [Form(target, unit, dtype) for unit in range(target.units)]
+    forms = [Form(target, unit, dtype, side="destination") for unit in range(target.units)]
     if out is None:
         result = [form.empty() for form in forms]
     else:
@@ -147,6 +152,7 @@ def redistribute(
             raise Misuse(f"{len(result)} arrays in out for {len(forms)} units of the destination")
         for form, array in zip(forms, result):
             form.check_out(array)
+        check_apart(result, arrays)
     # What a layout leaves out stays as it is, so an array that is filled through another is copied there first.
     through = [array if form.flat(array) is not None else _copy(form, array) for form, array in zip(forms, result)]
     flats = [form.to_flat(array) for form, array in zip(forms, through)]

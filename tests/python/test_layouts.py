@@ -76,28 +76,29 @@ def test_stripes_count_bytes() -> None:
 def test_a_bad_text_says_where(text: str, position: int) -> None:
     with pytest.raises(polyduct.LayoutError) as e:
         Layout(text, shape=(4, 4), units=2)
-    assert e.value.position == position
+    assert (e.value.reason, e.value.position) == ("text", position)
     assert isinstance(e.value, ValueError) and isinstance(e.value, polyduct.Error)
 
 
 def test_what_does_not_fit() -> None:
-    for call in [
-        lambda: Layout("block", shape=(4, 4), units=2),
-        lambda: Layout("block,block@2x2", shape=(4, 4), units=3),
-        lambda: Layout("block", shape=(4,), units=0),
-        lambda: Layout("block", shape=(2**40, 2**40), units=2),
-        lambda: Layout("block", shape=(4,), units=2).locate(4),
-        lambda: Layout("block", shape=(4,), units=2).locate((1, 1)),
-        lambda: Layout("block", shape=(4,), units=2).local_shape(2),
+    for reason, call in [
+        ("dims_differ", lambda: Layout("block", shape=(4, 4), units=2)),
+        ("grid_size", lambda: Layout("block,block@2x2", shape=(4, 4), units=3)),
+        ("unit_count", lambda: Layout("block", shape=(4,), units=0)),
+        ("dataset_too_large", lambda: Layout("block", shape=(2**40, 2**40), units=2)),
+        ("index_out_of_range", lambda: Layout("block", shape=(4,), units=2).locate(4)),
+        ("index_dims", lambda: Layout("block", shape=(4,), units=2).locate((1, 1))),
+        ("unit_out_of_range", lambda: Layout("block", shape=(4,), units=2).local_shape(2)),
     ]:
         with pytest.raises(polyduct.LayoutError) as e:
             call()
-        assert e.value.position is None
+        assert (e.value.reason, e.value.position) == (reason, None)
     for misuse in [
         lambda: Layout("block", shape=(-1,), units=2),
         lambda: Layout("block", shape=(4,), units=2).locate(-1),
         lambda: Layout("block", shape=4.0, units=2),  # type: ignore[arg-type]
         lambda: Layout("block", shape=(4,), units=2, itemsize=4, dtype="f4"),
+        lambda: Layout("block", shape=(4,), units=2, itemsize=0),
     ]:
         with pytest.raises(polyduct.Misuse):
             misuse()
