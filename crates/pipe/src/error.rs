@@ -245,7 +245,7 @@ impl PipeError {
     }
 }
 
-/// Layouts know of no pipe: whoever opens one [names](PipeError::at) it.
+/// Layouts know of no pipe: whoever opens one names it, with `PipeError::at`.
 impl From<LayoutError> for PipeError {
     fn from(source: LayoutError) -> PipeError {
         PipeError::Layout { pipe: String::new(), source }
