@@ -140,7 +140,7 @@ impl Store {
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
         if let changes @ 1.. = volume.replayed() {
-            self.note(&format!("{changes} changes that stood in the logs were done again"));
+            self.note(&format!("changes that stood in the logs and were done again: {changes}"));
         }
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
             log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
