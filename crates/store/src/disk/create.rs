@@ -186,14 +186,13 @@ impl Made {
         let (mark, mut of) = (unit.join(MAKING), Vec::new());
         let is_file = std::fs::symlink_metadata(&mark).is_ok_and(|found| found.is_file());
         let mut read = || File::open(&mark)?.take(1 + store.len() as u64).read_to_end(&mut of);
-        // It may have died while it wrote this.
-        if is_file
-            && read().is_ok()
-            && store.starts_with(&of)
-            && !self.shared
-            && is_empty(&unit.join("objects"))?
-        {
-            empty(unit);
+        if is_file && read().is_ok() && !self.shared {
+            if of == store && is_empty(&unit.join("objects"))? {
+                empty(unit);
+            } else if store.starts_with(&of) && std::fs::read_dir(unit)?.count() == 1 {
+                // It died while it wrote this, before there was anything else.
+                std::fs::remove_file(&mark)?;
+            }
         }
         is_empty(unit)
     }

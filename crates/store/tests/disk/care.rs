@@ -370,17 +370,25 @@ fn what_another_maker_left_is_not_removed() {
     };
     let left = dir.join("unit0");
     let here = || std::fs::canonicalize(&dir).unwrap().display().to_string();
-    for (case, object) in [("theirs", false), ("used", true)] {
+    for case in ["theirs", "not ours for certain", "used"] {
         std::fs::create_dir_all(left.join("objects")).unwrap();
         std::fs::write(left.join("superblock"), "x").unwrap();
-        std::fs::write(left.join("making"), if object { here() } else { here() + "2" }).unwrap();
-        if object {
+        let mark = match case {
+            "theirs" => here() + "2",
+            "used" => here(),
+            _ => "/".into(),
+        };
+        std::fs::write(left.join("making"), mark).unwrap();
+        if case == "used" {
             std::fs::write(left.join("objects/0.data"), "x").unwrap();
         }
         assert!(make().unwrap_err().contains("which is to be a new unit"), "{case}");
         assert!(left.join("superblock").exists() && left.join("making").exists(), "{case}");
     }
     std::fs::remove_file(left.join("objects/0.data")).unwrap();
+    // Its other unit's maker died while it wrote the mark.
+    std::fs::create_dir_all(dir.join("unit1")).unwrap();
+    std::fs::write(dir.join("unit1/making"), &here()[..3]).unwrap();
     make().unwrap();
     assert!(!left.join("making").exists());
     good(write(&dir, "x", &dataset(), "block,*", 2, false, 0..1));
