@@ -3,10 +3,12 @@
 PYTHON ?= python3
 VENV   := .venv
 PEERS  := .peers
+# Cargo shares out its own jobs; those of make are none of its.
+CARGO  := env -u MAKEFLAGS cargo
 BIN    := target/release/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-loom test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-beside test-loom test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
@@ -20,12 +22,12 @@ help:
 build: $(BIN) $(VENV)/installed
 
 $(BIN): $(RUST)
-	cargo build --release --locked -p polyduct-cli
+	$(CARGO) build --release --locked -p polyduct-cli
 	@touch $@
 
 # The wheel holds the module and the command; cargo's own cache makes the second build short.
 $(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
+	env -u MAKEFLAGS $(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
 	@touch $@
 
 $(VENV)/bin/pip:
@@ -34,16 +36,25 @@ $(VENV)/bin/pip:
 demo: build
 	$(VENV)/bin/python demo/run.py
 
-# All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
+# The tests of Rust spend much of their time waiting: what only computes, the release build for the wheel and the models, takes
+# what they leave idle. All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
+SUITE := --locked --workspace --exclude polyduct-python
+
 test: export CARGO_INCREMENTAL = 0
-test: test-rust test-loom test-python
+test:
+	$(CARGO) test $(SUITE) --no-run
+	$(MAKE) --no-print-directory -j2 test-rust test-beside
+	$(MAKE) --no-print-directory test-python
 
 test-rust:
-	cargo test --locked --workspace --exclude polyduct-python
+	$(CARGO) test $(SUITE)
+
+test-beside:
+	nice -n 19 $(MAKE) --no-print-directory $(VENV)/installed test-loom
 
 # The step protocol under every interleaving that loom finds.
 test-loom:
-	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
+	RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
 
 test-python: $(VENV)/installed
 	$(VENV)/bin/python -m pytest -q
@@ -56,7 +67,7 @@ $(PEERS)/ready: bench/peers/setup.sh
 bench: build $(PEERS)/ready
 	@status=0; \
 	for table in pipe message disk; do echo "$(BIN) bench $$table"; $(BIN) bench $$table || status=1; done; \
-	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
+	$(CARGO) run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.
@@ -66,8 +77,8 @@ bench-plots: build
 	$(BIN) bench overlap --svg out/overlap.svg
 
 lint:
-	cargo fmt --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 clean:
 	rm -rf target build out $(VENV) $(PEERS)
