@@ -5,7 +5,7 @@ VENV   := .venv
 PEERS  := .peers
 # Cargo shares out its own jobs; those of make are none of its.
 CARGO  := env -u MAKEFLAGS cargo
-BIN    := target/release/polyduct
+BIN    := $(VENV)/bin/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help build demo test test-rust test-beside test-loom test-python bench bench-plots lint clean
@@ -15,15 +15,11 @@ help:
 	@echo 'make test     set up, then run every test'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
-	@echo 'make build    the command (target/release/polyduct) and the Python module (.venv)'
+	@echo 'make build    the command ($(BIN)) and the Python module, in $(VENV)'
 	@echo 'make lint     rustfmt and clippy'
 	@echo 'make clean    remove what the others made'
 
-build: $(BIN) $(VENV)/installed
-
-$(BIN): $(RUST)
-	$(CARGO) build --release --locked -p polyduct-cli
-	@touch $@
+build: $(VENV)/installed
 
 # The wheel holds the module and the command; cargo's own cache makes the second build short.
 $(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
@@ -38,7 +34,7 @@ demo: build
 
 # The tests of Rust spend much of their time waiting: what only computes, the release build for the wheel and the models, takes
 # what they leave idle. All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
-SUITE := --locked --workspace --exclude polyduct-python
+SUITE := --locked --workspace --exclude polyduct-python --exclude polyduct-wheel
 
 test: export CARGO_INCREMENTAL = 0
 test:

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 
 /// The native part of polyduct.
 #[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     bytes::prepare(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<layout::Layout>()?;

@@ -25,6 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
+    // Two surfaces in one package, neither of which knows the other.
+    ("polyduct-wheel", &["polyduct-cli", "polyduct-python"]),
     ("polyduct-rig", &["polyduct-os"]),
     (
         "polyduct-fuzz",

@@ -60,6 +60,45 @@ pub fn fill(mapping: &Mapping, unit: u64, part: &mut [u8], step: u64) -> Result<
     })
 }
 
+/// Some elements of a unit's part, spread over all of it: few enough to be checked in every step that is timed.
+pub struct Sample {
+    unit: u64,
+    len: usize,
+    /// Offset in the part, in bytes, and row-major index.
+    places: Vec<(usize, u64)>,
+}
+
+impl Sample {
+    /// About this many elements: a microsecond's work where each is a line from memory.
+    const PLACES: usize = 16;
+
+    pub fn new(mapping: &Mapping, unit: u64) -> Result<Sample, LayoutError> {
+        let len = mapping.dataset().elem().len_bytes() as usize;
+        let mut all = 0;
+        stretches(mapping, unit, |_, _, n, _| all += n)?;
+        // Odd, so that they do not all lie in one column.
+        let apart = (all / Sample::PLACES) | 1;
+        let (mut places, mut before) = (Vec::new(), 0_usize);
+        stretches(mapping, unit, |offset, index, n, stride| {
+            let first = before.next_multiple_of(apart) - before;
+            places.extend((first..n).step_by(apart).map(|i| ((offset + i * stride) * len, index + i as u64)));
+            before += n;
+        })?;
+        Ok(Sample { unit, len, places })
+    }
+
+    /// Checks them.
+    pub fn check(&self, part: &[u8], step: u64) -> Result<(), String> {
+        let right = |&&(at, index): &&(usize, u64)| {
+            part[at..at + self.len] == value(index, step, self.len)[..self.len]
+        };
+        match self.places.iter().find(|place| !right(place)) {
+            Some((_, index)) => Err(format!("unit {}: element {index} of step {step} is wrong", self.unit)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Checks every element of a unit's part.
 pub fn check(mapping: &Mapping, unit: u64, part: &[u8], step: u64) -> Result<(), String> {
     let len = mapping.dataset().elem().len_bytes() as usize;
@@ -81,5 +120,28 @@ pub fn check(mapping: &Mapping, unit: u64, part: &[u8], step: u64) -> Result<(),
             Err(format!("unit {unit}: checked {seen} elements of {}", part.len() / len))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polyduct::layout::{Dataset, ElemType, Layout};
+
+    #[test]
+    fn a_sample_is_spread_over_the_part_and_sees_another_step() {
+        let data = Dataset::new(&[60, 70], ElemType::F32).unwrap();
+        for text in ["block,*", "*,cyclic(3)", "*,block;order=F", "*,*"] {
+            let mapping = text.parse::<Layout>().unwrap().bind(&data, 2).unwrap();
+            let mut part = vec![0; mapping.local_len_bytes(1).unwrap() as usize];
+            fill(&mapping, 1, &mut part, 1).unwrap();
+            let sample = Sample::new(&mapping, 1).unwrap();
+            assert!((16..=17).contains(&sample.places.len()), "{text}: {}", sample.places.len());
+            let quarters: std::collections::HashSet<_> =
+                sample.places.iter().map(|(at, _)| at * 4 / part.len()).collect();
+            assert_eq!(quarters.len(), 4, "{text}");
+            assert_eq!(sample.check(&part, 1), Ok(()), "{text}");
+            assert!(sample.check(&part, 0).is_err(), "{text}");
+        }
     }
 }

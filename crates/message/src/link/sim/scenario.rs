@@ -73,7 +73,7 @@ fn payload(seed: u32, len: usize) -> Bytes {
     let mut random = Random::new(seed.into());
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend(random.next_u64().to_le_bytes());
+        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
     }
     bytes.truncate(len);
     bytes.into()

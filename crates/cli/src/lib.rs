@@ -1,0 +1,78 @@
+//! The polyduct command. One file or directory per subcommand.
+//!
+//! A library, so that the wheel, which carries the command, too, builds it together with the Python module.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cp;
+mod doctor;
+mod pump;
+mod run;
+mod show;
+mod signals;
+mod store;
+mod svg;
+mod text;
+
+use polyduct::layout;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Moves distributed arrays between parallel programs, files and devices.
+#[derive(Parser)]
+#[command(name = "polyduct", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a pipeline of parallel programs: "-n 4 a | -n 3 b > out.npy".
+    Run(run::RunArgs),
+    /// Draw layouts, and the traffic between two: "block,*" "*,block" --shape 12x8 --units 4,3.
+    Show(show::ShowArgs),
+    /// Copy an array between files and pipes: in.npy out.raw.
+    Cp(cp::CpArgs),
+    /// Write an array's bytes, row-major, to standard output: store:DIR/NAME, in.npy.
+    Cat(pump::PumpArgs),
+    /// Make stores over many disks, look at them, and look after them.
+    Store(store::StoreArgs),
+    /// Say what this machine offers, what limits are in force, and what was left behind.
+    Doctor(doctor::DoctorArgs),
+    /// Carry standard input into a port.
+    #[command(hide = true)]
+    PumpIn(pump::PumpArgs),
+    /// Carry a port to standard output.
+    #[command(hide = true)]
+    PumpOut(pump::PumpArgs),
+    /// Measure this machine, with ratios against its limits and against peers.
+    Bench(bench::BenchArgs),
+    /// Start one process of a run.
+    #[command(hide = true)]
+    Launch(run::LaunchArgs),
+    /// End the processes of a run that died.
+    #[command(hide = true)]
+    Keeper,
+}
+
+/// Does what the arguments of this process say; gives its exit status. Ends the process by itself where they say nothing that
+/// it knows.
+pub fn main() -> ExitCode {
+    signals::outlive_file_limit();
+    let status = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Cp(args) => cp::cp(&args),
+        Command::Cat(args) => pump::pump_out(&args),
+        Command::Store(args) => store::store(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::PumpIn(args) => pump::pump_in(&args),
+        Command::PumpOut(args) => pump::pump_out(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Launch(args) => run::launch(&args),
+        Command::Keeper => run::keeper(),
+    };
+    ExitCode::from(status)
+}
