@@ -8,11 +8,12 @@ CARGO  := env -u MAKEFLAGS cargo
 BIN    := $(VENV)/bin/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-beside test-loom test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-beside test-loom test-aarch64 test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
+	@echo 'make test-aarch64  the tests of layouts and kernels on an emulated ARM processor (says what it needs)'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
 	@echo 'make build    the command ($(BIN)) and the Python module, in $(VENV)'
@@ -51,6 +52,13 @@ test-beside:
 # The step protocol under every interleaving that loom finds.
 test-loom:
 	RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
+
+# The kernels as a processor of the other kind has them. Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's
+# gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user.
+test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+test-aarch64:
+	$(CARGO) test --locked --target aarch64-unknown-linux-gnu --tests -p polyduct-layout -p polyduct-copy
 
 test-python: $(VENV)/installed
 	$(VENV)/bin/python -m pytest -q
