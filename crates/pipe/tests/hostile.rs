@@ -445,7 +445,8 @@ fn stranger(task: &str) -> Option<std::process::Child> {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     if user_id() != 0 {
-        return None; // only root can become somebody else
+        eprintln!("not checked: what a process of another user gets; only root can start one");
+        return None;
     }
     // The build directory may be closed to others. A process of its own copies: what this one has open for writing, a child
     // that another test starts meanwhile would have, too, and a program that somebody may write cannot be run.

@@ -3,7 +3,7 @@
 //! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says, beginning with another
 //! one each time.
 
-use crate::inject::{self, Fault};
+use crate::inject::{self, Fault, From, Outcome};
 use std::process::Command;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
@@ -36,7 +36,13 @@ pub fn main_of(cases: &[(&'static str, Fault, u64)], child: impl FnOnce(&str) ->
     let chosen: Vec<_> = cases.iter().filter(|(kind, ..)| chosen(kind)).collect();
     println!("\nrunning {} tests", chosen.len());
     for &&(kind, fault, some) in &chosen {
-        let (runs, failed) = every_call_fails_once(kind, fault, some);
+        let command = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(CHILD, kind);
+            command
+        };
+        let judge = |o: &Outcome| (o.status == Some(0)).then(|| o.output.contains(WELL));
+        let (runs, failed) = every_call_fails_once(kind, (From::Mark, fault, some), &command, &judge);
         println!("test {kind}, {fault:?}: {runs} runs, of which {failed} ended in an error ... ok");
     }
     let (passed, out) = (chosen.len(), cases.len() - chosen.len());
@@ -48,37 +54,35 @@ pub fn all() -> bool {
     std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all")
 }
 
-fn command(kind: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(CHILD, kind);
-    command
-}
-
-fn every_call_fails_once(kind: &'static str, fault: Fault, some: u64) -> (u64, u64) {
-    let reference = inject::run(&mut command(kind), fault, None, LIMIT);
-    assert_eq!((reference.status, reference.hung), (Some(0), false), "{reference:?}");
-    assert!(reference.output.contains(WELL), "{reference:?}");
+/// Runs a program once for each call that fails, `some` of them about unless [all] do. `judge` says whether a run ended well, or
+/// in an error as it should; `None` if neither. Gives the numbers of runs and of errors.
+pub fn every_call_fails_once(
+    what: &str,
+    (from, fault, some): (From, Fault, u64),
+    command: &(dyn Fn() -> Command + Sync),
+    judge: &(dyn Fn(&Outcome) -> Option<bool> + Sync),
+) -> (u64, u64) {
+    let reference = inject::run(&mut command(), from, fault, None, LIMIT);
+    assert!(!reference.hung && judge(&reference) == Some(true), "{what}: {reference:?}");
     let stride = if all() { 1 } else { reference.calls.div_ceil(some).max(1) };
     let first = 1 + u64::from(std::process::id()) % stride;
     // Two at a time; which call is the Nth differs from run to run, where threads race.
     let half = |parity: u64| {
-        move || {
-            let (mut runs, mut failed, mut bad) = (0, 0, Vec::new());
-            for nth in (first..=reference.calls).step_by(stride as usize).filter(|n| n / stride % 2 == parity)
-            {
-                let outcome = inject::run(&mut command(kind), fault, Some(nth), LIMIT);
-                runs += 1;
-                failed += u64::from(!outcome.output.contains(WELL));
-                if outcome.hung || outcome.status != Some(0) {
-                    bad.push(format!("{kind}, {fault:?}, call {nth}: {outcome:?}"));
-                }
+        let (mut runs, mut failed, mut bad) = (0, 0, Vec::new());
+        for nth in (first..=reference.calls).step_by(stride as usize).filter(|n| n / stride % 2 == parity) {
+            let outcome = inject::run(&mut command(), from, fault, Some(nth), LIMIT);
+            runs += 1;
+            match judge(&outcome).filter(|_| !outcome.hung) {
+                Some(well) => failed += u64::from(!well),
+                None => bad.push(format!("{what}, {fault:?}, call {nth}: {outcome:?}")),
             }
-            (runs, failed, bad)
         }
+        (runs, failed, bad)
     };
-    let other = std::thread::spawn(half(1));
-    let (runs, failed, mut bad) = half(0)();
-    let (more, of_them, too) = other.join().unwrap();
+    let ((runs, failed, mut bad), (more, of_them, too)) = std::thread::scope(|s| {
+        let other = s.spawn(|| half(1));
+        (half(0), other.join().unwrap())
+    });
     bad.extend(too);
     assert!(bad.is_empty(), "{} of {} runs went wrong:\n{}", bad.len(), runs + more, bad.join("\n"));
     (runs + more, failed + of_them)

@@ -58,8 +58,17 @@ pub fn end() {
     unsafe { libc::syscall(libc::SYS_getpriority, MARK, 0) };
 }
 
-/// Runs `command`, with its `nth` call (from 1) failing if there is one.
-pub fn run(command: &mut Command, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
+/// From where on calls may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The program says so: [`begin`].
+    Mark,
+    /// Its `main`: a Rust program has asked for a signal stack by then, and not much before.
+    Main,
+}
+
+/// Runs `command`, with its `nth` call (from 1) failing if there is one. What it starts in its turn goes on untouched.
+pub fn run(command: &mut Command, from: From, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
     // SAFETY: it only makes a system call.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
@@ -73,7 +82,7 @@ pub fn run(command: &mut Command, fault: Fault, nth: Option<u64>, limit: Duratio
         }
         late
     });
-    let (calls, hit, status) = trace(pid, fault, nth);
+    let (calls, hit, status) = trace(pid, from, fault, nth);
     ended.send(()).ok();
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
@@ -83,7 +92,7 @@ pub fn run(command: &mut Command, fault: Fault, nth: Option<u64>, limit: Duratio
     Outcome { calls, hit, status, hung: watchdog.join().unwrap(), output }
 }
 
-fn trace(pid: Pid, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
+fn trace(pid: Pid, from: From, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
     waitpid(pid, None).unwrap();
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::setoptions(pid, options).unwrap();
@@ -105,6 +114,8 @@ fn trace(pid: Pid, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<
                     if let Ok(mut regs) = ptrace::getregs(tid) {
                         if regs.orig_rax == libc::SYS_getpriority as u64 && regs.rdi == MARK {
                             (begun, over) = (regs.rsi == MARK, regs.rsi != MARK);
+                        } else if regs.orig_rax == libc::SYS_sigaltstack as u64 && from == From::Main {
+                            begun = true;
                         } else if let Some(how) = spoil(&regs, fault).filter(|_| begun) {
                             calls += 1;
                             if nth == Some(calls) {

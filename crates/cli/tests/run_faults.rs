@@ -1,0 +1,59 @@
+//! Every system call of `polyduct run` itself fails once, each in a run of its own; what it starts goes on untouched. See
+//! [`polyduct_rig::faults`].
+
+mod common;
+use common::*;
+use polyduct_rig::faults::{every_call_fails_once, SOME};
+use polyduct_rig::inject::{Fault, From, Outcome};
+use std::process::Command;
+
+const POLYDUCT: &str = env!("CARGO_BIN_EXE_polyduct");
+const TEXT: &str = "abcdefghijkl";
+/// What an error of the run begins with.
+const OURS: &str = "polyduct: ";
+
+/// A pipeline's text comes whole, or an error says why not; that all its processes have gone is known by the end of their output,
+/// which the outcome waits for.
+fn faults(name: &str, pipeline: impl Fn(&Scratch) -> String, args: &[&str]) {
+    let dir = Scratch::new(name);
+    let raw = dir.write("a.raw", TEXT);
+    let made = output(&["cp", "-q", &raw, &dir.path("a.npy"), "--shape", "12", "--dtype", "u1"]);
+    assert!(made.status.success());
+    let pipeline = pipeline(&dir);
+    let command = || {
+        let mut command = Command::new(POLYDUCT);
+        command.arg("run").args(args).arg(&pipeline);
+        command
+    };
+    let judge = |o: &Outcome| match o.status {
+        Some(0) => o.output.contains(TEXT).then_some(true),
+        // 101 would be a panic.
+        Some(1..=100) => o.output.contains(OURS).then_some(false),
+        // As that of the first process that failed.
+        Some(126..) => o.output.contains(OURS).then_some(false),
+        _ => None,
+    };
+    for fault in [Fault::Error, Fault::Interrupted, Fault::Short] {
+        let (runs, failed) = every_call_fails_once(name, (From::Main, fault, SOME), &command, &judge);
+        println!("{name}, {fault:?}: {runs} runs, of which {failed} ended in an error");
+        assert!(runs > 0, "{name}: nothing could fail");
+    }
+}
+
+#[test]
+fn calls_fail_while_units_give_to_a_plain_program() {
+    let program = |dir: &Scratch| {
+        let script = format!("{POLYDUCT} pump-in $POLYDUCT_OUT < {}", dir.path("a.npy"));
+        format!("-n 2 sh {} | cat", dir.write("writer", script))
+    };
+    faults("run-faults-out", program, &[]);
+}
+
+#[test]
+fn calls_fail_while_units_take_from_a_plain_program_and_their_output_is_led_through() {
+    let program = |dir: &Scratch| {
+        let reader = dir.write("reader", format!("{POLYDUCT} pump-out $POLYDUCT_IN; echo"));
+        format!("cat {} | -n 2 sh {reader}", dir.path("a.npy"))
+    };
+    faults("run-faults-in", program, &["--prefix", "--stats"]);
+}
