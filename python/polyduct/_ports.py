@@ -16,7 +16,7 @@ from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._layouts import Box, Layout
-from polyduct.errors import BadOption, BadUrl, Misuse
+from polyduct.errors import BadOption, BadUrl, Closed, Misuse
 
 
 class Stats(NamedTuple):
@@ -212,6 +212,7 @@ class Writer(_Port):
         elem, local = to_elem(dtype)
         self._port = _native.open_writer(url, layout, shape, elem, options)
         self._staging: Array | None = None
+        self._staged = False
         self._start(url, local)
 
     @property
@@ -250,7 +251,13 @@ class Writer(_Port):
 
         It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped the step.
         """
+        self._free_to_write()
         return self._port.write(self._form.to_flat(self._form.given(array)))
+
+    def _free_to_write(self) -> None:
+        """Refuses for a file's port what that of a pipe refuses by itself: one array holds whatever step is open."""
+        if self._staged:
+            raise Misuse("the port has a step open: leave its `with` block first")
 
     def __enter__(self) -> Writer:
         return self
@@ -277,9 +284,15 @@ class Step:
             self._flat = port._port.begin()
             self._array = form.over(self._flat)
         else:
+            port._free_to_write()
+            if port._closed:
+                error = Closed(f"{port._url}: the port is closed")
+                error.url = port._url
+                raise error
             if port._staging is None:
                 port._staging = form.empty()
             self._array = port._staging[...]
+            port._staged = True
         return self._array
 
     def __exit__(
@@ -291,6 +304,7 @@ class Step:
         array.flags.writeable = False
         if self._flat is not None:
             self._flat.flags.writeable = False
+        port._staged = False
         if kind is not None:
             if self._flat is not None and not port.closed and port._port.ours:
                 port._port.discard()

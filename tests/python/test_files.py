@@ -50,6 +50,26 @@ def test_npy_there_and_back(tmp_path: Path, layout: str) -> None:
         np.testing.assert_array_equal(part, full[:, 3:9])
 
 
+def test_a_file_has_one_step_open_at_a_time(tmp_path: Path) -> None:
+    """As a pipe has; else the inner one would overwrite the outer one's array."""
+    path = tmp_path / "a.npy"
+    with polyduct.open(path, "w", shape=3, dtype="i4", layout="*") as out:
+        with out.step() as a:
+            a[...] = 2
+            with pytest.raises(polyduct.Misuse, match="has a step open"):
+                out.step().__enter__()
+            with pytest.raises(polyduct.Misuse, match="has a step open"):
+                out.write([1, 1, 1])
+        with pytest.raises(KeyError), out.step() as a:
+            a[...] = 9
+            raise KeyError
+        out.write([3, 3, 3])
+    with pytest.raises(polyduct.Closed, match="closed") as e:
+        out.step().__enter__()
+    assert e.value.url == str(path)
+    assert np.load(path).tolist() == [[2, 2, 2], [3, 3, 3]]
+
+
 def test_a_file_that_is_closed_in_its_own_step(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     out = polyduct.open(str(path), "w", shape=3, dtype="i4", layout="*")

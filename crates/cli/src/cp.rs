@@ -90,12 +90,14 @@ pub fn cp(args: &CpArgs) -> u8 {
     match copy(args) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("polyduct: {error}");
+            crate::text::say!("polyduct: {error}");
             match error {
                 CpError::Layout(error) => {
                     match error {
-                        LayoutError::Text { position, .. } => eprintln!("{}", caret(&args.layout, position)),
-                        _ => eprintln!("  {}", args.layout),
+                        LayoutError::Text { position, .. } => {
+                            crate::text::say!("{}", caret(&args.layout, position))
+                        }
+                        _ => crate::text::say!("  {}", args.layout),
                     }
                     2
                 }
@@ -123,7 +125,7 @@ fn copy(args: &CpArgs) -> Result<(), CpError> {
         let plural = if steps == 1 { "" } else { "s" };
         let verified = if args.verify { ", verified" } else { "" };
         let took = seconds(took.as_secs_f64());
-        eprintln!("{} in {steps} step{plural}, {took}, {rate:.2} GB/s{verified}", bytes(total));
+        crate::text::say!("{} in {steps} step{plural}, {took}, {rate:.2} GB/s{verified}", bytes(total));
     }
     Ok(())
 }

@@ -3,13 +3,36 @@
 use polyduct::{pipe::PipeError, Error};
 use std::io::{self, IsTerminal, Write};
 
+/// Writes a line to standard error. Where nobody can be told, as on a full disk or to a reader that has gone, the command still does
+/// what it is for, and ends with the status that it would have.
+macro_rules! say {
+    ($($words:tt)*) => {
+        $crate::text::to_stderr(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+pub(crate) use say;
+
+/// The same without the end of the line.
+macro_rules! hint {
+    ($($words:tt)*) => {
+        $crate::text::to_stderr(format_args!($($words)*))
+    };
+}
+pub(crate) use hint;
+
+/// What [`say`] and [`hint`] come to.
+pub fn to_stderr(words: std::fmt::Arguments<'_>) {
+    // One write, so that lines of several threads and processes do not mix.
+    let _ = io::stderr().write_all(words.to_string().as_bytes());
+}
+
 /// Prints to standard output; false, after saying so, where that fails. A reader that has gone wants no more: `| head` is no
 /// failure.
 #[must_use]
 pub fn print(text: &str) -> bool {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("polyduct: cannot write to standard output: {error}");
+            crate::text::say!("polyduct: cannot write to standard output: {error}");
             false
         }
         _ => true,
@@ -22,7 +45,7 @@ pub fn print_json(value: &impl serde::Serialize) -> bool {
     match serde_json::to_string_pretty(value) {
         Ok(text) => print(&(text + "\n")),
         Err(error) => {
-            eprintln!("polyduct: cannot print as JSON: {error}");
+            crate::text::say!("polyduct: cannot print as JSON: {error}");
             false
         }
     }

@@ -175,3 +175,22 @@ fn misuse_is_shown_where_it_is() {
     }
     assert!(text(&output(&["run", "--help"]).stdout).contains("$VAR"));
 }
+
+#[test]
+fn a_standard_error_that_takes_nothing_changes_no_status() {
+    let dir = Scratch::new("mute");
+    let raw = dir.write("a.raw", [0; 12]);
+    let copied = dir.path("a.npy");
+    for (args, status) in [
+        (&["run", "sh -c 'exit 7'"][..], 7),
+        (&["run", "--stats", "true"], 0),
+        (&["run", "--timeout", "10ms", "sleep infinity"], 124),
+        (&["cp", &raw, &copied, "--shape", "12", "--dtype", "u1"], 0),
+        (&["cp", &copied, &dir.path("a.odd")], 1),
+        (&["show", "blick"], 2),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let o = watched(polyduct(args).stdout(Stdio::piped()).stderr(full).spawn().unwrap());
+        assert_eq!(o.status.code(), Some(status), "{args:?}");
+    }
+}

@@ -359,7 +359,9 @@ fn a_replacement_joins_at_the_next_step() {
         if said == STEPS || role == "r" && said + 1 == STEPS {
             // It may have died when it had nothing left to do. Then the replacement finds nobody, and would wait for a pipe of
             // this name; all others end well.
-            survivors(&mut units, &[victim]).for_each(|u| assert_eq!(u.end(), "end"));
+            for unit in survivors(&mut units, &[victim]) {
+                assert_got_all(unit, &format!("seed {seed}, {case}"));
+            }
             replacement.kill();
             continue;
         }

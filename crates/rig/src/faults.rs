@@ -3,7 +3,7 @@
 //! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says, beginning with another
 //! one each time.
 
-use crate::inject::{self, Fault, From, Outcome};
+use crate::inject::{self, Fault, Outcome, Start};
 use std::process::Command;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub fn main_of(cases: &[(&'static str, Fault, u64)], child: impl FnOnce(&str) ->
             command
         };
         let judge = |o: &Outcome| (o.status == Some(0)).then(|| o.output.contains(WELL));
-        let (runs, failed) = every_call_fails_once(kind, (From::Mark, fault, some), &command, &judge);
+        let (runs, failed) = every_call_fails_once(kind, (Start::Mark, fault, some), &command, &judge);
         println!("test {kind}, {fault:?}: {runs} runs, of which {failed} ended in an error ... ok");
     }
     let (passed, out) = (chosen.len(), cases.len() - chosen.len());
@@ -58,7 +58,7 @@ pub fn all() -> bool {
 /// in an error as it should; `None` if neither. Gives the numbers of runs and of errors.
 pub fn every_call_fails_once(
     what: &str,
-    (from, fault, some): (From, Fault, u64),
+    (from, fault, some): (Start, Fault, u64),
     command: &(dyn Fn() -> Command + Sync),
     judge: &(dyn Fn(&Outcome) -> Option<bool> + Sync),
 ) -> (u64, u64) {

@@ -1,4 +1,4 @@
-//! A program of which one system call fails: the Nth since it said that it begins. It is traced, so that nothing stands between
+//! A program of which one system call fails: the Nth since it said that it begins, or since its `main` began. It is traced, so that nothing stands between
 //! it and the kernel but this, whichever library makes the call. x86-64 only.
 //!
 //! Left alone are calls of the allocator and of threads that Rust answers by an abort whatever a program does (anonymous
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub hit: Option<u64>,
     /// Its exit status; `None` after a signal.
     pub status: Option<i32>,
-    /// It had to be killed, since it did not end.
+    /// It did not end and had to be killed, or something that it started did not end.
     pub hung: bool,
     /// What it wrote.
     pub output: String,
@@ -60,7 +60,7 @@ pub fn end() {
 
 /// From where on calls may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Start {
     /// The program says so: [`begin`].
     Mark,
     /// Its `main`: a Rust program has asked for a signal stack by then, and not much before.
@@ -68,7 +68,7 @@ pub enum From {
 }
 
 /// Runs `command`, with its `nth` call (from 1) failing if there is one. What it starts in its turn goes on untouched.
-pub fn run(command: &mut Command, from: From, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
+pub fn run(command: &mut Command, from: Start, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
     // SAFETY: it only makes a system call.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
@@ -82,17 +82,35 @@ pub fn run(command: &mut Command, from: From, fault: Fault, nth: Option<u64>, li
         }
         late
     });
+    let said = [read(child.stdout.take().unwrap()), read(child.stderr.take().unwrap())];
     let (calls, hit, status) = trace(pid, from, fault, nth);
     ended.send(()).ok();
-    let mut output = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
-    child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
     // The tracer has reaped it.
     let _ = child.wait();
-    Outcome { calls, hit, status, hung: watchdog.join().unwrap(), output }
+    let mut hung = watchdog.join().unwrap();
+    // Its output ends when nothing that it has started holds it any more.
+    let mut output = String::new();
+    for text in said {
+        match text.recv_timeout(limit) {
+            Ok(text) => output += &text,
+            Err(_) => hung = true,
+        }
+    }
+    Outcome { calls, hit, status, hung, output }
 }
 
-fn trace(pid: Pid, from: From, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
+/// All that comes from a stream, when it has ended.
+fn read(mut from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (tell, all) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        tell.send(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    all
+}
+
+fn trace(pid: Pid, from: Start, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
     waitpid(pid, None).unwrap();
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::setoptions(pid, options).unwrap();
@@ -114,7 +132,7 @@ fn trace(pid: Pid, from: From, fault: Fault, nth: Option<u64>) -> (u64, Option<u
                     if let Ok(mut regs) = ptrace::getregs(tid) {
                         if regs.orig_rax == libc::SYS_getpriority as u64 && regs.rdi == MARK {
                             (begun, over) = (regs.rsi == MARK, regs.rsi != MARK);
-                        } else if regs.orig_rax == libc::SYS_sigaltstack as u64 && from == From::Main {
+                        } else if regs.orig_rax == libc::SYS_sigaltstack as u64 && from == Start::Main {
                             begun = true;
                         } else if let Some(how) = spoil(&regs, fault).filter(|_| begun) {
                             calls += 1;

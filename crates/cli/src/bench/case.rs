@@ -36,7 +36,9 @@ impl Choice {
             return u8::from(!print(&names));
         }
         if cases.is_empty() {
-            eprintln!("polyduct: no case has such a name; `polyduct bench {command} --list` names them");
+            crate::text::say!(
+                "polyduct: no case has such a name; `polyduct bench {command} --list` names them"
+            );
             return 2;
         }
         measure(cases, self.json)

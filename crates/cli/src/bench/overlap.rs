@@ -76,12 +76,12 @@ pub fn overlap(args: &OverlapArgs) -> u8 {
     };
     for row in &rows {
         if let Some(why) = &row.failed {
-            eprintln!("polyduct: {} bytes: {why}", row.len_bytes);
+            crate::text::say!("polyduct: {} bytes: {why}", row.len_bytes);
         }
     }
     let drawn = args.svg.as_ref().map_or(Ok(()), |path| crate::svg::write(path, &draw(&rows)));
     if let Err(error) = drawn {
-        eprintln!("polyduct: {error}");
+        crate::text::say!("polyduct: {error}");
         return 1;
     }
     let good = |row: &Row| row.curves.as_ref().is_some_and(|c| c.met);

@@ -76,12 +76,21 @@ impl Sample {
         let len = mapping.dataset().elem().len_bytes() as usize;
         let mut all = 0;
         stretches(mapping, unit, |_, _, n, _| all += n)?;
-        // Odd, so that they do not all lie in one column.
-        let apart = (all / Sample::PLACES) | 1;
+        // One place in each of as many equal pieces, at another fraction of each: the golden ratio's multiples fall nowhere twice,
+        // so that no row or column, and no writer's part, has them all.
+        let piece = all.div_ceil(Sample::PLACES).max(1);
+        let mut wanted = (0..).map(|k: usize| {
+            let fraction = (k as f64 * 0.618_033_988_75).fract();
+            k * piece + (fraction * piece as f64) as usize
+        });
         let (mut places, mut before) = (Vec::new(), 0_usize);
+        let mut next = wanted.next().unwrap_or(0);
         stretches(mapping, unit, |offset, index, n, stride| {
-            let first = before.next_multiple_of(apart) - before;
-            places.extend((first..n).step_by(apart).map(|i| ((offset + i * stride) * len, index + i as u64)));
+            while next < before + n {
+                let i = next - before;
+                places.push(((offset + i * stride) * len, index + i as u64));
+                next = wanted.next().unwrap_or(usize::MAX);
+            }
             before += n;
         })?;
         Ok(Sample { unit, len, places })
@@ -130,16 +139,35 @@ mod tests {
 
     #[test]
     fn a_sample_is_spread_over_the_part_and_sees_another_step() {
-        let data = Dataset::new(&[60, 70], ElemType::F32).unwrap();
-        for text in ["block,*", "*,cyclic(3)", "*,block;order=F", "*,*"] {
+        // The second is a case of the tables, whose pieces are whole rows.
+        for (shape, text) in [
+            ([60, 70], "block,*"),
+            ([256, 256], "block,*"),
+            ([60, 70], "*,cyclic(3)"),
+            ([60, 70], "*,block;order=F"),
+            ([60, 70], "*,*"),
+        ] {
+            let data = Dataset::new(&shape, ElemType::F32).unwrap();
             let mapping = text.parse::<Layout>().unwrap().bind(&data, 2).unwrap();
             let mut part = vec![0; mapping.local_len_bytes(1).unwrap() as usize];
             fill(&mapping, 1, &mut part, 1).unwrap();
             let sample = Sample::new(&mapping, 1).unwrap();
-            assert!((16..=17).contains(&sample.places.len()), "{text}: {}", sample.places.len());
-            let quarters: std::collections::HashSet<_> =
-                sample.places.iter().map(|(at, _)| at * 4 / part.len()).collect();
-            assert_eq!(quarters.len(), 4, "{text}");
+            assert!((15..=17).contains(&sample.places.len()), "{text}: {}", sample.places.len());
+            // All fourths of the part, of the unit's rows, and of its columns.
+            let fourths = |of: &dyn Fn(&(usize, u64)) -> u64| {
+                let at: Vec<u64> = sample.places.iter().map(of).collect();
+                let (low, high) = (at.iter().min().unwrap(), at.iter().max().unwrap());
+                at.iter()
+                    .map(|x| (x - low) * 4 / (high - low + 1))
+                    .collect::<std::collections::HashSet<_>>()
+                    .len()
+            };
+            assert_eq!(fourths(&|(at, _)| *at as u64), 4, "{text}");
+            assert_eq!(fourths(&|(_, index)| index / shape[1]), 4, "{text}");
+            assert_eq!(fourths(&|(_, index)| index % shape[1]), 4, "{text}");
+            let columns = sample.places.iter().map(|(_, index)| index % shape[1]);
+            let (low, high) = (columns.clone().min().unwrap(), columns.max().unwrap());
+            assert!(high - low >= shape[1] / 4, "{text}: columns {low} to {high}");
             assert_eq!(sample.check(&part, 1), Ok(()), "{text}");
             assert!(sample.check(&part, 0).is_err(), "{text}");
         }

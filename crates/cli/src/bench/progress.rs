@@ -5,13 +5,13 @@ use std::io::IsTerminal;
 /// Shows what is measured now, in place of what was before.
 pub fn show(what: &str) {
     if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[Kmeasuring {what} ...\r");
+        crate::text::hint!("\r\x1b[Kmeasuring {what} ...\r");
     }
 }
 
 /// Leaves the line empty.
 pub fn clear() {
     if std::io::stderr().is_terminal() {
-        eprint!("\x1b[K");
+        crate::text::hint!("\x1b[K");
     }
 }

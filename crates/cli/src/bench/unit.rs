@@ -75,7 +75,7 @@ pub fn run(args: &UnitArgs) -> u8 {
             0
         }
         Err(error) => {
-            eprintln!("polyduct: bench unit: {error}");
+            crate::text::say!("polyduct: bench unit: {error}");
             1
         }
     }

@@ -39,7 +39,10 @@ pub fn launch(args: &LaunchArgs) -> u8 {
     let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
     let not_found = error.kind() == io::ErrorKind::NotFound;
     let hint = if not_found { " (or the interpreter that its first line names)" } else { "" };
-    eprintln!("polyduct: cannot start {}: {error}{hint}", std::path::Path::new(&args.command[0]).display());
+    crate::text::say!(
+        "polyduct: cannot start {}: {error}{hint}",
+        std::path::Path::new(&args.command[0]).display()
+    );
     if not_found {
         127
     } else {

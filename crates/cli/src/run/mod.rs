@@ -97,14 +97,14 @@ pub fn run(args: &RunArgs) -> u8 {
     let pipeline = match Pipeline::parse(&args.pipeline) {
         Ok(pipeline) => pipeline,
         Err(error) => {
-            eprintln!("polyduct: {error}\n{}", caret(&args.pipeline, error.at()));
+            crate::text::say!("polyduct: {error}\n{}", caret(&args.pipeline, error.at()));
             return 2;
         }
     };
     match prepare(&pipeline) {
         Ok((plan, directory)) => {
             if let Err(error) = plan.check(&pipeline, &directory) {
-                eprintln!("polyduct: {error}");
+                crate::text::say!("polyduct: {error}");
                 return error.status();
             }
             if args.dry_run {
@@ -113,12 +113,12 @@ pub fn run(args: &RunArgs) -> u8 {
                 return 0;
             }
             execute(args, &pipeline, &plan).unwrap_or_else(|error| {
-                eprintln!("polyduct: {error}");
+                crate::text::say!("polyduct: {error}");
                 1
             })
         }
         Err(error) => {
-            eprintln!("polyduct: cannot prepare the run: {error}");
+            crate::text::say!("polyduct: cannot prepare the run: {error}");
             1
         }
     }
@@ -156,14 +156,14 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     printer.finish();
     let verdict = supervisor.verdict();
     if let Some(message) = &verdict.message {
-        eprintln!("polyduct: {message}");
+        crate::text::say!("polyduct: {message}");
     }
     if wants_figures {
         let text = pipeline.to_string();
         let report =
             stats::Report::new(text, plan, collector, verdict.status, wall, &pids, supervisor.ends());
         if args.stats {
-            eprint!("{}", report.table());
+            crate::text::hint!("{}", report.table());
         }
         if let Some(json) = &mut json {
             let text = serde_json::to_string_pretty(&report)? + "\n";

@@ -95,10 +95,10 @@ impl Strays {
 impl Drop for Strays {
     fn drop(&mut self) {
         match self.end() {
-            Ok(living) => living
-                .iter()
-                .for_each(|pid| eprintln!("polyduct: process {pid}, which the run left, cannot be ended")),
-            Err(error) => eprintln!("polyduct: cannot end what the run left: {error}"),
+            Ok(living) => living.iter().for_each(|pid| {
+                crate::text::say!("polyduct: process {pid}, which the run left, cannot be ended")
+            }),
+            Err(error) => crate::text::say!("polyduct: cannot end what the run left: {error}"),
         }
     }
 }

@@ -104,12 +104,14 @@ fn parse_units(text: &str) -> Result<Units, String> {
 /// Shows; gives the exit status.
 pub fn show(args: &ShowArgs) -> u8 {
     if args.json && args.svg.as_deref() == Some(Path::new("-")) {
-        eprintln!("polyduct: --json and --svg - would both print to standard output: give --svg a file");
+        crate::text::say!(
+            "polyduct: --json and --svg - would both print to standard output: give --svg a file"
+        );
         return 2;
     }
     if args.units.0.len() > args.layouts.len() {
         let given: Vec<String> = args.units.0.iter().map(u64::to_string).collect();
-        eprintln!(
+        crate::text::say!(
             "polyduct: --units {} is for two layouts, and there is one: give one number, or the reader's layout as well",
             given.join(",")
         );
@@ -118,17 +120,17 @@ pub fn show(args: &ShowArgs) -> u8 {
     let dataset = match dataset(args) {
         Ok(dataset) => dataset,
         Err(error) => {
-            eprintln!("polyduct: {error}");
+            crate::text::say!("polyduct: {error}");
             return 2;
         }
     };
     let model = match Model::new(dataset, &args.layouts, &args.units.0) {
         Ok(model) => model,
         Err(model::Refusal { text, error }) => {
-            eprintln!("polyduct: {error}");
+            crate::text::say!("polyduct: {error}");
             match error {
-                LayoutError::Text { position, .. } => eprintln!("{}", caret(&text, position)),
-                _ => eprintln!("  {text}"),
+                LayoutError::Text { position, .. } => crate::text::say!("{}", caret(&text, position)),
+                _ => crate::text::say!("  {text}"),
             }
             return 2;
         }
@@ -138,7 +140,7 @@ pub fn show(args: &ShowArgs) -> u8 {
         // Whoever reads has seen enough.
         Err(Failure::Write(e)) if e.source.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
-            eprintln!("polyduct: {error}");
+            crate::text::say!("polyduct: {error}");
             1
         }
     }

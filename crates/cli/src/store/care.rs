@@ -114,7 +114,7 @@ pub fn rebuild(args: &RebuildArgs) -> Outcome {
     let store = open(&args.dir)?;
     let joining: Vec<u32> = store.own()?.joining().map(|(unit, _)| unit).collect();
     if joining.is_empty() {
-        eprintln!("polyduct: no unit is joining; `polyduct store replace` takes one back");
+        crate::text::say!("polyduct: no unit is joining; `polyduct store replace` takes one back");
         return Ok(0);
     }
     let mut damaged = 0;

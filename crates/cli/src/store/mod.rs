@@ -79,11 +79,11 @@ pub fn store(args: &StoreArgs) -> u8 {
     match done {
         Ok(status) => status,
         Err(Failure::Usage(text)) => {
-            eprintln!("polyduct: {text}");
+            crate::text::say!("polyduct: {text}");
             2
         }
         Err(Failure::Store(error)) => {
-            eprintln!("polyduct: {error}");
+            crate::text::say!("polyduct: {error}");
             1
         }
     }

@@ -69,7 +69,7 @@ pub fn ls(args: &LsArgs) -> Outcome {
     };
     let shown: Vec<_> = all.iter().filter(|(name, _)| wanted(name)).collect();
     if let (Some(given), true) = (&args.name, shown.is_empty()) {
-        eprintln!("polyduct: {}: there is nothing called {given:?}", args.dir.display());
+        crate::text::say!("polyduct: {}: there is nothing called {given:?}", args.dir.display());
         return Ok(1);
     }
     if args.json {

@@ -107,12 +107,12 @@ pub fn logp(args: &LogpArgs) -> u8 {
     };
     for row in &rows {
         if let Some(why) = &row.failed {
-            eprintln!("polyduct: {}, {} bytes: {why}", row.link, row.len_bytes);
+            crate::text::say!("polyduct: {}, {} bytes: {why}", row.link, row.len_bytes);
         }
     }
     let drawn = args.svg.as_ref().map_or(Ok(()), |path| crate::svg::write(path, &draw(&rows)));
     if let Err(error) = drawn {
-        eprintln!("polyduct: {error}");
+        crate::text::say!("polyduct: {error}");
         return 1;
     }
     u8::from(!printed || rows.iter().any(|row| row.failed.is_some()))

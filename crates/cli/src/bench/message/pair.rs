@@ -206,7 +206,7 @@ pub fn run(args: &UnitArgs) -> u8 {
             0
         }
         Err(error) => {
-            eprintln!("polyduct: bench message-unit: {error}");
+            crate::text::say!("polyduct: bench message-unit: {error}");
             1
         }
     }
