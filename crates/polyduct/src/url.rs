@@ -63,6 +63,10 @@ pub fn file(path: &str) -> Option<Target> {
         return Some(Target::Safetensors(file.into(), Some(name)));
     }
     let directory = path.trim_end_matches('/');
+    // A name in a group stays in the group.
+    if directory.split_once(".zarr/").is_some_and(|(_, name)| name.split('/').any(|part| part == "..")) {
+        return None;
+    }
     let target = match directory.rsplit_once('.').map(|(_, end)| end) {
         Some("npy") => Target::Npy(path.into()),
         Some("raw") => Target::Raw(path.into()),
@@ -229,6 +233,8 @@ mod tests {
         assert_eq!(read("file:m.safetensors#a/b.npy").unwrap(), tensor("m.safetensors", Some("a/b.npy")));
         assert_eq!(read("a/x.zarr/").unwrap(), Target::Zarr("a/x.zarr".into()));
         assert_eq!(read("a.zarr/b").unwrap(), Target::Zarr("a.zarr/b".into()));
+        assert_eq!(read("../a.zarr/b").unwrap(), Target::Zarr("../a.zarr/b".into()));
+        assert!(read("a.zarr/../b").is_err() && read("a.zarr/b/../../c").is_err());
         assert_eq!(read("a.zarr/b.npy").unwrap(), Target::Npy("a.zarr/b.npy".into()));
         assert!(read("x.npy/").is_err() && read("m.safetensors#").is_err() && read("x.zarr#a").is_err());
     }
