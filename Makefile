@@ -9,7 +9,7 @@ cargo  := $(APART) cargo
 BIN    := $(VENV)/bin/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-beside test-loom test-aarch64 test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-loom test-aarch64 test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
@@ -34,23 +34,14 @@ $(VENV)/bin/pip:
 demo: build
 	$(VENV)/bin/python demo/run.py
 
-# The tests of Rust spend much of their time waiting: what only computes, the release build for the wheel and the models, takes
-# what they leave idle. All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
+# All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
 SUITE := --locked --workspace --exclude polyduct-python --exclude polyduct-wheel
 
 test: export CARGO_INCREMENTAL = 0
-test:
-	$(cargo) test $(SUITE) --no-run
-	$(MAKE) --no-print-directory -j2 test-rust test-beside
-	$(MAKE) --no-print-directory test-python
+test: test-rust test-loom test-python
 
 test-rust:
 	$(cargo) test $(SUITE)
-
-# The wheel first: the tests of Python wait for it.
-test-beside:
-	nice -n 19 $(MAKE) --no-print-directory $(VENV)/installed
-	nice -n 19 $(MAKE) --no-print-directory test-loom
 
 # The step protocol under every interleaving that loom finds.
 test-loom:
