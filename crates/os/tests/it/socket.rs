@@ -135,6 +135,32 @@ fn a_dead_peer_hangs_up_and_what_it_sent_is_still_there() {
     assert!(hear(&kid.conn).is_none());
 }
 
+/// The kernel looks at the queue, and after that at whether the peer has gone: who sends and goes in between seems to have said
+/// nothing. Who looks all the while, as here, meets that within some thousand goodbyes.
+#[test]
+fn last_words_are_heard_by_who_looks_when_they_are_said() {
+    let (give, take) = std::sync::mpsc::channel::<Conn>();
+    std::thread::scope(|s| {
+        s.spawn(move || take.iter().for_each(|conn| say(&conn, b"last words", &[])));
+        let mut buffer = vec![0; MESSAGE_LIMIT];
+        for goodbye in 0..20_000 {
+            let (a, b) = Conn::pair().unwrap();
+            give.send(b).unwrap();
+            loop {
+                match a.recv(&mut buffer).unwrap() {
+                    Received::WouldBlock => {}
+                    Received::Message { len, .. } => {
+                        assert_eq!(&buffer[..len], b"last words");
+                        break;
+                    }
+                    Received::Closed => panic!("nothing was said at goodbye {goodbye}"),
+                }
+            }
+        }
+        drop(give);
+    });
+}
+
 #[test]
 fn unread_messages_of_ours_do_not_make_the_end_an_error() {
     let (a, b) = Conn::pair().unwrap();
