@@ -3,9 +3,6 @@
 PYTHON ?= python3
 VENV   := .venv
 PEERS  := .peers
-# Cargo shares out its own jobs; those of make are none of its.
-APART  := env -u MAKEFLAGS -u MFLAGS
-cargo  := $(APART) cargo
 BIN    := $(VENV)/bin/polyduct
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
@@ -25,7 +22,7 @@ build: $(VENV)/installed
 
 # The wheel holds the module and the command; cargo's own cache makes the second build short.
 $(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
-	$(APART) $(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
 	@touch $@
 
 $(VENV)/bin/pip:
@@ -35,24 +32,22 @@ demo: build
 	$(VENV)/bin/python demo/run.py
 
 # All at once mostly means a clean build, which cargo's notes for the next one would slow down by a tenth.
-SUITE := --locked --workspace --exclude polyduct-python --exclude polyduct-wheel
-
 test: export CARGO_INCREMENTAL = 0
 test: test-rust test-loom test-python
 
 test-rust:
-	$(cargo) test $(SUITE)
+	cargo test --locked --workspace --exclude polyduct-python --exclude polyduct-wheel
 
 # The step protocol under every interleaving that loom finds.
 test-loom:
-	RUSTFLAGS='--cfg loom' $(cargo) test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
+	RUSTFLAGS='--cfg loom' cargo test --locked --release --target-dir target/loom -p polyduct-pipe -p polyduct-message --test loom
 
 # The kernels as a processor of the other kind has them. Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user.
 test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
 test-aarch64:
-	$(cargo) test --locked --target aarch64-unknown-linux-gnu --tests -p polyduct-layout -p polyduct-copy
+	cargo test --locked --target aarch64-unknown-linux-gnu --tests -p polyduct-layout -p polyduct-copy
 
 test-python: $(VENV)/installed
 	$(VENV)/bin/python -m pytest -q
@@ -65,7 +60,7 @@ $(PEERS)/ready: bench/peers/setup.sh
 bench: build $(PEERS)/ready
 	@status=0; \
 	for table in pipe message disk; do echo "$(BIN) bench $$table"; $(BIN) bench $$table || status=1; done; \
-	$(cargo) run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
+	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.
@@ -75,8 +70,8 @@ bench-plots: build
 	$(BIN) bench overlap --svg out/overlap.svg
 
 lint:
-	$(cargo) fmt --check
-	$(cargo) clippy --locked --workspace --all-targets -- -D warnings
+	cargo fmt --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 clean:
 	rm -rf target build out $(VENV) $(PEERS)

@@ -12,15 +12,7 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// The same without the end of the line.
-macro_rules! hint {
-    ($($words:tt)*) => {
-        $crate::text::to_stderr(format_args!($($words)*))
-    };
-}
-pub(crate) use hint;
-
-/// What [`say`] and [`hint`] come to.
+/// The same for what is no line of its own.
 pub fn to_stderr(words: std::fmt::Arguments<'_>) {
     // One write, so that lines of several threads and processes do not mix.
     let _ = io::stderr().write_all(words.to_string().as_bytes());

@@ -8,6 +8,7 @@ use polyduct_rig::inject::{Fault, Outcome, Start};
 use std::process::Command;
 
 const POLYDUCT: &str = env!("CARGO_BIN_EXE_polyduct");
+/// Its first byte is nowhere else in what a run writes: once means that the text came once.
 const TEXT: &str = "#=0123456789";
 /// What an error of the run begins with.
 const OURS: &str = "polyduct: ";

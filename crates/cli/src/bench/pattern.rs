@@ -79,17 +79,15 @@ impl Sample {
         // One place in each of as many equal pieces, at another fraction of each: the golden ratio's multiples fall nowhere twice,
         // so that no row or column, and no writer's part, has them all.
         let piece = all.div_ceil(Sample::PLACES).max(1);
-        let mut wanted = (0..).map(|k: usize| {
+        let wanted = |k: usize| {
             let fraction = (k as f64 * 0.618_033_988_75).fract();
             k * piece + (fraction * piece as f64) as usize
-        });
+        };
         let (mut places, mut before) = (Vec::new(), 0_usize);
-        let mut next = wanted.next().unwrap_or(0);
         stretches(mapping, unit, |offset, index, n, stride| {
-            while next < before + n {
-                let i = next - before;
+            while wanted(places.len()) < before + n {
+                let i = wanted(places.len()) - before;
                 places.push(((offset + i * stride) * len, index + i as u64));
-                next = wanted.next().unwrap_or(usize::MAX);
             }
             before += n;
         })?;

@@ -5,13 +5,13 @@ use std::io::IsTerminal;
 /// Shows what is measured now, in place of what was before.
 pub fn show(what: &str) {
     if std::io::stderr().is_terminal() {
-        crate::text::hint!("\r\x1b[Kmeasuring {what} ...\r");
+        crate::text::to_stderr(format_args!("\r\x1b[Kmeasuring {what} ...\r"));
     }
 }
 
 /// Leaves the line empty.
 pub fn clear() {
     if std::io::stderr().is_terminal() {
-        crate::text::hint!("\x1b[K");
+        crate::text::to_stderr(format_args!("\x1b[K"));
     }
 }

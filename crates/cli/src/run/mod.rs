@@ -163,7 +163,7 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
         let report =
             stats::Report::new(text, plan, collector, verdict.status, wall, &pids, supervisor.ends());
         if args.stats {
-            crate::text::hint!("{}", report.table());
+            crate::text::to_stderr(format_args!("{}", report.table()));
         }
         if let Some(json) = &mut json {
             let text = serde_json::to_string_pretty(&report)? + "\n";
