@@ -79,6 +79,17 @@ fn a_pipeline_ends_in_a_store_and_begins_with_one() {
     let o = output(&["run", &format!("cat {npy} > store:{s}/y")]);
     assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
     assert_eq!(output(&["cat", &format!("store:{s}/y")]).stdout, numbers());
+    // Units write one themselves; what was there before is no proof that they have.
+    let writer =
+        dir.write("writer", format!("{} pump-in $POLYDUCT_OUT < {npy}", env!("CARGO_BIN_EXE_polyduct")));
+    let pipeline = format!("-n 2 sh {writer} > store:{s}/z");
+    for _ in 0..2 {
+        let o = output(&["run", &pipeline]);
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+        assert_eq!(output(&["cat", &format!("store:{s}/z")]).stdout, numbers());
+    }
+    let error = ill(&["run", &format!("-n 2 true > store:{s}/z")], 1);
+    assert!(error.contains("each unit of stage 0 must open") || error.contains("did not write"), "{error}");
     let error = ill(&["run", &format!("< store:{}/x cat", dir.path("t"))], 1);
     assert!(error.contains("no directory on this path is a store"), "{error}");
 }

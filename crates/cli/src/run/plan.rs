@@ -16,7 +16,7 @@ pub struct Plan {
     pub processes: Vec<Process>,
     /// One between each two stages.
     pub links: Vec<Link>,
-    /// The file that the last stage writes, if that stage is parallel.
+    /// The file, or the dataset in a store, that the last stage writes, if that stage is parallel.
     pub file: Option<PathBuf>,
     /// How many ordinary pipes the processes share ([`Source::Pipe`] and [`Sink::Pipe`] count from 0).
     pub os_pipes: usize,
@@ -225,7 +225,7 @@ impl Plan {
         };
         let stdin = match (k, carried, input) {
             (_, Some(pipe), _) => Source::Pipe(pipe),
-            (0, None, Some(file)) if !is_in_store(file) => Source::File(file.to_owned()),
+            (0, None, Some(file)) if in_store(file).is_none() => Source::File(file.to_owned()),
             (0, None, None) => Source::Inherit,
             (_, None, file) => {
                 let pipe = self.new_pipe();
@@ -244,7 +244,7 @@ impl Plan {
             }
         };
         let last = k + 1 == stages.len();
-        let dataset = output.filter(|file| last && is_in_store(file)).map(|f| f.display().to_string());
+        let dataset = output.filter(|file| last && in_store(file).is_some()).map(|f| f.display().to_string());
         let leads_on = if last && dataset.is_none() { None } else { Some(self.new_pipe()) };
         let stdout = match (leads_on, output) {
             (Some(pipe), _) => Sink::Pipe(pipe),
@@ -369,8 +369,9 @@ fn located(file: &str, directory: &Path) -> PathBuf {
     }
 }
 
-fn is_in_store(file: &Path) -> bool {
-    file.to_str().is_some_and(|file| file.starts_with(STORE))
+/// The path of a dataset in a store, where a file of a plan is one.
+pub fn in_store(file: &Path) -> Option<&Path> {
+    file.to_str()?.strip_prefix(STORE).map(Path::new)
 }
 
 /// What the façade will take a file for.

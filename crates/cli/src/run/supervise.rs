@@ -1,10 +1,11 @@
 //! Drives the supervisor: waits for deaths, signals, reports and deadlines in one poll, and does what it says.
 
-use super::plan::Plan;
+use super::plan::{in_store, Plan};
 use super::start::Started;
 use super::stats::Collector;
 use super::verdict::{Action, End, Supervisor};
 use crate::signals::is_ignored;
+use polyduct::store::disk::{split, Store};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{getpgid, pidfd_send_signal, Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -50,13 +51,19 @@ impl Signals {
     }
 }
 
-/// The file that a run is to write, as it was before.
+/// The file or dataset that a run is to write, as it was before.
 pub struct OutputFile {
-    before: Option<FileStamp>,
+    before: Option<Stamp>,
 }
 
-/// Device, inode, size and time of the last change, in seconds and nanoseconds: another one, another file.
-type FileStamp = (u64, u64, u64, i64, i64);
+/// What is another one after every write.
+#[derive(PartialEq)]
+enum Stamp {
+    /// Device, inode, size and time of the last change, in seconds and nanoseconds.
+    File(u64, u64, u64, i64, i64),
+    /// The object, which is a new one for each dataset that is written anew, and how many steps it has.
+    Dataset(u64, u64),
+}
 
 impl OutputFile {
     /// To be called before the first process starts.
@@ -64,9 +71,15 @@ impl OutputFile {
         OutputFile { before: Self::stamp(plan) }
     }
 
-    fn stamp(plan: &Plan) -> Option<FileStamp> {
-        let m = plan.file.as_ref()?.metadata().ok()?;
-        Some((m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
+    fn stamp(plan: &Plan) -> Option<Stamp> {
+        let file = plan.file.as_ref()?;
+        if let Some(path) = in_store(file) {
+            let (store, name) = split(path).ok()?;
+            let (entry, meta) = Store::open(&store).ok()?.own().ok()?.find(&name).ok()?;
+            return Some(Stamp::Dataset(entry.object, meta.steps));
+        }
+        let m = file.metadata().ok()?;
+        Some(Stamp::File(m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
     }
 
     fn is_written(&self, plan: &Plan) -> bool {
