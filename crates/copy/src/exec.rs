@@ -98,31 +98,37 @@ impl Transfer {
         if src + n > self.frame.src_len as u128 || dst + n > self.frame.dst_len as u128 {
             return Err(CopyError::Malformed { op: index });
         }
-        // SAFETY: both ranges lie within the memories, as was just checked; kernels exist only for levels that the
-        // machine has.
+        // SAFETY: both ranges lie within the memories, as was just checked.
         unsafe {
             let (src, dst, n) = (self.src.add(src as usize), self.dst.add(dst as usize), n as usize);
             if n <= 128 {
                 bulk::small(src, dst, n);
             } else {
-                simd::run(self.level, Bulk { src, dst, n, stream: self.stream });
+                self.bulk(src, dst, n);
             }
         }
         Ok(())
+    }
+
+    /// Copies `n` bytes that lie together.
+    ///
+    /// # Safety
+    /// Both ranges lie within the memories.
+    unsafe fn bulk(&self, src: *const u8, dst: *mut u8, n: usize) {
+        // SAFETY: the caller's; kernels exist only for levels that the machine has.
+        unsafe { simd::run(self.level, Bulk { src, dst, n, stream: self.stream }) }
     }
 
     /// Copies a nest by the kernel that suits it.
     ///
     /// # Safety
     /// The nest was lowered against this transfer's frame, or was derived from one that was.
-    #[inline]
     pub unsafe fn copy(&self, nest: &Nest) {
         let (src, dst) = (self.src, self.dst);
         // SAFETY: the caller's; kernels exist only for levels that the machine has.
         unsafe {
             if nest.dims().is_empty() {
-                let (src, dst, n) = (src.add(nest.src), dst.add(nest.dst), nest.src_run());
-                return simd::run(self.level, Bulk { src, dst, n, stream: self.stream });
+                return self.bulk(src.add(nest.src), dst.add(nest.dst), nest.src_run());
             }
             if let Some(what) = Transpose::find(nest) {
                 let emit = AsTheyAre { elem: nest.src_run(), stream: self.stream };

@@ -26,8 +26,7 @@ impl Kernels {
                 transfer.copy_run(&ops[at], at)?;
                 at += 1;
             } else {
-                // SAFETY: `group` lowers against the transfer's frame.
-                at += group(table, &transfer, at, &mut |nest| unsafe { transfer.copy(nest) })?;
+                at += copy_group(table, &transfer, at)?;
             }
         }
         Ok(())
@@ -116,6 +115,13 @@ impl Kernels {
         unsafe { simd::run(self.level, job) }
         Ok(())
     }
+}
+
+/// Copies operation `at` and those that go with it; returns how many these are. Apart from [`Kernels::execute`], which is
+/// inlined for the sake of tables of single runs: the kernels for nests are compiled here, not in every crate that copies.
+fn copy_group(table: &OpTable, transfer: &Transfer, at: usize) -> Result<usize, CopyError> {
+    // SAFETY: `group` lowers against the transfer's frame.
+    group(table, transfer, at, &mut |nest| unsafe { transfer.copy(nest) })
 }
 
 /// Calls `f` with nests that together are the operation `at` of the table, and those after it that go with it; returns

@@ -1,7 +1,8 @@
 //! The ring, the alarms and the bell under every interleaving, and every order in which weak memory may show the stores,
 //! that loom finds within a bound on preemptions.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --release --target-dir target/loom -p polyduct-message --test loom`
+//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-message --test loom -- --test-threads=1`;
+//! `LOOM_MAX_PREEMPTIONS=2` looks further, for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
 #![cfg(loom)]
@@ -38,7 +39,8 @@ enum Plant {
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    // `LOOM_MAX_PREEMPTIONS=n` looks further.
+    builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
     builder.max_branches = 50_000;
     builder.check(f);
 }
