@@ -45,6 +45,9 @@ test:
 ifdef BESIDE
 test-loom: $(VENV)/installed
 test-python: test-rust
+else
+# `make -j demo test` would install twice at once.
+.NOTPARALLEL:
 endif
 
 test-rust:
@@ -87,4 +90,4 @@ lint:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 clean:
-	rm -rf target build out $(VENV) $(PEERS)
+	rm -rf target build out python/*.egg-info $(VENV) $(PEERS)

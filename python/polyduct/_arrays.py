@@ -63,6 +63,8 @@ class Shaped:
         self.check(out)
         if not out.flags.writeable:
             raise Misuse(self._words("out is read-only"))
+        if any(n > 1 and stride == 0 for n, stride in zip(out.shape, out.strides)):
+            raise Misuse(self._words("elements of out lie in one place (a stride is 0)"))
         return out
 
     def _words(self, what: str) -> str:
@@ -121,12 +123,20 @@ class Form(Shaped):
 
 def taken(what: Any, dtype: DType) -> Array:
     """An array-like as an array, of this dtype if it has none of its own and nothing is cut off."""
-    array: Array = np.asarray(what)
+    array = unmasked(what)
     if hasattr(what, "dtype"):
         return array
     if dtype.kind in "iu":
         return _integers(what, array, dtype)
     return array.astype(dtype, copy=False) if np.can_cast(array.dtype, dtype, "same_kind") else array
+
+
+def unmasked(what: Any) -> Array:
+    """An array-like as an array. Masked elements have no value that could go anywhere."""
+    if isinstance(what, np.ma.MaskedArray) and np.ma.is_masked(what):
+        raise Misuse("the array has masked elements; give them a value first: array.filled(value)")
+    array: Array = np.asarray(what)
+    return array
 
 
 def _integers(what: Any, array: Array, dtype: DType) -> Array:

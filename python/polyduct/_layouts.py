@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._apart import check_apart
-from polyduct._arrays import Array, Form, dims, natural
+from polyduct._arrays import Array, Form, dims, natural, unmasked
 from polyduct._dtypes import from_elem, to_elem
 from polyduct.errors import Misuse, WrongType
 
@@ -42,6 +42,8 @@ class Layout:
         itemsize: int | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        if not isinstance(text, (str, Layout)):
+            raise Misuse(f"the layout is {text!r}; expected its text or a polyduct.Layout")
         if itemsize is not None and dtype is not None:
             raise Misuse("give itemsize or dtype, not both")
         size = 1 if itemsize is None else natural("itemsize", itemsize)
@@ -125,7 +127,7 @@ def redistribute(
     for side, layout in (("src", src), ("dst", dst)):
         if not isinstance(layout, Layout):
             raise Misuse(f"{side} is {layout!r}; expected a polyduct.Layout")
-    arrays: list[Array] = [np.asarray(part) for part in parts]
+    arrays = [unmasked(part) for part in _several("parts", parts)]
     if len(arrays) != src.units:
         raise Misuse(f"{len(arrays)} parts for {src.units} units of the source")
     dtype = arrays[0].dtype
@@ -147,7 +149,7 @@ def redistribute(
     if out is None:
         result = [form.empty() for form in forms]
     else:
-        result = list(out)
+        result = _several("out", out)
         if len(result) != len(forms):
             raise Misuse(f"{len(result)} arrays in out for {len(forms)} units of the destination")
         for form, array in zip(forms, result):
@@ -161,6 +163,13 @@ def redistribute(
         if via is not array:
             array[...] = via
     return result
+
+
+def _several(what: str, arrays: Any) -> list[Any]:
+    try:
+        return list(arrays)
+    except TypeError:
+        raise Misuse(f"{what} is {arrays!r}; expected a sequence of arrays, one for each unit") from None
 
 
 def _copy(form: Form, array: Array) -> Array:

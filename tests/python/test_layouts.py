@@ -99,6 +99,8 @@ def test_what_does_not_fit() -> None:
         lambda: Layout("block", shape=4.0, units=2),  # type: ignore[arg-type]
         lambda: Layout("block", shape=(4,), units=2, itemsize=4, dtype="f4"),
         lambda: Layout("block", shape=(4,), units=2, itemsize=0),
+        lambda: Layout(None, shape=(4,), units=2),  # type: ignore[arg-type]
+        lambda: Layout(b"block", shape=(4,), units=2),  # type: ignore[arg-type]
     ]:
         with pytest.raises(polyduct.Misuse):
             misuse()

@@ -216,8 +216,9 @@ def test_closing_ends_a_read_in_another_thread(pipe: str) -> None:
     def read() -> None:
         ports.append(polyduct.open(pipe, layout="*"))
         opened.set()
-        with pytest.raises(polyduct.Closed):
+        with pytest.raises(polyduct.Closed, match=pipe) as e:
             ports[0].read()
+        assert e.value.url == pipe
 
     def write() -> None:
         out = polyduct.open(pipe, "w", shape=1, dtype="i4", layout="*")

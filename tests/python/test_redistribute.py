@@ -82,6 +82,22 @@ def test_outputs_that_share_memory_are_refused_and_interleaved_ones_are_not() ->
     np.testing.assert_array_equal(wide, full)
 
 
+def test_what_is_no_array_to_take_or_to_fill() -> None:
+    whole = Layout("block", shape=4, units=1)
+    full = np.arange(4.0)
+    folded = np.lib.stride_tricks.as_strided(np.zeros(1), (4,), (0,))
+    for parts_, out, words in [
+        (None, None, "parts is None; expected a sequence"),
+        ([full], 5, "out is 5; expected a sequence"),
+        ([full], [folded], "lie in one place"),
+        ([np.ma.array(full, mask=[0, 1, 0, 0])], None, "masked"),
+    ]:
+        with pytest.raises(polyduct.Misuse, match=words):
+            redistribute(parts_, whole, whole, out)  # type: ignore[arg-type]
+    [got] = redistribute([np.ma.array(full)], whole, whole)
+    assert got.tolist() == [0, 1, 2, 3]
+
+
 def test_outputs_of_which_it_is_too_hard_to_tell_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros((60, 61, 62, 63), "u1")
     a, b = x[::7, ::6, ::5, ::4], x[1::6, 1::5, 1::4, 1::7]

@@ -176,6 +176,17 @@ fn misuse_is_shown_where_it_is() {
     assert!(text(&output(&["run", "--help"]).stdout).contains("$VAR"));
 }
 
+/// The program whose output could not be passed on is not to blame.
+#[test]
+fn a_full_standard_output_is_named() {
+    let lines = "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done";
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = polyduct(&["run", "--prefix", &format!("-n 1 sh -c '{lines}'")]);
+    let o = watched(child.stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+    assert_ne!(o.status.code(), Some(0));
+    assert!(text(&o.stderr).contains("standard output: No space left on device"), "{}", text(&o.stderr));
+}
+
 #[test]
 fn a_standard_error_that_takes_nothing_changes_no_status() {
     let dir = Scratch::new("mute");

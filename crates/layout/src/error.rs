@@ -52,7 +52,7 @@ pub enum LayoutError {
         dim: usize,
     },
     /// A layout for another number of dimensions than the dataset's.
-    #[error("the layout has {layout} dimensions, the dataset {dataset}")]
+    #[error("the layout has {}, the dataset {dataset}", dimensions(*layout))]
     DimsDiffer {
         /// Dimensions of the layout.
         layout: usize,
@@ -176,7 +176,7 @@ pub enum LayoutError {
         units: u64,
     },
     /// An index with another number of dimensions than the dataset's.
-    #[error("the index has {index} dimensions, the array {dataset}")]
+    #[error("the index has {}, the array {dataset}", dimensions(*index))]
     IndexDims {
         /// Dimensions of the index.
         index: usize,
@@ -289,6 +289,10 @@ fn count(product: &u64) -> String {
         u64::MAX => "2^64-1 or more".into(),
         n => n.to_string(),
     }
+}
+
+fn dimensions(count: usize) -> String {
+    format!("{count} dimension{}", if count == 1 { "" } else { "s" })
 }
 
 /// Shortens hostile text for an error.

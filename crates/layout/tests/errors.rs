@@ -71,7 +71,7 @@ fn snake_case(error: &LayoutError) -> String {
 fn messages_say_what_was_expected() {
     let map = bind("block,*", &[6, 4], 4).unwrap();
     let text = |e: LayoutError| e.to_string();
-    assert_eq!(text(map.locate(&[5]).unwrap_err()), "the index has 1 dimensions, the array 2");
+    assert_eq!(text(map.locate(&[5]).unwrap_err()), "the index has 1 dimension, the array 2");
     assert_eq!(text(map.local_shape(4).unwrap_err()), "there is no unit 4; expected 0 to 3");
     let huge = bind("block,block@4294967296x4294967296", &[4, 4], 2).unwrap_err();
     assert_eq!(text(huge), "the grid has 2^64-1 or more places for 2 units");

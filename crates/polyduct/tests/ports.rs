@@ -126,7 +126,7 @@ fn errors_of_files_name_the_file_and_who_gave_up() {
     let url = dir.join("a.npy").display().to_string();
     let port = |unit, units| open(&url).unit(unit).units(units).program("p");
     let error = port(0, 1).write(&data(&[4, 4]), "block").map(drop).unwrap_err();
-    assert_eq!(error.to_string(), format!("{url}: the layout has 1 dimensions, the dataset 2"));
+    assert_eq!(error.to_string(), format!("{url}: the layout has 1 dimension, the dataset 2"));
     let together = std::sync::Barrier::new(2);
     all(2, |unit| {
         let mut port = port(unit, 2).write(&data(&[4, 4]), "block,*")?;

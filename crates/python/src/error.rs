@@ -429,6 +429,13 @@ pub fn own(py: Python<'_>, class: &'static str, message: &str) -> PyErr {
     new(py, &(class, vec![]), message.to_owned()).unwrap_or_else(|e| e)
 }
 
+/// An error of what is closed, named by its `url` where it has one.
+pub fn closed(py: Python<'_>, message: &str, url: Option<&str>) -> PyErr {
+    let Some(url) = url else { return own(py, "Closed", message) };
+    let class = ("Closed", vec![("url", Value::Text(url.to_owned()))]);
+    new(py, &class, format!("{url}: {message}")).unwrap_or_else(|e| e)
+}
+
 fn new(py: Python<'_>, (class, attributes): &Class, message: String) -> PyResult<PyErr> {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = ERRORS.get_or_try_init(py, || PyModule::import(py, "polyduct.errors").map(Bound::unbind))?;

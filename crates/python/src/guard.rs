@@ -41,6 +41,8 @@ pub struct Guard {
     /// The process that opened it. A fork has a copy of it without the thread that watches the peers, and it must not
     /// speak for the unit.
     pid: u32,
+    /// What errors call a port.
+    url: Option<String>,
 }
 
 enum Reason {
@@ -114,7 +116,12 @@ pub fn raise_from_call(raised: PyErr) {
 
 impl Guard {
     pub fn new(what: What) -> Guard {
-        Guard { what, closing: Arc::default(), pid: std::process::id() }
+        Guard { what, closing: Arc::default(), pid: std::process::id(), url: None }
+    }
+
+    /// For errors to name.
+    pub fn of(self, url: &str) -> Guard {
+        Guard { url: Some(url.to_owned()), ..self }
     }
 
     /// The question for those who wait: give up?
@@ -177,9 +184,11 @@ impl Guard {
                 return raised;
             }
             match reason {
-                Some(Reason::Closing) => {
-                    error::own(py, "Closed", &format!("the {what} was closed by another thread"))
-                }
+                Some(Reason::Closing) => error::closed(
+                    py,
+                    &format!("the {what} was closed by another thread"),
+                    self.url.as_deref(),
+                ),
                 _ => raise(py, &e),
             }
         })

@@ -21,7 +21,7 @@ impl Port {
             "-" => std::env::var(mode.variable()).unwrap_or_else(|_| url.to_owned()),
             url => url.to_owned(),
         };
-        Port { guard: Guard::new(What::Port), url }
+        Port { guard: Guard::new(What::Port).of(&url), url }
     }
 
     /// The question for [`polyduct::Open::interrupt`].

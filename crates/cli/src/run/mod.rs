@@ -153,8 +153,14 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     supervise::supervise(plan, &mut started, &mut signals, &mut supervisor, &mut collector, &file)?;
     let wall = begin.elapsed();
     drop(started);
-    printer.finish();
-    let verdict = supervisor.verdict();
+    let unwritten = printer.finish();
+    let mut verdict = supervisor.verdict();
+    if let Some(error) = unwritten {
+        crate::text::say!(
+            "polyduct: standard output: {error}; what the processes write there is lost from there on"
+        );
+        verdict.status = verdict.status.max(1);
+    }
     if let Some(message) = &verdict.message {
         crate::text::say!("polyduct: {message}");
     }

@@ -30,6 +30,9 @@ pub fn signal_name(signal: i32) -> String {
 
 /// Reads `30s`, `1.5s`, `200ms`, `5m`, `2h`; a number alone is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err(format!("`{text}` is negative; try 30s or 5m"));
+    }
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let seconds = match unit {
@@ -37,10 +40,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{unit}` is no unit of time; use ms, s, m or h")),
+        word if !number.is_empty() && word.chars().all(char::is_alphabetic) => {
+            return Err(format!("`{unit}` is no unit of time; use ms, s, m or h"))
+        }
+        _ => return Err(no_duration(text)),
     };
-    let number: f64 = number.parse().map_err(|_| format!("`{text}` is no duration; try 30s or 5m"))?;
+    let number: f64 = number.parse().map_err(|_| no_duration(text))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
+}
+
+fn no_duration(text: &str) -> String {
+    format!("`{text}` is no duration; try 30s or 5m")
 }
 
 /// As [`parse_duration`], for a limit: none at all is said by leaving it out.
@@ -64,6 +74,11 @@ mod tests {
         }
         for text in ["", "s", "-1s", "1d", "1..2s", "1s2", "nan", "99999999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+        for (text, says) in
+            [("-1", "negative"), ("1e3", "no duration"), ("nan", "no duration"), ("3d", "`d` is no unit")]
+        {
+            assert!(parse_duration(text).is_err_and(|e| e.contains(says)), "{text}");
         }
         for text in ["0", "0s", "0.0h"] {
             assert!(parse_limit(text).is_err(), "{text}");

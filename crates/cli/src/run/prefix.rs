@@ -19,7 +19,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub struct Printer {
     /// Closing it tells the thread that no more will come.
     stop: OwnedFd,
-    done: Receiver<()>,
+    /// What came of it: why standard output took no more, unless nobody was to read it.
+    done: Receiver<Option<io::Error>>,
 }
 
 impl Printer {
@@ -35,17 +36,18 @@ impl Printer {
             })
             .collect();
         Builder::new().spawn(move || {
-            print(streams, &stopped);
+            let unwritten = print(streams, &stopped);
             // Nobody may wait any more.
-            let _ = tell.send(());
+            let _ = tell.send(unwritten);
         })?;
         Ok(Printer { stop, done })
     }
 
-    /// Waits until everything is printed; not for ever, if whoever reads our output does not read.
-    pub fn finish(self) {
+    /// Waits until everything is printed; not for ever, if whoever reads our output does not read. Gives the error for which
+    /// standard output took no more; that nobody reads it any more is none.
+    pub fn finish(self) -> Option<io::Error> {
         drop(self.stop);
-        let _ = self.done.recv_timeout(DRAIN);
+        self.done.recv_timeout(DRAIN).ok().flatten()
     }
 }
 
@@ -63,22 +65,26 @@ impl Stream {
         Stream { output, lines: Lines { prefix: prefix.into_bytes(), rest: Vec::new() } }
     }
 
-    /// Prints what has come. False at the end of the stream, or when nobody reads ours.
-    fn forward(&mut self, chunk: &mut [u8]) -> bool {
+    /// Prints what has come. False at the end of the stream, or when ours takes no more.
+    fn forward(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         let len = match rustix::io::read(&self.output.fd, &mut *chunk) {
             Ok(len) => len,
-            Err(rustix::io::Errno::INTR) => return true,
+            Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(_) => 0,
         };
         let text = match len {
             0 => self.lines.end(),
             len => self.lines.push(&chunk[..len]),
         };
-        let written = match self.output.is_stderr {
-            true => io::stderr().write_all(&text),
-            false => io::stdout().write_all(&text).and_then(|()| io::stdout().flush()),
-        };
-        len > 0 && written.is_ok()
+        self.write(&text)?;
+        Ok(len > 0)
+    }
+
+    fn write(&self, text: &[u8]) -> io::Result<()> {
+        match self.output.is_stderr {
+            true => io::stderr().write_all(text),
+            false => io::stdout().write_all(text).and_then(|()| io::stdout().flush()),
+        }
     }
 }
 
@@ -121,7 +127,15 @@ impl Lines {
     }
 }
 
-fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) {
+/// Prints until all streams have ended; the first error of standard output, unless nobody reads it.
+fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) -> Option<io::Error> {
+    let mut unwritten = None;
+    let mut failed = |stream: &Stream, error: io::Error| {
+        if !stream.output.is_stderr && error.kind() != io::ErrorKind::BrokenPipe {
+            unwritten.get_or_insert(error);
+        }
+        false
+    };
     let mut chunk = vec![0; 64 << 10];
     let mut stopping = false;
     while !streams.is_empty() {
@@ -140,16 +154,18 @@ fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         stopping |= ready.get(streams.len()).copied().unwrap_or(false);
         let mut ready = ready.into_iter();
-        streams.retain_mut(|s| !ready.next().unwrap_or(false) || s.forward(&mut chunk));
+        streams.retain_mut(|s| match ready.next() {
+            Some(true) => s.forward(&mut chunk).unwrap_or_else(|e| failed(s, e)),
+            _ => true,
+        });
     }
     for stream in &mut streams {
         let text = stream.lines.end();
-        let _ = if stream.output.is_stderr {
-            io::stderr().write_all(&text)
-        } else {
-            io::stdout().write_all(&text)
-        };
+        if let Err(e) = stream.write(&text) {
+            failed(stream, e);
+        }
     }
+    unwritten
 }
 
 #[cfg(test)]

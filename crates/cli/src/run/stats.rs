@@ -155,11 +155,12 @@ pub struct PipeReport {
     /// Stages on its two ends; none for a file or for what this run did not start.
     pub from_stage: Option<usize>,
     pub to_stage: Option<usize>,
-    pub steps: u64,
+    /// These three are none where no port reported: all were killed.
+    pub steps: Option<u64>,
     /// Steps that the port which missed most did not write or read.
     pub dropped: u64,
-    pub bytes: u64,
-    pub gb_per_s: f64,
+    pub bytes: Option<u64>,
+    pub gb_per_s: Option<f64>,
     pub writers: SideReport,
     pub readers: SideReport,
 }
@@ -275,10 +276,11 @@ impl Report {
                 (Some(from), None) => format!("stage {from} → {}", pipe.url),
                 (None, None) => pipe.url.clone(),
             };
-            let rate = format!("{:.2}", pipe.gb_per_s);
+            let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+            let rate = or_dash(pipe.gb_per_s.map(|rate| format!("{rate:.2}")));
             let ([writers, w], [readers, r]) = (pipe.writers.describe(), pipe.readers.describe());
-            let (steps, dropped) = (pipe.steps.to_string(), pipe.dropped.to_string());
-            rows.push([name, steps, dropped, bytes(pipe.bytes), rate, writers, w, readers, r]);
+            let (steps, moved) = (or_dash(pipe.steps.map(|n| n.to_string())), or_dash(pipe.bytes.map(bytes)));
+            rows.push([name, steps, pipe.dropped.to_string(), moved, rate, writers, w, readers, r]);
         }
         let mut table = crate::text::table(&rows, &[false, true, true, true, true, true, true, true, true]);
         table.push_str(&format!("{} processes, {}\n", self.processes.len(), seconds(self.wall_s)));
@@ -299,15 +301,15 @@ impl PipeReport {
         };
         let link = plan.links.iter().position(|l| matches!(l, Link::Port { url: u } if *u == url));
         // Every element moves once, so the writers' count is the array's; readers may overlap.
-        let main = if writers.ports > 0 { &writers } else { &readers };
+        let main = [&writers, &readers].into_iter().find(|side| side.ports > 0);
         let seconds = writers.open_s.max(readers.open_s);
         PipeReport {
             from_stage: link.or_else(|| stage_of("POLYDUCT_OUT")),
             to_stage: link.map(|k| k + 1).or_else(|| stage_of("POLYDUCT_IN")),
-            steps: main.steps,
+            steps: main.map(|side| side.steps),
             dropped: writers.dropped.max(readers.dropped),
-            bytes: main.bytes,
-            gb_per_s: if seconds > 0.0 { main.bytes as f64 / seconds / 1e9 } else { 0.0 },
+            bytes: main.map(|side| side.bytes),
+            gb_per_s: main.map(|side| if seconds > 0.0 { side.bytes as f64 / seconds / 1e9 } else { 0.0 }),
             url,
             writers,
             readers,

@@ -61,6 +61,9 @@ impl Target {
             Some(errno) => sys("open its directory", errno),
             None => FileError::os(&shown)(e),
         })?;
+        if tree && Holds::what(&dir) == Holds::Array {
+            return Err(bad("its directory is a Zarr array, and no group"));
+        }
         let mode = match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(s) => match FileType::from_raw_mode(s.st_mode) {
                 FileType::RegularFile if !tree => Some(Mode::from_raw_mode(s.st_mode)),
@@ -185,28 +188,43 @@ fn is_same(dir: &OwnedFd, name: &str, file: &File) -> bool {
     here.is_ok_and(|here| rustix::fs::fstat(file).is_ok_and(|ours| same(here, ours)))
 }
 
-/// Whether a directory is an array of any version of Zarr, or has nothing in it: then it may be replaced.
+/// Whether a directory is an array, or has nothing in it: then it may be replaced.
 fn is_array_or_empty(dir: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return false };
-    if rustix::fs::statat(&inner, ".zarray", AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-        return true;
-    }
-    match rustix::fs::openat(
-        &inner,
-        "zarr.json",
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
-        Ok(fd) => {
+    let inner = rustix::fs::openat(dir, name, flags, Mode::empty());
+    inner.is_ok_and(|inner| Holds::what(&inner) != Holds::Other)
+}
+
+/// What is in a directory.
+#[derive(PartialEq)]
+enum Holds {
+    /// An array of any version of Zarr.
+    Array,
+    Nothing,
+    Other,
+}
+
+impl Holds {
+    fn what(dir: &OwnedFd) -> Holds {
+        if rustix::fs::statat(dir, ".zarray", AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Holds::Array;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(fd) = rustix::fs::openat(dir, "zarr.json", flags, Mode::empty()) {
             let limit = crate::zarr::MAX_METADATA_BYTES as u64 + 1;
             let mut text = Vec::new();
             let read = std::io::Read::read_to_end(&mut std::io::Read::take(File::from(fd), limit), &mut text);
             let document = crate::json::parse(&text);
-            read.is_ok() && document.is_ok_and(|d| d.get("node_type").is_some_and(|t| t == "array"))
+            let is_array = document.is_ok_and(|d| d.get("node_type").is_some_and(|t| t == "array"));
+            return if read.is_ok() && is_array { Holds::Array } else { Holds::Other };
         }
-        Err(_) => rustix::fs::Dir::read_from(&inner)
-            .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b".."))),
+        let is_empty = rustix::fs::Dir::read_from(dir)
+            .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
+        if is_empty {
+            Holds::Nothing
+        } else {
+            Holds::Other
+        }
     }
 }
 

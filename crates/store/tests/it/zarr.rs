@@ -158,6 +158,8 @@ fn only_arrays_are_replaced() {
         assert_eq!(read_all(&path), Some(("uint8".into(), vec![4], b"abcd".to_vec())));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
         assert_eq!(place.names(), ["x.zarr"]);
+        let inner = FileWriter::open(&path.join("inner"), Format::Zarr, &dataset, "*", &unit(0, 1));
+        assert_eq!(refused(inner), "its directory is a Zarr array, and no group");
     }
     std::fs::create_dir_all(path.join("c/9")).unwrap();
     std::fs::write(path.join("c/9/9"), "old").unwrap();
