@@ -13,8 +13,9 @@ use std::mem::MaybeUninit;
 /// Bytes of the buffer through which small pieces go; fits in the first-level cache.
 pub(crate) const BUFFER: usize = 16 << 10;
 
-/// From how many bytes a transfer's source is asked for in advance: more than the caches of one core keep.
-const AHEAD_FROM: u128 = 512 << 10;
+/// From how many bytes a transfer's source is asked for in advance. Less than the caches of a core keep: what another core has
+/// just written lies in that core's. Measured: runs of 512 bytes, 256 KiB of each writer, took 43 µs where they take 39.
+const AHEAD_FROM: u128 = 128 << 10;
 
 /// From how many bytes a run is looked at by itself.
 const LONG: usize = 1 << 10;
