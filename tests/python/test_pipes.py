@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import oracle
@@ -202,3 +203,26 @@ def test_conversion_on_the_way(pipe: str) -> None:
     )
     assert part.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(part, full.astype(ml_dtypes.bfloat16))
+
+
+LARGE = os.environ.get("POLYDUCT_LARGE") == "1"
+
+
+def test_the_far_end_of_a_large_part(pipe: str) -> None:
+    """``POLYDUCT_LARGE=1``: a slot of more than 4 GiB, its end beyond what 32 bits count; takes as much memory, and half a
+    minute."""
+    size = (5 << 30 if LARGE else 5 << 20) + 3
+    at = size // 10 * 9 + 1
+    values = (np.arange(4096) % 251).astype("u1")
+
+    def write() -> None:
+        with polyduct.open(pipe, "w", shape=size, dtype="u1", layout="*", depth=1) as out:
+            for k in range(2):
+                with out.step() as a:
+                    a[at : at + 4096] = values + k
+
+    def read() -> list[bool]:
+        with polyduct.open(pipe, layout=f"boxes({at}:{at + 4096})", timeout=120) as port:
+            return [bool((b == values + k).all()) for k, b in enumerate(port)]
+
+    assert together(write, read)[1] == [True, True]
