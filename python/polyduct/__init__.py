@@ -34,6 +34,7 @@ from polyduct._ports import Addresses, Reader, Stats, Step, Writer, open
 from polyduct._regions import Region
 from polyduct._stores import Attributes, Store, StoredArray, StoreStatus
 from polyduct.errors import (
+    Absent,
     AtOdds,
     BadEnvironment,
     BadIndex,
@@ -81,6 +82,7 @@ from polyduct.errors import (
 )
 
 __all__ = [
+    "Absent",
     "Addresses",
     "At",
     "AtOdds",

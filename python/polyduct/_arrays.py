@@ -134,7 +134,7 @@ def taken(what: Any, dtype: DType) -> Array:
 def unmasked(what: Any) -> Array:
     """An array-like as an array. Masked elements have no value that could go anywhere."""
     if isinstance(what, np.ma.MaskedArray) and np.ma.is_masked(what):
-        raise Misuse("the array has masked elements; give them a value first: array.filled(value)")
+        raise WrongType("the array has masked elements; give them a value first: array.filled(value)")
     array: Array = np.asarray(what)
     return array
 
@@ -153,6 +153,14 @@ def _integers(what: Any, array: Array, dtype: DType) -> Array:
             expected = f"{limits.min} to {limits.max}"
             raise WrongType(f"the value {value} does not fit into {dtype}; expected {expected}")
     return array.astype(dtype, copy=False)
+
+
+def is_text(what: object) -> bool:
+    """Whether it is text that has a form in UTF-8. The name of a file whose bytes are none has not."""
+    try:
+        return isinstance(what, str) and what.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def natural(what: str, n: object, below: int = 2**63, error: type[Misuse] = Misuse) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._apart import check_apart
-from polyduct._arrays import Array, Form, dims, natural, unmasked
+from polyduct._arrays import Array, Form, dims, is_text, natural, unmasked
 from polyduct._dtypes import from_elem, to_elem
 from polyduct.errors import Misuse, WrongType
 
@@ -42,7 +42,7 @@ class Layout:
         itemsize: int | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        if not isinstance(text, (str, Layout)):
+        if not is_text(text) and not isinstance(text, Layout):
             raise Misuse(f"the layout is {text!r}; expected its text or a polyduct.Layout")
         if itemsize is not None and dtype is not None:
             raise Misuse("give itemsize or dtype, not both")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._at import At
-from polyduct._arrays import Array, Form, dims, natural, refused, seconds
+from polyduct._arrays import Array, Form, dims, is_text, natural, refused, seconds
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
@@ -500,8 +500,8 @@ def open(
     if mode not in ("r", "w"):
         raise refused("mode", f"{mode!r}; expected 'r' or 'w'")
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
-    if not isinstance(url, str):
-        raise BadUrl(f"the url is {url!r}; expected text or a path")
+    if not is_text(url):
+        raise BadUrl(f"the url is {url!r}; expected text or a path, in UTF-8")
     options: dict[str, Any] = {
         "unit": unit,
         "units": units,
@@ -519,8 +519,10 @@ def open(
         if options[name] is not None:
             options[name] = natural(name, options[name], 2**32, BadOption)
     for name in ("program", "policy", "on_loss"):
-        if options[name] is not None and not isinstance(options[name], str):
+        if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
+    if not is_text(layout) and not isinstance(layout, Layout):
+        raise refused("layout", f"{layout!r}; expected its text or a polyduct.Layout")
     seconds("timeout", timeout)
     if mode == "w":
         if shape is None or dtype is None:

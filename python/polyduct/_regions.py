@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyduct._arrays import Array, natural
+from polyduct._arrays import Array, natural, unmasked
 from polyduct._dtypes import DType, same
 from polyduct._encode import read_description
 from polyduct.errors import BadOption, Misuse, RegionError, WrongSize, WrongType
@@ -147,7 +147,7 @@ class Named:
 
 def values_for(dtype: DType, part: Array, values: ArrayLike) -> Array:
     """The values as they go into a part of an array, with its shape."""
-    given = np.asarray(values)
+    given = unmasked(values)
     if not hasattr(values, "dtype") and np.can_cast(given.dtype, dtype, "same_kind"):
         given = given.astype(dtype, copy=False)
     if not same(given.dtype, dtype):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Bytes, natural, refused, seconds, taken
+from polyduct._arrays import Array, Bytes, natural, refused, seconds, taken, unmasked
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._slices import Chosen, chosen
 from polyduct.errors import BadIndex, BadOption, Misuse, WrongSize, WrongType
@@ -296,7 +296,7 @@ class Store(Mapping[str, StoredArray]):
 
     def __setitem__(self, name: str, array: ArrayLike) -> None:
         """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all."""
-        given = np.asarray(array)
+        given = unmasked(array)
         elem, dtype = to_elem(given.dtype)
         stored = np.ascontiguousarray(given, dtype).reshape(given.shape)
         self._store.write(_name(name), given.shape, elem, _flat(stored))

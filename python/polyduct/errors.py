@@ -272,13 +272,17 @@ class CallPeerGone(CallError, PeerLost):
 
 
 class TimeoutError(Error, builtins.TimeoutError):
-    """A wait came to its deadline. The port can be used again."""
+    """A wait came to its deadline. A port that is open can be used again."""
 
     waited: float
     """Seconds."""
     unit: int | None = None
     """The unit that waited, with its side: known where it waited for a pipe."""
     side: str | None = None
+
+
+class Absent(Refused, TimeoutError):
+    """Units did not come within the time that opening may take; `reason` is ``missing``."""
 
 
 class Interrupted(Error):

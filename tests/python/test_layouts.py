@@ -100,6 +100,7 @@ def test_what_does_not_fit() -> None:
         lambda: Layout("block", shape=(4,), units=2, itemsize=4, dtype="f4"),
         lambda: Layout("block", shape=(4,), units=2, itemsize=0),
         lambda: Layout(None, shape=(4,), units=2),  # type: ignore[arg-type]
+        lambda: Layout("block\udc80", shape=(4,), units=2),
         lambda: Layout(b"block", shape=(4,), units=2),  # type: ignore[arg-type]
     ]:
         with pytest.raises(polyduct.Misuse):

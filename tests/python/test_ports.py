@@ -250,6 +250,7 @@ def test_who_is_missing(pipe: str) -> None:
     with pytest.raises(polyduct.Refused) as e:
         polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=0, units=2, program="w", timeout=0.05)
     assert e.value.reason == "missing" and "reader" in str(e.value)
+    assert isinstance(e.value, polyduct.TimeoutError) and e.value.waited >= 0.05
 
 
 @pytest.mark.parametrize(
@@ -389,3 +390,50 @@ def test_every_exception_is_one_of_polyduct() -> None:
     for one in classes:
         assert issubclass(one, polyduct.Error)
         assert str(one("words")) == "words"
+
+
+def test_masked_arrays_are_refused_and_named(pipe: str, tmp_path: Path) -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1])
+    reader = threading.Thread(target=lambda: list(polyduct.open(pipe, layout="*")))
+    reader.start()
+    for url in (pipe, str(tmp_path / "a.npy")):
+        with polyduct.open(url, "w", shape=2, dtype="f8", layout="*") as out:
+            with pytest.raises(polyduct.WrongType, match="unit 0: the array has masked elements"):
+                out.write(masked)
+            out.write(np.ma.array([1.0, 2.0]))
+    reader.join()
+    store = polyduct.Store.create(tmp_path / "s", units=1)
+    store["x"] = np.zeros(2)
+    for write in (lambda: store.__setitem__("y", masked), lambda: store["x"].__setitem__(..., masked)):
+        with pytest.raises(polyduct.WrongType, match="masked"):
+            write()
+    with polyduct.domain(unit=0, units=1) as domain, pytest.raises(polyduct.WrongType, match="masked"):
+        domain.region("r", np.zeros(2)).put(0, masked)
+
+
+def test_names_that_are_no_utf_8_are_bad_urls() -> None:
+    for url in ("pipe:\udc80", "/tmp/\udcff.npy"):
+        with pytest.raises(polyduct.BadUrl, match="UTF-8"):
+            polyduct.open(url, layout="*")
+
+
+def test_all_writers_hear_that_the_readers_closed(pipe: str) -> None:
+    """Whichever finds it first and gives up."""
+    first_gave_up = threading.Event()
+
+    def writer(unit: int) -> None:
+        out = polyduct.open(pipe, "w", shape=4, dtype="i4", layout="block", unit=unit, units=2)
+        out.write([1, 2])
+        if unit == 1:
+            first_gave_up.wait()
+        with pytest.raises(polyduct.ReadersGone):
+            for _ in range(10):
+                out.write([1, 2])
+        out.abort()
+        first_gave_up.set()
+
+    def reader() -> None:
+        with polyduct.open(pipe, layout="*") as port:
+            port.read()
+
+    together(lambda: writer(0), lambda: writer(1), reader)

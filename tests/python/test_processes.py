@@ -119,6 +119,25 @@ def test_ctrl_c_while_a_dropped_port_closes(tmp_path: Path, start: Start) -> Non
     assert one.end() == (0, "", "")
 
 
+def test_ports_close_without_their_descriptors(pipe: str, start: Start) -> None:
+    """As in a program that closes whatever is open before it becomes a daemon."""
+    code = """
+        import os, threading
+        ports = []
+        reader = threading.Thread(target=lambda: ports.append(polyduct.open(sys.argv[1], layout="*", timeout=30)))
+        reader.start()
+        ports.append(polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*", timeout=30))
+        reader.join()
+        os.closerange(3, 4096)
+        for port in ports: port.close()
+        say("closed")
+        os._exit(0)
+    """
+    one = start(code, pipe)
+    assert one.hear() == "closed"
+    assert one.end() == (0, "", "")
+
+
 def test_ctrl_c_goes_before_an_error(pipe: str, start: Start) -> None:
     """Else it would be raised in the midst of whatever is done about the error: printing it, at the end of a program."""
     code = """

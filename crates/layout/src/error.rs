@@ -76,7 +76,7 @@ pub enum LayoutError {
         units: u64,
     },
     /// A dimension names a grid axis that does not exist.
-    #[error("dimension {dim} names grid axis {axis}, but the grid has {axes} axes")]
+    #[error("dimension {dim} names grid axis {axis}, but the grid has {axes} ax{}s", if *axes == 1 { "i" } else { "e" })]
     AxisOutOfRange {
         /// The dimension.
         dim: usize,
@@ -298,10 +298,10 @@ fn dimensions(count: usize) -> String {
 /// Shortens hostile text for an error.
 pub(crate) fn shorten(text: &str) -> String {
     const KEEP: usize = 24;
-    match text.char_indices().nth(KEEP) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
+    // What a terminal would obey is shown as it is written.
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let rest = if text.chars().nth(KEEP).is_some() { "…" } else { "" };
+    text.chars().take(KEEP).map(shown).collect::<String>() + rest
 }
 
 const _: () = {

@@ -221,8 +221,7 @@ impl Port {
     pub fn abort(&mut self) {
         // One that has closed gives up nothing but its wait for the others.
         if self.watch.is_some() && !self.wait_on_loss && !self.slots.is_closed(self.me) {
-            self.slots.fail(Fault::Aborted { unit: self.me });
-            self.slots.leave(self.me);
+            self.slots.give_up(self.me);
         }
         self.domain.give_up();
         self.leave();
@@ -245,8 +244,10 @@ impl Port {
     pub fn leave(&mut self) {
         self.domain.leave();
         if let Some((stop, thread)) = self.watch.take() {
-            let _ = stop.signal();
-            let _ = thread.join();
+            // Without its descriptor, which a program may have closed with all others, the thread cannot be called.
+            if stop.signal().is_ok() {
+                let _ = thread.join();
+            }
         }
     }
 }

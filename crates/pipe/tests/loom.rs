@@ -246,7 +246,7 @@ fn block_two_to_one() {
 #[test]
 fn block_one_to_two() {
     run(2, (1, 2, 1, 2), Policy::Block, Plant::Nothing);
-    run(1, (1, 2, 2, 3), Policy::Block, Plant::Nothing);
+    run(2, (1, 2, 2, 3), Policy::Block, Plant::Nothing);
 }
 
 #[test]

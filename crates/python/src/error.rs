@@ -122,6 +122,10 @@ fn this(unit: &Option<UnitName>) -> Vec<(&'static str, Value)> {
 }
 
 fn refused(reason: &Refusal) -> Class {
+    if let Refusal::Missing { waited_ms, .. } = reason {
+        let waited = Value::Seconds(*waited_ms as f64 / 1e3);
+        return ("Absent", vec![("waited", waited), ("reason", Value::Text("missing".into()))]);
+    }
     let (name, mut attributes) = match reason {
         Refusal::Version { .. } => ("version", vec![]),
         Refusal::Malformed => ("malformed", vec![]),
@@ -297,7 +301,10 @@ fn file(error: &FileError) -> Class {
         FileError::Duplicate { unit, pid, .. } => {
             return ("Refused", vec![of_unit(*unit), ("pid", int(*pid)), reason("duplicate")])
         }
-        FileError::Missing { .. } => return ("Refused", vec![reason("missing")]),
+        FileError::Missing { waited, .. } => {
+            let waited = ("waited", Value::Seconds(waited.as_secs_f64()));
+            return ("Absent", vec![waited, reason("missing")]);
+        }
         FileError::Stranger { .. } => return ("Stranger", vec![]),
         FileError::BadPeer { .. } => return ("BadPeer", vec![]),
         FileError::Timeout { waited, .. } => {

@@ -23,7 +23,7 @@ pub struct Options {
 
 /// A time limit in seconds.
 pub fn seconds(py: Python<'_>, timeout: f64) -> PyResult<Duration> {
-    let message = "timeout: expected seconds from 0 to 1e9, or None for no limit";
+    let message = "timeout: expected seconds from 0 to 1e9, or None";
     let limited = (0.0..=1e9).contains(&timeout).then(|| Duration::try_from_secs_f64(timeout).ok()).flatten();
     limited.ok_or_else(|| error::bad_option(py, "timeout", message))
 }

@@ -157,7 +157,7 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     let mut verdict = supervisor.verdict();
     if let Some(error) = unwritten {
         crate::text::say!(
-            "polyduct: standard output: {error}; what the processes write there is lost from there on"
+            "polyduct: standard output: {error}; what a process wrote there after that is lost"
         );
         verdict.status = verdict.status.max(1);
     }

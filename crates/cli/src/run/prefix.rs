@@ -54,6 +54,8 @@ impl Printer {
 struct Stream {
     output: Output,
     lines: Lines,
+    /// Ours takes no more of it. It is read all the same: the program is not to blame.
+    is_lost: bool,
 }
 
 impl Stream {
@@ -62,10 +64,10 @@ impl Stream {
             true => format!("\x1b[{}m{prefix}\x1b[0m", [36, 33, 35, 32, 34, 31][stage % 6]),
             false => prefix.to_owned(),
         };
-        Stream { output, lines: Lines { prefix: prefix.into_bytes(), rest: Vec::new() } }
+        Stream { output, lines: Lines { prefix: prefix.into_bytes(), rest: Vec::new() }, is_lost: false }
     }
 
-    /// Prints what has come. False at the end of the stream, or when ours takes no more.
+    /// Prints what has come. False at the end of the stream.
     fn forward(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         let len = match rustix::io::read(&self.output.fd, &mut *chunk) {
             Ok(len) => len,
@@ -82,6 +84,7 @@ impl Stream {
 
     fn write(&self, text: &[u8]) -> io::Result<()> {
         match self.output.is_stderr {
+            _ if self.is_lost => Ok(()),
             true => io::stderr().write_all(text),
             false => io::stdout().write_all(text).and_then(|()| io::stdout().flush()),
         }
@@ -130,11 +133,13 @@ impl Lines {
 /// Prints until all streams have ended; the first error of standard output, unless nobody reads it.
 fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) -> Option<io::Error> {
     let mut unwritten = None;
-    let mut failed = |stream: &Stream, error: io::Error| {
-        if !stream.output.is_stderr && error.kind() != io::ErrorKind::BrokenPipe {
+    // Nobody reads ours any more: the program gets the signal that it would get without us.
+    let mut goes_on_after = |stream: &mut Stream, error: io::Error| {
+        stream.is_lost = error.kind() != io::ErrorKind::BrokenPipe;
+        if stream.is_lost && !stream.output.is_stderr {
             unwritten.get_or_insert(error);
         }
-        false
+        stream.is_lost
     };
     let mut chunk = vec![0; 64 << 10];
     let mut stopping = false;
@@ -155,14 +160,14 @@ fn print(mut streams: Vec<Stream>, stopped: &OwnedFd) -> Option<io::Error> {
         stopping |= ready.get(streams.len()).copied().unwrap_or(false);
         let mut ready = ready.into_iter();
         streams.retain_mut(|s| match ready.next() {
-            Some(true) => s.forward(&mut chunk).unwrap_or_else(|e| failed(s, e)),
+            Some(true) => s.forward(&mut chunk).unwrap_or_else(|e| goes_on_after(s, e)),
             _ => true,
         });
     }
     for stream in &mut streams {
         let text = stream.lines.end();
         if let Err(e) = stream.write(&text) {
-            failed(stream, e);
+            goes_on_after(stream, e);
         }
     }
     unwritten

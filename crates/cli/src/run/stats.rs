@@ -155,10 +155,10 @@ pub struct PipeReport {
     /// Stages on its two ends; none for a file or for what this run did not start.
     pub from_stage: Option<usize>,
     pub to_stage: Option<usize>,
-    /// These three are none where no port reported: all were killed.
+    /// This and the next three are none where no port reported: all were killed.
     pub steps: Option<u64>,
     /// Steps that the port which missed most did not write or read.
-    pub dropped: u64,
+    pub dropped: Option<u64>,
     pub bytes: Option<u64>,
     pub gb_per_s: Option<f64>,
     pub writers: SideReport,
@@ -279,8 +279,9 @@ impl Report {
             let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
             let rate = or_dash(pipe.gb_per_s.map(|rate| format!("{rate:.2}")));
             let ([writers, w], [readers, r]) = (pipe.writers.describe(), pipe.readers.describe());
-            let (steps, moved) = (or_dash(pipe.steps.map(|n| n.to_string())), or_dash(pipe.bytes.map(bytes)));
-            rows.push([name, steps, pipe.dropped.to_string(), moved, rate, writers, w, readers, r]);
+            let [steps, dropped] = [pipe.steps, pipe.dropped].map(|n| or_dash(n.map(|n| n.to_string())));
+            let moved = or_dash(pipe.bytes.map(bytes));
+            rows.push([name, steps, dropped, moved, rate, writers, w, readers, r]);
         }
         let mut table = crate::text::table(&rows, &[false, true, true, true, true, true, true, true, true]);
         table.push_str(&format!("{} processes, {}\n", self.processes.len(), seconds(self.wall_s)));
@@ -307,7 +308,7 @@ impl PipeReport {
             from_stage: link.or_else(|| stage_of("POLYDUCT_OUT")),
             to_stage: link.map(|k| k + 1).or_else(|| stage_of("POLYDUCT_IN")),
             steps: main.map(|side| side.steps),
-            dropped: writers.dropped.max(readers.dropped),
+            dropped: main.map(|_| writers.dropped.max(readers.dropped)),
             bytes: main.map(|side| side.bytes),
             gb_per_s: main.map(|side| if seconds > 0.0 { side.bytes as f64 / seconds / 1e9 } else { 0.0 }),
             url,

@@ -103,11 +103,12 @@ fn text(s: &Status, dir: &Path) -> String {
         n => format!("{n} parity units (Reed-Solomon)"),
     };
     let mut text = format!(
-        "{}: {} data, {parity}, stripe unit {}\n{} datasets, {}\n\n",
+        "{}: {} data, {parity}, stripe unit {}\n{} dataset{}, {}\n\n",
         s.store,
         s.data,
         bytes(s.stripe),
         s.datasets,
+        if s.datasets == 1 { "" } else { "s" },
         bytes(s.bytes)
     );
     let mut rows = vec![["UNIT", "STATE", "FREE", "OF", "DIRECTORY"].map(str::to_owned)];

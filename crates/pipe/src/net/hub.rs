@@ -79,8 +79,7 @@ impl Hub {
         let (n, number) = (m.next, m.unit.unit);
         match (ask, m.unit.side, m.granted) {
             (Ask::Abort, ..) => {
-                slots.fail(Fault::Aborted { unit: m.unit });
-                slots.leave(m.unit);
+                slots.give_up(m.unit);
                 m.over = true;
                 m.told_bye = true;
             }

@@ -413,8 +413,7 @@ impl NetWriter {
         }
         self.domain.give_up();
         if let Control::Host { slots, .. } = &self.control {
-            slots.fail(Fault::Aborted { unit: self.me });
-            slots.leave(self.me);
+            slots.give_up(self.me);
         }
         self.leave();
     }

@@ -12,6 +12,15 @@ impl Slots {
         self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);
     }
 
+    /// A unit gives its place up, and the others are told. A writer without readers left gives up nothing: the other writers are
+    /// to hear that the readers have closed, whichever of them finds it first.
+    pub fn give_up(&self, unit: UnitName) {
+        if unit.side != Side::Writer || !self.readers_are_gone() {
+            self.fail(Fault::Aborted { unit });
+        }
+        self.leave(unit);
+    }
+
     /// Writer `unit` will write no more: the stream ends before step `n`.
     ///
     /// # Errors
