@@ -651,3 +651,38 @@ def test_a_replacement_goes_on(pipe: str, start: Start) -> None:
         assert next(port).tolist() == [10 * k, 10 * k + 1]
     one.tell(), new.tell()
     assert list(port) == []
+
+
+def test_who_comes_when_descriptors_are_out_is_refused_and_the_others_go_on(pipe: str, start: Start) -> None:
+    """The writer's process listens for replacements, and has no descriptor left to hear one with."""
+    unit_0 = """
+        import os, resource
+        out = polyduct.open(sys.argv[1], "w", shape=2, dtype="i4", layout="*", on_loss="wait", depth=1)
+        out.write([0, 1])
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The next descriptor would be the lowest that is free.
+        free = os.dup(0); os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        say("out of descriptors"); wait()
+        for k in range(1, 4): out.write([k, k + 1])
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        out.close()
+    """
+    peer = """
+        port = polyduct.open(sys.argv[1], layout="*", on_loss="wait")
+        say(*port.read().tolist()); wait()
+        for step in port: say(*step.tolist())
+    """
+    late = """
+        try: polyduct.open(sys.argv[1], layout="*", program="late", on_loss="wait", timeout=0.5)
+        except polyduct.Refused as e: say(e.reason, e)
+    """
+    writer, reader = start(unit_0, pipe), start(peer, pipe)
+    assert writer.hear() == "out of descriptors" and reader.hear() == "0 1"
+    newcomer = start(late, pipe)
+    heard = newcomer.hear()
+    assert heard.startswith("system") and "accept" in heard and newcomer.end()[0] == 0
+    writer.tell()
+    reader.tell()
+    assert [reader.hear() for _ in range(3)] == ["1 2", "2 3", "3 4"]
+    assert reader.end()[0] == 0 and writer.end()[0] == 0

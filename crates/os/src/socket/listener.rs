@@ -57,24 +57,32 @@ impl Listener {
     /// [`OsError::OutOfDescriptors`]: a waiting peer, if any, was turned away (its connection is closed); the listener
     /// goes on.
     pub fn accept(&self) -> Result<Option<Conn>> {
+        self.accept_or(|_, _| ())
+    }
+
+    /// As [`accept`](Listener::accept); whoever is turned away is told what `farewell` sends.
+    pub fn accept_or(&self, farewell: impl FnOnce(&Conn, &OsError)) -> Result<Option<Conn>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {
                 Ok(fd) => return Ok(Some(Conn { fd })),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(e @ (Errno::MFILE | Errno::NFILE)) => {
-                    self.turn_away();
-                    return Err(OsError::sys("accept", format!("listener {:?}", self.name), e));
+                    let error = OsError::sys("accept", format!("listener {:?}", self.name), e);
+                    self.turn_away(|conn| farewell(conn, &error));
+                    return Err(error);
                 }
                 Err(e) => return Err(OsError::sys("accept", format!("listener {:?}", self.name), e)),
             }
         }
     }
 
-    fn turn_away(&self) {
+    fn turn_away(&self, farewell: impl FnOnce(&Conn)) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         drop(spare.take());
-        drop(net::accept_with(&self.fd, FLAGS));
+        if let Ok(fd) = net::accept_with(&self.fd, FLAGS) {
+            farewell(&Conn { fd });
+        }
         *spare = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).ok();
     }
 }
