@@ -44,7 +44,7 @@ test:
 
 ifdef BESIDE
 # cargo would ask make for leave to run more than one process, and cannot reach it.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 test-loom: $(VENV)/installed
 test-python: test-rust
 else
