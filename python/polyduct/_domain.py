@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, dims, natural, seconds
+from polyduct._arrays import Array, dims, natural, seconds, unmasked
 from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
@@ -318,7 +318,7 @@ class Domain:
         if isinstance(array, tuple):
             shape, of = tuple(dims("shape", array)), np.dtype(dtype)
         else:
-            first = np.asarray(array, dtype)
+            first = np.asarray(unmasked(array), dtype)
             shape, of = first.shape, first.dtype
         text = describe(str(name), of, shape)
         size = int(np.prod(shape, dtype=object)) * of.itemsize

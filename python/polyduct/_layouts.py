@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._apart import check_apart
-from polyduct._arrays import Array, Form, dims, is_text, natural, unmasked
+from polyduct._arrays import Array, Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import from_elem, to_elem
 from polyduct.errors import Misuse, WrongType
 
@@ -42,8 +42,6 @@ class Layout:
         itemsize: int | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        if not is_text(text) and not isinstance(text, Layout):
-            raise Misuse(f"the layout is {text!r}; expected its text or a polyduct.Layout")
         if itemsize is not None and dtype is not None:
             raise Misuse("give itemsize or dtype, not both")
         size = 1 if itemsize is None else natural("itemsize", itemsize)
@@ -51,7 +49,7 @@ class Layout:
             raise Misuse("itemsize is 0; an element has one byte at least")
         elem = to_elem(dtype)[0] if dtype is not None else f"bytes({size})"
         count = natural("units", units)
-        self._bound = _native.Layout(str(text), dims("shape", shape), count, elem)
+        self._bound = _native.Layout(text_of(text), dims("shape", shape), count, elem)
 
     @classmethod
     def _of(cls, native: _native.Layout) -> Layout:
@@ -109,6 +107,13 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self._bound)
+
+
+def text_of(layout: object) -> str:
+    """The text of a layout, given as such or bound."""
+    if not is_text(layout) and not isinstance(layout, Layout):
+        raise refused("layout", f"{layout!r}; expected its text or a polyduct.Layout")
+    return str(layout)
 
 
 def redistribute(

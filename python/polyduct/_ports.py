@@ -15,7 +15,7 @@ from polyduct._arrays import Array, Form, dims, is_text, natural, refused, secon
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_elem
-from polyduct._layouts import Box, Layout
+from polyduct._layouts import Box, Layout, text_of
 from polyduct.errors import BadOption, BadUrl, Closed, Misuse
 
 
@@ -521,15 +521,14 @@ def open(
     for name in ("program", "policy", "on_loss"):
         if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
-    if not is_text(layout) and not isinstance(layout, Layout):
-        raise refused("layout", f"{layout!r}; expected its text or a polyduct.Layout")
+    text = text_of(layout)
     seconds("timeout", timeout)
     if mode == "w":
         if shape is None or dtype is None:
             raise Misuse("a writer must say shape and dtype")
         if convert:
             raise refused("convert", "for readers: the writer's dtype is what its arrays hold")
-        return Writer(url, dims("shape", shape), dtype, str(layout), options)
+        return Writer(url, dims("shape", shape), dtype, text, options)
     for name in ("depth", "policy", "readers"):
         if options[name] is not None:
             raise refused(name, "the writer's to say")
@@ -537,4 +536,4 @@ def open(
         raise refused("append", "the writer's to say")
     if convert and dtype is None:
         raise refused("convert", "True; expected the dtype to convert to as well")
-    return Reader(url, None if shape is None else dims("shape", shape), dtype, str(layout), convert, options)
+    return Reader(url, None if shape is None else dims("shape", shape), dtype, text, convert, options)

@@ -380,6 +380,7 @@ def test_joining_is_refused_by_name() -> None:
     with pytest.raises(polyduct.Refused) as missing:
         polyduct.domain(name, unit=0, units=3, open_timeout=0.05)
     assert missing.value.reason == "missing" and "unit 1" in str(missing.value)
+    assert isinstance(missing.value, polyduct.TimeoutError)
     with pytest.raises(polyduct.TimeoutError):
         polyduct.domain(name, unit=1, units=2, open_timeout=0.05)
     for wrong in (

@@ -407,8 +407,11 @@ def test_masked_arrays_are_refused_and_named(pipe: str, tmp_path: Path) -> None:
     for write in (lambda: store.__setitem__("y", masked), lambda: store["x"].__setitem__(..., masked)):
         with pytest.raises(polyduct.WrongType, match="masked"):
             write()
-    with polyduct.domain(unit=0, units=1) as domain, pytest.raises(polyduct.WrongType, match="masked"):
-        domain.region("r", np.zeros(2)).put(0, masked)
+    with polyduct.domain(unit=0, units=1) as domain:
+        region = domain.region("r", np.zeros(2))
+        for use in (lambda: region.put(0, masked), lambda: domain.region("s", masked)):
+            with pytest.raises(polyduct.WrongType, match="masked"):
+                use()
 
 
 def test_names_that_are_no_utf_8_are_bad_urls() -> None:

@@ -2,7 +2,7 @@
 //! that loom finds within a bound on preemptions.
 //!
 //! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-message --test loom -- --test-threads=1`;
-//! `LOOM_MAX_PREEMPTIONS=2` looks further, for longer.
+//! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
 #![cfg(loom)]
@@ -39,7 +39,6 @@ enum Plant {
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    // `LOOM_MAX_PREEMPTIONS=n` looks further.
     builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
     builder.max_branches = 50_000;
     builder.check(f);

@@ -158,13 +158,9 @@ impl Server {
 
     fn welcome_strangers(&mut self, buffer: &mut [u8]) {
         // A failing accept (no descriptors left) turns that one away; the others go on.
-        let uid = self.uid;
         let refuse = |conn: &Conn, error: &OsError| {
             let refused = FromHost::Refused(Refusal::System { error: error.to_string() });
-            if let (true, Ok(refused)) = (conn.peer().is_ok_and(|p| p.uid == uid), PROTOCOL.encode(&refused))
-            {
-                let _ = refused.send(conn, &[]);
-            }
+            let _ = PROTOCOL.encode(&refused).and_then(|m| m.send(conn, &[]));
         };
         while let Ok(Some(conn)) = self.listener.accept_or(refuse) {
             let Ok(cred) = conn.peer() else { continue };

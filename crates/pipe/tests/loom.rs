@@ -2,7 +2,7 @@
 //! within a bound on preemptions.
 //!
 //! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-pipe --test loom -- --test-threads=1`;
-//! `LOOM_MAX_PREEMPTIONS=2` looks further, for longer.
+//! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
 #![cfg(loom)]
@@ -187,7 +187,6 @@ impl Pipe {
 
 fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    // `LOOM_MAX_PREEMPTIONS=n` looks further.
     builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
     builder.max_branches = 20_000;
     builder.check(f);

@@ -6,6 +6,7 @@ use crate::exit;
 use crate::guard::{lock, settle, Guard, What};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
+use crate::options::seconds;
 use crate::port::Port;
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
@@ -107,12 +108,6 @@ fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
             Err(error::bad_option(py, "on_loss", &message))
         }
     }
-}
-
-fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
-    let limited = (0.0..=1e9).contains(&given).then(|| Duration::try_from_secs_f64(given).ok()).flatten();
-    let message = format!("{what}: expected seconds from 0 to 1e9, or None for no limit");
-    limited.ok_or_else(|| error::bad_option(py, what, &message))
 }
 
 fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {

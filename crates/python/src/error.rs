@@ -9,6 +9,7 @@ use polyduct::{layout::LayoutError, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
+use std::time::Duration;
 
 /// An attribute of an exception.
 enum Value {
@@ -122,11 +123,7 @@ fn this(unit: &Option<UnitName>) -> Vec<(&'static str, Value)> {
 }
 
 fn refused(reason: &Refusal) -> Class {
-    if let Refusal::Missing { waited_ms, .. } = reason {
-        let waited = Value::Seconds(*waited_ms as f64 / 1e3);
-        return ("Absent", vec![("waited", waited), ("reason", Value::Text("missing".into()))]);
-    }
-    let (name, mut attributes) = match reason {
+    let (name, attributes) = match reason {
         Refusal::Version { .. } => ("version", vec![]),
         Refusal::Malformed => ("malformed", vec![]),
         Refusal::Disagree { unit, .. } => ("disagree", named(unit)),
@@ -141,7 +138,7 @@ fn refused(reason: &Refusal) -> Class {
         Refusal::Layout { unit, .. } => ("layout", named(unit)),
         Refusal::NoDataset => ("no_dataset", vec![]),
         Refusal::Segment { unit, .. } => ("segment", named(unit)),
-        Refusal::Missing { .. } => ("missing", vec![]),
+        Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
         Refusal::Lost { unit, pid } => {
             let mut attributes = named(unit);
             attributes.push(("pid", int(*pid)));
@@ -150,8 +147,18 @@ fn refused(reason: &Refusal) -> Class {
         Refusal::Over => ("over", vec![]),
         Refusal::System { .. } => ("system", vec![]),
     };
-    attributes.push(("reason", Value::Text(name.into())));
+    refusal(name, attributes)
+}
+
+fn refusal(reason: &str, mut attributes: Vec<(&'static str, Value)>) -> Class {
+    attributes.push(("reason", Value::Text(reason.into())));
     ("Refused", attributes)
+}
+
+/// Somebody did not come.
+fn absent(waited: Duration) -> Class {
+    let (_, attributes) = refusal("missing", vec![("waited", Value::Seconds(waited.as_secs_f64()))]);
+    ("Absent", attributes)
 }
 
 fn message(error: &MessageError) -> Class {
@@ -252,19 +259,18 @@ fn config(error: &ConfigError) -> Class {
 
 fn gathering(reason: &gather::Refusal) -> Class {
     use gather::Refusal;
-    let (name, mut attributes) = match reason {
+    let (name, attributes) = match reason {
         Refusal::Version { .. } => ("version", vec![]),
         Refusal::Malformed => ("malformed", vec![]),
         Refusal::Disagree { unit, .. } => ("disagree", vec![("unit", int(*unit))]),
         Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
         Refusal::Duplicate { unit, pid } => ("duplicate", vec![("unit", int(*unit)), ("pid", int(*pid))]),
-        Refusal::Missing { .. } => ("missing", vec![]),
+        Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
         Refusal::NotAMember { unit, pid } => ("not_a_member", vec![("unit", int(*unit)), ("pid", int(*pid))]),
         Refusal::System { unit, .. } => ("system", vec![("unit", int(*unit))]),
         _ => ("other", vec![]),
     };
-    attributes.push(("reason", Value::Text(name.into())));
-    ("Refused", attributes)
+    refusal(name, attributes)
 }
 
 fn system(error: &OsError) -> Class {
@@ -301,10 +307,7 @@ fn file(error: &FileError) -> Class {
         FileError::Duplicate { unit, pid, .. } => {
             return ("Refused", vec![of_unit(*unit), ("pid", int(*pid)), reason("duplicate")])
         }
-        FileError::Missing { waited, .. } => {
-            let waited = ("waited", Value::Seconds(waited.as_secs_f64()));
-            return ("Absent", vec![waited, reason("missing")]);
-        }
+        FileError::Missing { waited, .. } => return absent(*waited),
         FileError::Stranger { .. } => return ("Stranger", vec![]),
         FileError::BadPeer { .. } => return ("BadPeer", vec![]),
         FileError::Timeout { waited, .. } => {

@@ -21,11 +21,11 @@ pub struct Options {
     append: bool,
 }
 
-/// A time limit in seconds.
-pub fn seconds(py: Python<'_>, timeout: f64) -> PyResult<Duration> {
-    let message = "timeout: expected seconds from 0 to 1e9, or None";
-    let limited = (0.0..=1e9).contains(&timeout).then(|| Duration::try_from_secs_f64(timeout).ok()).flatten();
-    limited.ok_or_else(|| error::bad_option(py, "timeout", message))
+/// A time limit in seconds, the option or argument `what`.
+pub fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
+    let limited = (0.0..=1e9).contains(&given).then(|| Duration::try_from_secs_f64(given).ok()).flatten();
+    let message = format!("{what}: expected seconds from 0 to 1e9, or None");
+    limited.ok_or_else(|| error::bad_option(py, what, &message))
 }
 
 impl Options {
@@ -53,7 +53,7 @@ impl Options {
             open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Pipe(e)))?);
         }
         if let Some(timeout) = self.timeout {
-            open = open.timeout(seconds(py, timeout)?);
+            open = open.timeout(seconds(py, "timeout", timeout)?);
         }
         Ok((open, place))
     }

@@ -47,7 +47,7 @@ pub fn create_store(
 /// Opens a store.
 #[pyfunction]
 pub fn open_store(py: Python<'_>, dir: PathBuf, timeout: Option<f64>) -> PyResult<Store> {
-    let timeout = timeout.map(|timeout| seconds(py, timeout)).transpose()?;
+    let timeout = timeout.map(|timeout| seconds(py, "timeout", timeout)).transpose()?;
     let store = Store { guard: Guard::new(What::Store), dir, timeout };
     run(&store.guard, py, || disk::Store::open(&store.dir).map(drop))?;
     Ok(store)

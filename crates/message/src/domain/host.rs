@@ -216,9 +216,12 @@ struct Peer {
 }
 
 /// Accepts whoever waits at the listener and is of this user.
-fn accept(listener: &Listener, peers: &mut BTreeMap<ConnId, Peer>, next: &mut ConnId) {
+fn accept(listener: &Listener, unit: Address, peers: &mut BTreeMap<ConnId, Peer>, next: &mut ConnId) {
     // A failing accept (no descriptors left) turns that one away; the others go on.
-    while let Ok(Some(conn)) = listener.accept() {
+    let refuse = |conn: &Conn, error: &OsError| {
+        answer(conn, &Answer::Refused(Refusal::System { unit, error: error.to_string() }), &[]);
+    };
+    while let Ok(Some(conn)) = listener.accept_or(refuse) {
         match conn.peer() {
             Ok(cred) if cred.uid == user_id() => {
                 peers.insert(*next, Peer { conn, pid: cred.pid });
@@ -329,7 +332,7 @@ fn gather_all(
             }
         }
         if ready[0] {
-            accept(&listener, peers, &mut next);
+            accept(&listener, who.unit, peers, &mut next);
             if peers.len() > STRANGERS + who.near.len() {
                 let silent = peers.keys().copied().find(|&id| !gathering.has_joined(id));
                 silent.into_iter().for_each(|id| drop(peers.remove(&id)));
@@ -427,7 +430,7 @@ impl<E: Events> Server<E> {
                 self.serve(id, &mut buffer);
             }
             if knocked {
-                accept(&self.listener, &mut self.strangers, &mut self.next);
+                accept(&self.listener, self.me, &mut self.strangers, &mut self.next);
                 while self.strangers.len() > STRANGERS {
                     self.strangers.pop_first();
                 }

@@ -60,7 +60,8 @@ impl Listener {
         self.accept_or(|_, _| ())
     }
 
-    /// As [`accept`](Listener::accept); whoever is turned away is told what `farewell` sends.
+    /// As [`accept`](Listener::accept); whoever of this user is turned away is told what `farewell` sends. Without a word they would
+    /// take the listener for dead.
     pub fn accept_or(&self, farewell: impl FnOnce(&Conn, &OsError)) -> Result<Option<Conn>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {
@@ -81,7 +82,10 @@ impl Listener {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         drop(spare.take());
         if let Ok(fd) = net::accept_with(&self.fd, FLAGS) {
-            farewell(&Conn { fd });
+            let conn = Conn { fd };
+            if conn.peer().is_ok_and(|peer| peer.uid == crate::process::user_id()) {
+                farewell(&conn);
+            }
         }
         *spare = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).ok();
     }

@@ -267,8 +267,12 @@ fn out_of_descriptors_turns_one_peer_away_and_the_others_go_on() {
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(used), ..before }).unwrap();
         for conn in &late {
-            assert!(matches!(listener.accept(), Err(OsError::OutOfDescriptors { op: "accept", .. })));
+            let turned_away = listener.accept_or(|conn, error| say(conn, error.to_string().as_bytes(), &[]));
+            let Err(error @ OsError::OutOfDescriptors { op: "accept", .. }) = turned_away else {
+                panic!("{turned_away:?}")
+            };
             assert_eq!(poll(&mut [PollItem::hangup(conn)], Some(WATCHDOG)), Ok(1), "not turned away");
+            assert_eq!(hear(conn).unwrap().0, error.to_string().as_bytes());
         }
         assert_eq!(poll(&mut [PollItem::readable(&listener)], Some(std::time::Duration::ZERO)), Ok(0));
         assert!(matches!(Conn::connect(&name), Err(OsError::OutOfDescriptors { .. })));

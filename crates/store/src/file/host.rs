@@ -9,7 +9,7 @@ use super::wire::{self, Fault, FromHost, Incoming, Spec, ToHost};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::PidFd;
 use polyduct_os::socket::{Conn, Listener, MESSAGE_LIMIT};
-use polyduct_os::{clock, OsError};
+use polyduct_os::{clock, Errno, OsError};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -245,8 +245,12 @@ impl Host {
     }
 
     fn accept(&mut self) {
-        // Without descriptors the listener turns one away; that one sees it.
-        while let Ok(Some(conn)) = self.listener.accept() {
+        // Without descriptors the listener turns one away; the others go on.
+        let refuse = |conn: &Conn, _: &OsError| {
+            let fault = Fault::System { op: "accept".into(), errno: Errno::MFILE.raw_os_error() };
+            let _ = wire::send(conn, &FromHost::Failed(fault), &[]);
+        };
+        while let Ok(Some(conn)) = self.listener.accept_or(refuse) {
             let same_user = conn.peer().is_ok_and(|p| p.uid == polyduct_os::process::user_id());
             if same_user && self.unknown.len() < self.members.len() + 16 {
                 self.unknown.push(Some(conn));
