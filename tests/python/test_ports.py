@@ -216,9 +216,11 @@ def test_closing_ends_a_read_in_another_thread(pipe: str) -> None:
     def read() -> None:
         ports.append(polyduct.open(pipe, layout="*"))
         opened.set()
-        with pytest.raises(polyduct.Closed, match=pipe) as e:
-            ports[0].read()
-        assert e.value.url == pipe
+        for _ in range(2):  # The first may be told while it waits, or come too late: the words are the same.
+            with pytest.raises(polyduct.Closed) as e:
+                ports[0].read()
+            assert str(e.value) == f"pipe {pipe.removeprefix('pipe:')}: the port is closed"
+            assert e.value.url == pipe
 
     def write() -> None:
         out = polyduct.open(pipe, "w", shape=1, dtype="i4", layout="*")

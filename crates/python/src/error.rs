@@ -439,11 +439,13 @@ pub fn own(py: Python<'_>, class: &'static str, message: &str) -> PyErr {
     new(py, &(class, vec![]), message.to_owned()).unwrap_or_else(|e| e)
 }
 
-/// An error of what is closed, named by its `url` where it has one.
-pub fn closed(py: Python<'_>, message: &str, url: Option<&str>) -> PyErr {
-    let Some(url) = url else { return own(py, "Closed", message) };
-    let class = ("Closed", vec![("url", Value::Text(url.to_owned()))]);
-    new(py, &class, format!("{url}: {message}")).unwrap_or_else(|e| e)
+/// What a port at `url` says when it is used after it was closed, or while another thread closes it.
+pub fn closed(url: &str) -> Error {
+    match url.split_once(':') {
+        Some(("pipe", pipe)) => Error::Pipe(PipeError::Closed { pipe: pipe.to_owned() }),
+        Some(("store", path)) => StoreError::Closed { store: path.to_owned() }.into(),
+        _ => Error::File(FileError::Closed { path: url.to_owned() }),
+    }
 }
 
 fn new(py: Python<'_>, (class, attributes): &Class, message: String) -> PyResult<PyErr> {

@@ -183,12 +183,11 @@ impl Guard {
             if let Err(raised) = py.check_signals() {
                 return raised;
             }
-            match reason {
-                Some(Reason::Closing) => error::closed(
-                    py,
-                    &format!("the {what} was closed by another thread"),
-                    self.url.as_deref(),
-                ),
+            match (reason, &self.url) {
+                (Some(Reason::Closing), Some(url)) => error::raise(py, &error::closed(url)),
+                (Some(Reason::Closing), None) => {
+                    error::own(py, "Closed", &format!("the {what} was closed by another thread"))
+                }
                 _ => raise(py, &e),
             }
         })

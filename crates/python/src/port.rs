@@ -2,8 +2,7 @@
 
 use crate::error;
 use crate::guard::{Guard, What};
-use polyduct::pipe::{Addresses, PipeError};
-use polyduct::store::{disk::StoreError, FileError};
+use polyduct::pipe::Addresses;
 use polyduct::{Error, Interrupt, Mode};
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -56,11 +55,7 @@ impl Port {
 
     /// An error of a port that is no longer there.
     pub fn closed(&self) -> Error {
-        match self.url.split_once(':') {
-            Some(("pipe", pipe)) => Error::Pipe(PipeError::Closed { pipe: pipe.to_owned() }),
-            Some(("store", path)) => StoreError::Closed { store: path.to_owned() }.into(),
-            _ => Error::File(FileError::Closed { path: self.url.clone() }),
-        }
+        error::closed(&self.url)
     }
 }
 
