@@ -320,6 +320,7 @@ def test_a_wrong_option_is_shown_as_it_was_given(pipe: str) -> None:
         ("timeout", {"timeout": -1}),
         ("convert", {"convert": True}),
         ("depth", {"depth": 2}),
+        ("depth", {"mode": "w", "shape": 2**62, "dtype": "u1", "depth": 3}),
         ("on_loss", {"on_loss": "weep"}),
     ],
     ids=str,

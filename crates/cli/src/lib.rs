@@ -61,7 +61,11 @@ enum Command {
 /// it knows.
 pub fn main() -> ExitCode {
     signals::outlive_file_limit();
-    let status = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(words) => return ExitCode::from(text::print_usage(&words)),
+    };
+    let status = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Cp(args) => cp::cp(&args),

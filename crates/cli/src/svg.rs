@@ -1,8 +1,7 @@
 //! What all drawings share: the page, its letters and colours, and where it is written.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Letters that matter.
 pub const INK: &str = "#1c222b";
@@ -51,21 +50,15 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// A file could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}", path.display())]
-pub struct WriteError {
-    /// Which.
-    pub path: PathBuf,
-    /// Why.
-    pub source: io::Error,
-}
-
-/// Writes into a file, or to standard output where it is called `-`.
-pub fn write(path: &Path, content: &str) -> Result<(), WriteError> {
-    let done = match path == Path::new("-") {
-        true => io::stdout().write_all(content.as_bytes()),
-        false => std::fs::write(path, content),
-    };
-    done.map_err(|source| WriteError { path: path.to_owned(), source })
+/// Writes into a file, or to standard output where it is called `-`; false, after saying so, where that fails.
+#[must_use]
+pub fn write(path: &Path, content: &str) -> bool {
+    if path == Path::new("-") {
+        return crate::text::print(content);
+    }
+    let done = std::fs::write(path, content);
+    if let Err(error) = &done {
+        crate::text::say!("polyduct: cannot write {}: {error}", path.display());
+    }
+    done.is_ok()
 }

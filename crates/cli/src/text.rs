@@ -22,7 +22,20 @@ pub fn to_stderr(words: std::fmt::Arguments<'_>) {
 /// failure.
 #[must_use]
 pub fn print(text: &str) -> bool {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+    printed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Prints help, the version or what is wrong with the arguments, and gives the status to end with.
+pub fn print_usage(words: &clap::Error) -> u8 {
+    if words.use_stderr() {
+        let _ = words.print(); // as in `to_stderr`
+        return 2;
+    }
+    u8::from(!printed(words.print()))
+}
+
+fn printed(done: io::Result<()>) -> bool {
+    match done.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             crate::text::say!("polyduct: cannot write to standard output: {error}");
             false

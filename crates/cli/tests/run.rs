@@ -189,6 +189,21 @@ fn a_full_standard_output_is_named() {
 }
 
 #[test]
+fn what_cannot_be_printed_is_no_success() {
+    let show = &["show", "block", "--shape", "4", "--units", "2", "--json"];
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], show] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let o = watched(polyduct(args).stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+        assert_eq!(o.status.code(), Some(1), "{args:?}");
+        let said = text(&o.stderr);
+        assert!(
+            said.contains("standard output: No space left on device") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_standard_error_that_takes_nothing_changes_no_status() {
     let dir = Scratch::new("mute");
     let raw = dir.write("a.raw", [0; 12]);

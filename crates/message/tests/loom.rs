@@ -183,25 +183,25 @@ fn a_lane_goes_round() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_publish_before_writing() {
     round_the_ring(Plant::PublishBeforeWriting);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_show_before_reading() {
     round_the_ring(Plant::ShowBeforeReading);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "a record is lost, doubled or out of order")]
 fn planted_lap_ignored() {
     round_the_ring(Plant::IgnoreTheLap);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_claim_without_exchange() {
     two_writers(1, 2, Plant::ClaimWithoutExchange);
 }

@@ -573,7 +573,7 @@ fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), Pi
         _ => Err(PipeError::BadOption {
             option: "depth",
             found: options.depth.to_string(),
-            expected: "slots that fit the address space".into(),
+            expected: format!("slots that fit the address space, of {len} bytes each").into(),
         }),
     }
 }

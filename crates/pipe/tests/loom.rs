@@ -153,7 +153,11 @@ impl Pipe {
         let counts = unit < self.slots.sizes().readers[0];
         let mut seen = Vec::new();
         for k in 0.. {
-            match self.wait(|slots| slots.poll_next(0, if counts { unit } else { 0 }, k).unwrap()) {
+            match self.wait(|slots| {
+                slots
+                    .poll_next(0, if counts { unit } else { 0 }, k)
+                    .expect("a word of the pipe is beyond what can be")
+            }) {
                 Next::End => {
                     self.tell_decision();
                     break;
@@ -269,31 +273,31 @@ fn lossy_one_to_two() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_publish_before_writing() {
     run(2, (1, 1, 1, 2), Policy::Block, Plant::PublishBeforeWriting);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "the part of writer")]
 fn planted_show_before_all_arrived() {
     run(2, (2, 1, 1, 2), Policy::Block, Plant::ShowBeforeAllArrived);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_release_before_reading() {
     run(2, (1, 1, 1, 2), Policy::Block, Plant::ReleaseBeforeReading);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn planted_release_before_reading_lossy() {
     run(2, (1, 1, 1, 2), Policy::Latest, Plant::ReleaseBeforeReading);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "a word of the pipe is beyond what can be")]
 fn planted_free_before_all_released() {
     run(2, (1, 2, 1, 2), Policy::Block, Plant::FreeBeforeAllReleased);
 }

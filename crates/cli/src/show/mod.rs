@@ -8,8 +8,8 @@ mod svg;
 mod terminal;
 
 use crate::layout::{Dataset, ElemType, LayoutError};
-use crate::svg::{write, WriteError};
-use crate::text::{caret, Colour};
+use crate::svg::write;
+use crate::text::{caret, print, Colour};
 use model::{Model, MAX_UNITS};
 pub use palette::unit_colour;
 use palette::Depth;
@@ -136,9 +136,7 @@ pub fn show(args: &ShowArgs) -> u8 {
         }
     };
     match output(args, &model) {
-        Ok(()) => 0,
-        // Whoever reads has seen enough.
-        Err(Failure::Write(e)) if e.source.kind() == io::ErrorKind::BrokenPipe => 0,
+        Ok(written) => u8::from(!written),
         Err(error) => {
             crate::text::say!("polyduct: {error}");
             1
@@ -150,27 +148,19 @@ fn dataset(args: &ShowArgs) -> Result<Dataset, LayoutError> {
     Dataset::new(&args.shape.0, args.dtype.parse::<ElemType>()?)
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-}
-
-fn output(args: &ShowArgs, model: &Model) -> Result<(), Failure> {
-    let standard = PathBuf::from("-");
+fn output(args: &ShowArgs, model: &Model) -> Result<bool, LayoutError> {
+    let mut written = true;
     if let Some(path) = &args.svg {
-        write(path, &svg::draw(model)?)?;
-        if *path == standard {
-            return Ok(());
+        written = write(path, &svg::draw(model)?);
+        if path == Path::new("-") {
+            return Ok(written);
         }
     }
     let content = match args.json {
         true => json(model),
         false => terminal::draw(model, width(), depth(args.color))?,
     };
-    Ok(write(&standard, &content)?)
+    Ok(print(&content) && written)
 }
 
 fn json(model: &Model) -> String {

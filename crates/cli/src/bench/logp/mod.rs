@@ -110,12 +110,8 @@ pub fn logp(args: &LogpArgs) -> u8 {
             crate::text::say!("polyduct: {}, {} bytes: {why}", row.link, row.len_bytes);
         }
     }
-    let drawn = args.svg.as_ref().map_or(Ok(()), |path| crate::svg::write(path, &draw(&rows)));
-    if let Err(error) = drawn {
-        crate::text::say!("polyduct: {error}");
-        return 1;
-    }
-    u8::from(!printed || rows.iter().any(|row| row.failed.is_some()))
+    let drawn = args.svg.as_ref().is_none_or(|path| crate::svg::write(path, &draw(&rows)));
+    u8::from(!printed || !drawn || rows.iter().any(|row| row.failed.is_some()))
 }
 
 /// The payload: a message of 16 bytes is its four words.
