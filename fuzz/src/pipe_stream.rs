@@ -175,7 +175,8 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
     let bytes = route.bytes() as usize;
     let (stream, raw) = sent.plain();
     let (expected, bad) = steps(&stream, bytes);
-    let (mut lane, mut part) = (Lane::new(3, sent.channel(sealed), route), vec![0; bytes]);
+    let (mut lane, mut part) =
+        (Lane::new(3, ([127, 0, 0, 1], 9).into(), sent.channel(sealed), route), vec![0; bytes]);
     let mut taken = 0;
     let fault = loop {
         match lane.is_open() {

@@ -200,12 +200,17 @@ struct Steps {
     mine: u64,
     /// For each connection: its unit, the step that it was given and has not ended, and its next.
     units: BTreeMap<ConnId, (UnitName, Option<u64>, u64)>,
+    /// Units that are lost and may be replaced.
+    absent: Vec<UnitName>,
 }
 
 impl Steps {
-    fn new(policy: Policy) -> Steps {
+    fn new(policy: Policy, waits: bool) -> Steps {
         let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
-        let mut hub = Hub::new(Slots::on_heap(sizes));
+        let lossless = policy == Policy::Block;
+        let mut waiting = vec![Side::Writer, Side::Reader(0)];
+        waiting.retain(|&side| waits && (lossless || side != Side::Writer));
+        let mut hub = Hub::new(Slots::on_heap(sizes), waiting);
         hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1));
         let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
         let mut units = BTreeMap::new();
@@ -213,7 +218,7 @@ impl Steps {
             hub.join(conn, UnitName { side, unit }, 9, 1);
             units.insert(conn, (UnitName { side, unit }, None, 0));
         }
-        Steps { hub, mine: 0, units }
+        Steps { hub, mine: 0, units, absent: Vec::new() }
     }
 
     fn handle(&mut self, event: &Event) {
@@ -234,8 +239,19 @@ impl Steps {
             }
             Event::Hangup { conn, .. } => {
                 let conn = ConnId::from(*conn);
+                self.absent.extend(self.hub.replaceable(conn));
                 let _ = self.hub.hangup(conn);
                 self.units.remove(&conn);
+            }
+            // Somebody comes in the place of the unit that was lost first.
+            Event::Meet { conn, .. } if !self.absent.is_empty() => {
+                let conn = ConnId::from(*conn);
+                if self.units.contains_key(&conn) {
+                    return;
+                }
+                let unit = self.absent.remove(0);
+                self.hub.join(conn, unit, 10, 1);
+                self.units.insert(conn, (unit, None, self.hub.goes_on_at(conn)));
             }
             Event::Mine => match self.hub.slots().poll_begin(0, self.mine) {
                 Ok(Some(Begin::Fill(turn))) => {
@@ -279,7 +295,7 @@ impl Steps {
             Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
             Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),
             Tell::Bye => {}
-            Tell::Meet(..) => panic!("{tell:?} is not of the steps"),
+            Tell::Meet(..) | Tell::Lost(..) | Tell::Replaced(..) => panic!("{tell:?} is not of the steps"),
         }
     }
 
@@ -287,7 +303,7 @@ impl Steps {
         let told = self.hub.last_words();
         told.iter().for_each(|(conn, tell)| self.check(*conn, tell));
         let _ = self.units.keys().map(|&conn| self.hub.hangup(conn)).collect::<Vec<_>>();
-        assert!(self.hub.is_alone());
+        assert!(self.hub.is_alone() || self.hub.slots().fault().is_none(), "a failed pipe waits for nobody");
     }
 }
 
@@ -301,8 +317,9 @@ fn target(input: &[u8]) {
     read::<Want>(rest);
     let policy =
         [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest][usize::from(choice % 4)];
-    let mut meeting = Meeting::new(if choice & 4 == 0 { OnLoss::Raise } else { OnLoss::Wait });
-    let mut steps = Steps::new(policy);
+    let waits = choice & 4 != 0;
+    let mut meeting = Meeting::new(if waits { OnLoss::Wait } else { OnLoss::Raise });
+    let mut steps = Steps::new(policy, waits);
     for event in acts::read::<Event>(rest) {
         meeting.handle(&event);
         steps.handle(&event);
@@ -346,7 +363,7 @@ fn main() {
     let first = First::Join { pid: 9, port: Some(7), hello: ToHost::Hello(hello(1, 0, OnLoss::Raise)) };
     let mut seeds: Vec<Vec<u8>> =
         (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
-    for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at)))] {
+    for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at), 3))] {
         seeds.push([vec![0], word].concat());
     }
     let words: Vec<Vec<u8>> = [&all[..], &writes, &readers(Ask::Next), &readers(Ask::Release)]

@@ -219,7 +219,8 @@ class Writer(_Port):
     def next_step(self) -> int:
         """Number of the next step, from 0; while a step is being filled, its number.
 
-        A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped:
+        A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped; across hosts, with the first step that
+        some reader has yet to get, since the steps are gone with the unit:
 
             out = polyduct.open(url, "w", on_loss="wait", ...)
             while out.next_step < last:
@@ -485,7 +486,9 @@ def open(
         peer is noticed at once without it.
     on_loss
         ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number. It finds
-        the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one any more.
+        the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one any more, and which itself can be
+        replaced on one host only. Across hosts the writer's ``policy`` must be ``block``, and a writer that replaces another
+        begins with the first step that some reader has yet to get.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     convert
@@ -495,7 +498,7 @@ def open(
         Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a store.
 
     A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do nothing, but must be
-    what a pipe would take. ``on_loss="wait"`` is for pipes on one host: `BadOption` for files, stores and other hosts.
+    what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and stores.
     """
     if mode not in ("r", "w"):
         raise refused("mode", f"{mode!r}; expected 'r' or 'w'")

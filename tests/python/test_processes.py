@@ -604,7 +604,19 @@ def test_limits_of_the_process_are_errors_and_the_next_pipe_opens(pipe: str, sta
     assert writer.hear() == "done"
 
 
-def test_a_timeout_names_who_has_not_been_replaced(pipe: str, start: Start) -> None:
+@pytest.fixture(params=["one host", "hosts"])
+def anywhere(request: pytest.FixtureRequest, pipe: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A pipe on one host, and one of the kind that goes across hosts."""
+    if request.param == "one host":
+        return pipe
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", "7e" * 32)
+    pid = os.getpid()
+    # Every process has an address of this host to itself.
+    return f"pipe://127.{1 + (pid >> 16) % 200}.{pid >> 8 & 255}.{pid & 255}:7900/again"
+
+
+def test_a_timeout_names_who_has_not_been_replaced(anywhere: str, start: Start) -> None:
+    pipe = anywhere
     code = """
         url, unit = sys.argv[1], int(sys.argv[2])
         out = polyduct.open(url, "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, program="w", on_loss="wait")
@@ -623,7 +635,8 @@ def test_a_timeout_names_who_has_not_been_replaced(pipe: str, start: Start) -> N
     one.signal(signal.SIGKILL)
 
 
-def test_a_replacement_goes_on(pipe: str, start: Start) -> None:
+def test_a_replacement_goes_on(anywhere: str, start: Start) -> None:
+    pipe = anywhere
     code = """
         url, unit = sys.argv[1], int(sys.argv[2])
         out = polyduct.open(url, "w", shape=2, dtype="i4", layout="block", unit=unit, units=2, program="w", on_loss="wait")
@@ -651,6 +664,40 @@ def test_a_replacement_goes_on(pipe: str, start: Start) -> None:
         assert next(port).tolist() == [10 * k, 10 * k + 1]
     one.tell(), new.tell()
     assert list(port) == []
+
+
+@pytest.mark.parametrize("end", ["kill", "exception"])
+def test_a_reader_is_replaced(anywhere: str, start: Start, end: str) -> None:
+    code = """
+        port = polyduct.open(sys.argv[1], layout="block", unit=int(sys.argv[2]), units=2, program="r", on_loss="wait")
+        for part in port:
+            say(port.number, *part)
+            if wait().strip() == "raise": raise RuntimeError("enough")
+    """
+    one, lost = start(code, anywhere, 0), start(code, anywhere, 1)
+    out = polyduct.open(anywhere, "w", shape=2, dtype="i4", layout="*", depth=2, timeout=30)
+    out.write([0, 1])
+    out.write([10, 11])
+    assert (one.hear(), lost.hear()) == ("0 0", "0 1")
+    one.tell()
+    assert one.hear() == "1 10"
+    if end == "kill":
+        lost.signal(signal.SIGKILL)
+        lost.process.wait()
+    else:
+        assert lost.process.stdin is not None
+        lost.process.stdin.write("raise\n")
+        lost.process.stdin.flush()
+        assert lost.end()[0] == 1
+    new = start(code, anywhere, 1)
+    # Whether the lost unit came to say that it has step 0 does not matter to the next.
+    assert new.hear() == "1 11"
+    out.write([20, 21])
+    one.tell(), new.tell()
+    assert (one.hear(), new.hear()) == ("2 20", "2 21")
+    one.tell(), new.tell()
+    out.close()
+    assert one.end()[0] == 0 and new.end()[0] == 0
 
 
 def test_who_comes_when_descriptors_are_out_is_refused_and_the_others_go_on(pipe: str, start: Start) -> None:

@@ -39,6 +39,9 @@ pub enum OnLoss {
     Raise,
     /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
     /// unit 0 of the writers, which therefore stays until all others have closed, or read every step.
+    ///
+    /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that replaces it begins
+    /// with the first step that some reader has yet to get. That takes a queue that drops none ([`Policy::Block`]).
     Wait,
 }
 

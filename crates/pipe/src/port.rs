@@ -178,9 +178,7 @@ impl Port {
             !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
         };
         match self.slots.units().find(gone) {
-            Some(unit) => {
-                format!("; {unit} (pid {}) died, and nothing has taken its place", self.slots.process(unit).0)
-            }
+            Some(unit) => not_replaced(unit, self.slots.process(unit).0),
             None => String::new(),
         }
     }
@@ -250,4 +248,9 @@ impl Port {
             }
         }
     }
+}
+
+/// Says that a unit is lost and not replaced yet, as the end of a sentence.
+pub fn not_replaced(unit: UnitName, pid: u32) -> String {
+    format!("; {unit} (pid {pid}) died, and nothing has taken its place")
 }

@@ -256,6 +256,14 @@ impl<F> Rendezvous<F> {
         self.members.values().any(|m| m.hello.on_loss == OnLoss::Wait)
     }
 
+    /// The programs whose lost units may be replaced.
+    pub fn waiting(&self) -> Vec<Side> {
+        let waits = self.members.iter().filter(|(_, m)| m.hello.on_loss == OnLoss::Wait);
+        let mut programs: Vec<u32> = waits.map(|(key, _)| key.0).collect();
+        programs.dedup();
+        programs.into_iter().map(side).collect()
+    }
+
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);

@@ -10,7 +10,7 @@ use common::net::{place, trust, Across};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Place;
-use polyduct_pipe::{Options, Policy};
+use polyduct_pipe::{OnLoss, Options, Policy};
 use polyduct_rig::kills::{kills, survivors, Delays};
 use polyduct_rig::{tests, Random, Unit};
 use std::time::Duration;
@@ -20,10 +20,19 @@ const SHAPE: [u64; 2] = [96, 80];
 const PAUSE: Duration = Duration::from_micros(500);
 
 fn main() {
-    polyduct_rig::main(unit, tests![any_unit_killed_at_any_moment, units_killed_while_the_pipe_opens]);
+    polyduct_rig::main(
+        unit,
+        tests![
+            any_unit_killed_at_any_moment,
+            units_killed_while_the_pipe_opens,
+            lost_units_are_replaced,
+            readers_are_replaced_where_steps_are_dropped,
+            two_units_are_replaced,
+        ],
+    );
 }
 
-/// One process: `role layout unit units host port policy trusted open_timeout`.
+/// One process: `role layout unit units host port policy trusted open_timeout on_loss steps`.
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u32>().unwrap();
@@ -33,11 +42,12 @@ fn unit(spec: &str) {
         reader_options("r", number(2), number(3))
     };
     let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
-    let options = Options { policy: f[6].parse::<Policy>().unwrap(), timeout, open_timeout, ..of };
+    let (policy, on_loss) = (f[6].parse::<Policy>().unwrap(), f[9].parse::<OnLoss>().unwrap());
+    let options = Options { policy, on_loss, timeout, open_timeout, ..of };
     let place = Place { host: f[4].into(), port: number(5) as u16, name: "kill".into() };
     let at = Across { place, trust: trust(f[7] == "true") };
     let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
-    common::kill::run(&at, f[0], data, f[1], &options, u64::MAX);
+    common::kill::run(&at, f[0], data, f[1], &options, f[10].parse().unwrap());
 }
 
 fn start_all(random: &mut Random, open_ms: u32) -> (String, Vec<Unit>) {
@@ -48,8 +58,12 @@ fn start_all(random: &mut Random, open_ms: u32) -> (String, Vec<Unit>) {
     let trusted = random.below(2) == 0;
     let case = format!("{writers} {src} to {readers} {dst}, {policy}, trusted {trusted}");
     let unit = |role: &str, layout: &str, unit: u64, units: u64| {
-        let spec =
-            format!("{role} {layout} {unit} {units} {} {} {policy} {trusted} {open_ms}", at.host, at.port);
+        let spec = format!(
+            "{role} {layout} {unit} {units} {} {} {policy} {trusted} {open_ms} raise {}",
+            at.host,
+            at.port,
+            u64::MAX
+        );
         Unit::start(name(role, unit), &spec)
     };
     let mut units: Vec<Unit> = (0..writers).map(|u| unit("w", src, u, writers)).collect();
@@ -91,4 +105,130 @@ fn units_killed_while_the_pipe_opens() {
         let case = format!("seed {seed}, {case}");
         survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &case));
     }
+}
+
+/// Steps of a stream in which units are replaced.
+const STEPS: u64 = 150;
+
+/// A pipe whose lost units may be replaced.
+struct Lasting {
+    place: Place,
+    writers: (u64, &'static str),
+    readers: (u64, &'static str),
+    policy: &'static str,
+    trusted: bool,
+}
+
+impl Lasting {
+    fn new(random: &mut Random, readers: u64) -> Lasting {
+        Lasting {
+            policy: "block",
+            place: place(),
+            writers: (2 + random.below(2), random.one_of(&LAYOUTS)),
+            readers: (readers, random.one_of(&LAYOUTS)),
+            trusted: random.below(2) == 0,
+        }
+    }
+
+    /// Unit `n`, the writers first.
+    fn start(&self, n: u64) -> Unit {
+        let (role, unit, (units, layout)) = match n.checked_sub(self.writers.0) {
+            None => ("w", n, self.writers),
+            Some(reader) => ("r", reader, self.readers),
+        };
+        let Lasting { place: Place { host, port, .. }, policy, trusted, .. } = self;
+        let on_loss = if role == "r" || *policy == "block" { "wait" } else { "raise" };
+        let spec = format!(
+            "{role} {layout} {unit} {units} {host} {port} {policy} {trusted} 20000 {on_loss} {STEPS}"
+        );
+        Unit::start(name(role, unit), &spec)
+    }
+
+    fn start_all(&self) -> Vec<Unit> {
+        let mut units: Vec<Unit> = (0..self.writers.0 + self.readers.0).map(|n| self.start(n)).collect();
+        assert!(units.iter_mut().all(|u| u.wait_line("open")));
+        units
+    }
+}
+
+fn steps(unit: &Unit) -> Vec<u64> {
+    unit.seen().iter().filter_map(|l| l.strip_prefix("step ")?.parse().ok()).collect()
+}
+
+/// Kills `victims` after up to `after` steps, starts others in their places, and checks that everybody gets everything.
+fn replace(seed: u64, pipe: &Lasting, victims: &[usize], after: u64, random: &mut Random) -> bool {
+    let case = format!(
+        "seed {seed}: {:?} to {:?}, trusted {}, without {victims:?}",
+        pipe.writers, pipe.readers, pipe.trusted
+    );
+    let mut units = pipe.start_all();
+    (0..random.below(after)).for_each(|_| assert!(units[victims[0]].wait_line("step"), "{case}"));
+    random.linger(PAUSE);
+    victims.iter().for_each(|&v| units[v].kill());
+    if victims.iter().any(|&v| units[v].end() == "end") {
+        return false; // It was faster than the kill.
+    }
+    let mut again: Vec<Unit> = victims.iter().map(|&v| pipe.start(v as u64)).collect();
+    for unit in survivors(&mut units, victims).chain(&mut again) {
+        let last = unit.end();
+        assert_eq!(last, "end", "{case}: {}, after {} lines", unit.name, unit.seen().len());
+    }
+    for (v, unit) in units.iter().enumerate().skip(pipe.writers.0 as usize) {
+        let mut got = steps(unit);
+        if pipe.policy != "block" {
+            continue; // What of it came in order and whole, it has checked itself.
+        }
+        if let Some(i) = victims.iter().position(|&victim| victim == v) {
+            // What the predecessor took, and maybe could not say any more, its replacement does not get again.
+            let (rest, next) = (steps(&again[i]), got.last().map_or(0, |s| s + 1));
+            if rest.first().is_some_and(|&first| first == next + 1) || rest.is_empty() && next + 1 == STEPS {
+                got.push(next);
+            }
+            // Or it took it, and could not tell unit 0.
+            got.extend(rest.into_iter().skip_while(|&step| step + 1 == next));
+        }
+        assert_eq!(got, (0..STEPS).collect::<Vec<_>>(), "{case}: {}", unit.name);
+    }
+    true
+}
+
+fn lost_units_are_replaced() {
+    let mut replaced = 0;
+    for seed in 1..=kills(40) {
+        let mut random = Random::new(seed);
+        let readers = 1 + random.below(3);
+        let pipe = Lasting::new(&mut random, readers);
+        // Any but the writers' unit 0, which keeps the steps of all.
+        let victim = 1 + random.below(pipe.writers.0 + pipe.readers.0 - 1) as usize;
+        replaced += u64::from(replace(seed, &pipe, &[victim], 40, &mut random));
+    }
+    assert!(replaced > kills(40) / 2, "only {replaced} units were replaced");
+}
+
+fn readers_are_replaced_where_steps_are_dropped() {
+    let mut replaced = 0;
+    for seed in 1..=kills(20) {
+        let mut random = Random::new(seed);
+        let pipe = Lasting {
+            policy: random.one_of(&["latest", "drop_oldest", "drop_newest"]),
+            ..Lasting::new(&mut random, 2)
+        };
+        let victim = (pipe.writers.0 + random.below(2)) as usize;
+        replaced += u64::from(replace(seed, &pipe, &[victim], 20, &mut random));
+    }
+    assert!(replaced > kills(20) / 4, "only {replaced} readers were replaced");
+}
+
+fn two_units_are_replaced() {
+    let mut replaced = 0;
+    for seed in 1..=kills(20) {
+        let mut random = Random::new(seed);
+        let pipe = Lasting::new(&mut random, 2);
+        let others = pipe.writers.0 + pipe.readers.0 - 1;
+        let first = random.below(others);
+        let second = (first + 1 + random.below(others - 1)) % others;
+        let victims = [1 + first as usize, 1 + second as usize];
+        replaced += u64::from(replace(seed, &pipe, &victims, 40, &mut random));
+    }
+    assert!(replaced > kills(20) / 2, "only {replaced} pairs were replaced");
 }

@@ -67,7 +67,7 @@ pub struct Open {
 /// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at HOST:PORT, all other
 /// units connect there; writers with more than one unit also listen at ports that the system picks. Every unit needs the job's
 /// key in `POLYDUCT_JOB_KEY` (64 hexadecimal digits), or from [`trust`](Open::trust). All that goes over the network is
-/// encrypted, unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`. A lost unit cannot be replaced, and closing a writer waits
+/// encrypted, unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`. Closing a writer waits
 /// until the readers have fetched its steps.
 pub fn open(url: &str) -> Open {
     Open {
@@ -130,8 +130,8 @@ impl Open {
         self
     }
 
-    /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be replaced in pipes on
-    /// one host only: elsewhere, [`OnLoss::Wait`] is refused.
+    /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be replaced in pipes:
+    /// for files and stores [`OnLoss::Wait`] is refused.
     pub fn on_loss(mut self, on_loss: OnLoss) -> Open {
         self.pipe.on_loss = on_loss;
         self

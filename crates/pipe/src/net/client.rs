@@ -9,7 +9,7 @@ use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{PipeError, UnitName};
+use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::stop_error;
 use crate::serve::HOST;
@@ -23,6 +23,7 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     Errno, OsError,
 };
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -52,6 +53,12 @@ pub struct Client {
     silent: bool,
     /// A question of this unit has yet to be answered.
     pub asked: bool,
+    /// Units that are lost and not replaced yet.
+    absent: Vec<(UnitName, u32)>,
+    /// Where writer units are that have replaced others.
+    moved: BTreeMap<u32, SocketAddr>,
+    /// The step at which this unit goes on: not 0 where it replaces another.
+    pub from: u64,
 }
 
 impl Client {
@@ -67,7 +74,7 @@ impl Client {
     ) -> Result<(Client, Welcome, SocketAddr), PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve()?;
-        let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(()))?;
+        let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(None))?;
         let port = port(&channel)?;
         let is_reader = matches!(hello.role, Role::Reader { .. });
         let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello) };
@@ -87,10 +94,13 @@ impl Client {
             bye,
             silent: false,
             asked: false,
+            absent: Vec::new(),
+            moved: BTreeMap::new(),
+            from: 0,
         };
         match client.meet("all other units")? {
-            (FromHost::Welcome(welcome), host_pid, Some(meets_at)) => {
-                client.host_pid = host_pid;
+            Met { message: FromHost::Welcome(welcome), pid, addr: Some(meets_at), from } => {
+                (client.host_pid, client.from) = (pid, from);
                 let meets_at = client.reachable(meets_at);
                 Ok((client, welcome, meets_at))
             }
@@ -105,7 +115,7 @@ impl Client {
             self.say(&Ask::Meet(ToHost::Segments(chunk.to_vec())))?;
             for &unit in chunk {
                 match self.meet("the addresses of the writers")? {
-                    (FromHost::Segment(got), _, Some(addr)) if got == unit => {
+                    Met { message: FromHost::Segment(got), addr: Some(addr), .. } if got == unit => {
                         addrs.push(self.reachable(addr))
                     }
                     _ => return Err(self.bad("an address that was not asked for")),
@@ -127,12 +137,12 @@ impl Client {
     pub fn ready(&mut self) -> Result<(), PipeError> {
         self.say(&Ask::Meet(ToHost::Ready))?;
         match self.meet("all other units to be ready")? {
-            (FromHost::Go, ..) => Ok(()),
+            Met { message: FromHost::Go, .. } => Ok(()),
             _ => Err(self.bad("no go")),
         }
     }
 
-    fn meet(&mut self, what: &str) -> Result<(FromHost, u32, Option<SocketAddr>), PipeError> {
+    fn meet(&mut self, what: &str) -> Result<Met, PipeError> {
         loop {
             if let Some(met) = self.met()? {
                 return Ok(met);
@@ -148,13 +158,13 @@ impl Client {
     }
 
     /// A message of the handshake, if one has come; a refusal is an error.
-    fn met(&mut self) -> Result<Option<(FromHost, u32, Option<SocketAddr>)>, PipeError> {
+    fn met(&mut self) -> Result<Option<Met>, PipeError> {
         match self.hear() {
             Ok(None) => Ok(None),
             Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
                 Err(PipeError::refused(&self.pipe, reason))
             }
-            Ok(Some(Tell::Meet(message, pid, addr))) => Ok(Some((message, pid, addr))),
+            Ok(Some(Tell::Meet(message, pid, addr, from))) => Ok(Some(Met { message, pid, addr, from })),
             Ok(Some(Tell::Stop(halt) | Tell::Notice(halt))) => Err(self.stopped(halt.into(), 0)),
             Ok(Some(_)) => Err(self.bad("an answer before a question")),
             Err(fault) => Err(self.gone(fault)),
@@ -195,7 +205,28 @@ impl Client {
             Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => {}
             Err(fault) => return Err(fault),
         }
-        self.channel.next()
+        loop {
+            match self.channel.next()? {
+                Some(Tell::Lost(unit, pid)) => self.absent.push((unit, pid)),
+                Some(Tell::Replaced(unit, addr)) => {
+                    self.absent.retain(|(lost, _)| *lost != unit);
+                    let addr = addr.map(|addr| self.reachable(addr));
+                    self.moved
+                        .extend(addr.filter(|_| unit.side == Side::Writer).map(|addr| (unit.unit, addr)));
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The units that are lost and not replaced yet, as the end of a sentence.
+    pub fn not_replaced(&self) -> String {
+        not_replaced(&self.absent)
+    }
+
+    /// Where a writer unit is, if it has replaced another since this unit joined.
+    pub fn moved(&self, unit: u32) -> Option<SocketAddr> {
+        self.moved.get(&unit).copied()
     }
 
     /// Takes what has come.
@@ -209,6 +240,8 @@ impl Client {
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(Tell::Meet(..))) => return Err(self.bad("a second welcome")),
+                // Noted where it was heard.
+                Ok(Some(Tell::Lost(..) | Tell::Replaced(..))) => {}
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
                 Err(_) if self.stop.is_some() || self.next.is_some() || self.begin.is_some() => break,
@@ -264,7 +297,7 @@ impl Client {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
                 unit: None,
-                what: format!("{what} {step}"),
+                what: format!("{what} {step}{}", not_replaced(&self.absent)),
                 waited,
             });
         }
@@ -301,6 +334,12 @@ impl Client {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the pipe goes on, for a reader that cannot do without what it waits for.
+    pub fn check_going(&mut self, step: u64) -> Result<(), PipeError> {
+        self.take(step)?;
+        self.notice.map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
     }
 
     /// Joins the domain of the port. Its units do not know who died before they met; unit 0 of the pipe does, and says so
@@ -436,12 +475,26 @@ impl Client {
     }
 }
 
+/// Says which units are lost and not replaced yet, as the end of a sentence.
+pub fn not_replaced(absent: &[(UnitName, u32)]) -> String {
+    absent.first().map(|(unit, pid)| crate::port::not_replaced(*unit, *pid)).unwrap_or_default()
+}
+
+/// A message of the handshake, with what comes with it.
+struct Met {
+    message: FromHost,
+    pid: u32,
+    addr: Option<SocketAddr>,
+    from: u64,
+}
+
 /// The fault of a connection, in terms of a pipe.
 pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ {
     move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: source.into() }
 }
 
-/// Connects to a writer unit and proves the key, trying again while nobody listens there and `check_in` says nothing else.
+/// Connects to a writer unit and proves the key, trying again while nobody listens there and `check_in` says nothing else: an error,
+/// or where the unit is now.
 pub fn dial(
     place: &Place,
     trust: &Trust,
@@ -449,7 +502,7 @@ pub fn dial(
     start: Duration,
     addrs: &[SocketAddr],
     unit: UnitName,
-    mut check_in: impl FnMut() -> Result<(), PipeError>,
+    mut check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
 ) -> Result<Channel, PipeError> {
     let pipe = place.to_string();
     let terms = place.terms(trust, options.unit);
@@ -458,14 +511,16 @@ pub fn dial(
     for addr in addrs.iter().cycle() {
         let what = format!("{unit} to open the pipe");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
-        let begun = Dial::new(&terms, unit.unit, *addr, PATIENCE, clock::now(), left);
-        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what, &mut check_in)) {
+        let addr = check_in()?.unwrap_or(*addr);
+        let begun = Dial::new(&terms, unit.unit, addr, PATIENCE, clock::now(), left);
+        // Who is somewhere else by now need not be waited for here.
+        let mut is_there = || Ok(check_in()?.is_none_or(|now| now == addr));
+        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what, &mut is_there)) {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) => return Err(e),
             Err(fault) if is_passing(&fault) => {}
             Err(fault) => return Err(link(&pipe, unit)(fault)),
         }
-        check_in()?;
         // Nobody is told when a port opens somewhere else: it is tried again after a while.
         let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
         pause = (pause * 2).min(RETRY.1);
@@ -479,14 +534,18 @@ fn shake_hands(
     options: &Options,
     start: Duration,
     what: &str,
-    check_in: &mut impl FnMut() -> Result<(), PipeError>,
+    is_there: &mut impl FnMut() -> Result<bool, PipeError>,
 ) -> Result<Result<Channel, PipeError>, LinkFault> {
     loop {
         if let Some(established) = dial.serve(clock::now())? {
             return Ok(Ok(Channel::new(dial.into_stream(), established)));
         }
-        let left = match check_in().and_then(|()| check_patience(pipe, options, start, Duration::ZERO, what))
-        {
+        let left = match is_there() {
+            Ok(true) => check_patience(pipe, options, start, Duration::ZERO, what),
+            Ok(false) => return Err(LinkError::Closed.into()),
+            Err(e) => Err(e),
+        };
+        let left = match left {
             Ok(left) => left,
             Err(e) => return Ok(Err(e)),
         };
@@ -497,7 +556,7 @@ fn shake_hands(
 }
 
 /// Whether another attempt may fare better: nobody listens yet, or the host is not up.
-fn is_passing(fault: &LinkFault) -> bool {
+pub fn is_passing(fault: &LinkFault) -> bool {
     match fault {
         LinkFault::System(OsError::NotListening { .. } | OsError::PeerClosed) => true,
         LinkFault::System(OsError::System { errno, .. }) => [

@@ -23,6 +23,8 @@ struct Member {
     unit: UnitName,
     /// The next step it will ask about.
     next: u64,
+    /// A writer: the steps before this one its predecessor has published. What is needed of them is written again.
+    published: u64,
     asks: bool,
     granted: Granted,
     /// It has closed, given up or left, or was told that there is no next step: its hangup is no loss.
@@ -30,6 +32,13 @@ struct Member {
     /// It knows what went wrong, by an answer or a notice.
     knows: bool,
     told_bye: bool,
+}
+
+impl Member {
+    /// Whether its unit is not lost when its connection ends.
+    fn has_ended(&self) -> bool {
+        self.over && (self.told_bye || self.unit.side != Side::Writer)
+    }
 }
 
 /// A unit said what it may not say now: its connection is dropped.
@@ -40,12 +49,16 @@ pub struct OutOfTurn;
 pub struct Hub {
     slots: Slots,
     members: BTreeMap<ConnId, Member>,
+    /// Programs whose lost units may be replaced.
+    waiting: Vec<Side>,
+    /// Units of theirs that are lost and not replaced yet.
+    absent: Vec<UnitName>,
 }
 
 impl Hub {
-    /// A hub over the pipe's control state.
-    pub fn new(slots: Slots) -> Hub {
-        Hub { slots, members: BTreeMap::new() }
+    /// A hub over the pipe's control state. Lost units of the programs in `waiting` may be replaced.
+    pub fn new(slots: Slots, waiting: Vec<Side>) -> Hub {
+        Hub { slots, members: BTreeMap::new(), waiting, absent: Vec::new() }
     }
 
     /// The control state.
@@ -53,23 +66,49 @@ impl Hub {
         &self.slots
     }
 
-    /// A unit has joined.
+    /// A unit has joined, maybe in the place of one that was lost.
     pub fn join(&mut self, conn: ConnId, unit: UnitName, pid: u32, start_time: u64) {
+        self.absent.retain(|&lost| lost != unit);
+        let reached = self.slots.resume_at(unit);
         self.slots.join(unit, (pid, start_time));
         let granted = Granted::Nothing;
         let (asks, over, knows, told_bye) = (false, false, false, false);
-        let member = Member { unit, next: 0, asks, granted, over, knows, told_bye };
+        let (next, published) = match unit.side {
+            // What it had published went with its memory.
+            Side::Writer => (self.slots.first_needed(reached), reached),
+            Side::Reader(_) => (reached, 0),
+        };
+        let member = Member { unit, next, published, asks, granted, over, knows, told_bye };
         self.members.insert(conn, member);
+    }
+
+    /// The step at which a unit that has just joined goes on.
+    pub fn goes_on_at(&self, conn: ConnId) -> u64 {
+        self.members.get(&conn).map_or(0, |m| m.next)
     }
 
     /// A connection is gone. Returns whether its unit had come to its end before.
     pub fn hangup(&mut self, conn: ConnId) -> bool {
-        self.members.remove(&conn).is_none_or(|m| m.over && (m.told_bye || m.unit.side != Side::Writer))
+        self.absent.extend(self.replaceable(conn));
+        self.members.remove(&conn).is_none_or(|m| m.has_ended())
     }
 
-    /// Whether every other unit has left.
+    /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost, and nothing ends.
+    pub fn replaceable(&self, conn: ConnId) -> Option<UnitName> {
+        let member = self.members.get(&conn)?;
+        (!member.has_ended() && self.waiting.contains(&member.unit.side)).then_some(member.unit)
+    }
+
+    /// Whether every other unit has left, and none has yet to be replaced.
     pub fn is_alone(&self) -> bool {
         self.members.is_empty()
+            && (self.slots.fault().is_some() || self.absent.is_empty() || self.readers_are_over())
+    }
+
+    /// Whether a reader is lost that somebody may replace, and has yet something to read.
+    fn readers_awaited(&self) -> bool {
+        let lacks = |unit: &UnitName| unit.side != Side::Writer && !self.slots.is_done(*unit);
+        self.slots.fault().is_none() && self.absent.iter().any(lacks)
     }
 
     /// A unit says something.
@@ -93,7 +132,10 @@ impl Hub {
                 if !there {
                     return Err(OutOfTurn);
                 }
-                slots.fail(Fault::Lost { unit: *lost, pid: slots.process(*lost).0 });
+                // Where it may be replaced, its own connection to unit 0 says whether it is lost.
+                if !self.waiting.contains(&lost.side) {
+                    slots.fail(Fault::Lost { unit: *lost, pid: slots.process(*lost).0 });
+                }
             }
             (Ask::Close, side, _) if !m.over => {
                 m.over = match side {
@@ -110,7 +152,9 @@ impl Hub {
             _ if m.over => {}
             (Ask::Begin, Side::Writer, Granted::Nothing) if !m.asks => m.asks = true,
             (Ask::Publish, Side::Writer, Granted::Begin(Begin::Fill(turn))) => {
-                slots.publish(number, turn);
+                if n >= m.published {
+                    slots.publish(number, turn);
+                }
                 m.next += 1;
                 m.granted = Granted::Nothing;
             }
@@ -136,7 +180,7 @@ impl Hub {
         let slots = &self.slots;
         for (&conn, m) in self.members.iter_mut().filter(|(_, m)| m.asks) {
             let (granted, tell) = match m.unit.side {
-                Side::Writer => match slots.poll_begin(m.unit.unit, m.next) {
+                Side::Writer => match slots.poll_begin_again(m.unit.unit, m.next, m.published) {
                     Ok(None) => continue,
                     Ok(Some(begin)) => (Granted::Begin(begin), Tell::Begin(begin)),
                     Err(stop) => {
@@ -200,7 +244,9 @@ impl Hub {
 
     /// Whether no reader needs what the writers have any more.
     pub fn readers_are_over(&self) -> bool {
-        self.members.values().all(|m| m.unit.side == Side::Writer || m.over) && self.readers_joined()
+        self.members.values().all(|m| m.unit.side == Side::Writer || m.over)
+            && !self.readers_awaited()
+            && self.readers_joined()
     }
 
     /// Units that have left are no members any more, but have joined.

@@ -9,6 +9,7 @@ use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
+use std::net::SocketAddr;
 use std::ops::Range;
 
 /// Runs that one system call fills, at most.
@@ -20,6 +21,8 @@ const TURN: usize = 1 << 20;
 pub struct Lane {
     /// The writer unit.
     pub unit: u32,
+    /// Where it was when this unit joined.
+    pub addr: SocketAddr,
     channel: Channel,
     route: Route,
     cursor: Cursor,
@@ -36,9 +39,10 @@ pub struct Lane {
 
 impl Lane {
     /// A lane whose writer has been told what for.
-    pub fn new(unit: u32, channel: Channel, route: Route) -> Lane {
+    pub fn new(unit: u32, addr: SocketAddr, channel: Channel, route: Route) -> Lane {
         Lane {
             unit,
+            addr,
             channel,
             route,
             cursor: Cursor::default(),
@@ -49,6 +53,16 @@ impl Lane {
             buffer: Vec::new(),
             waits: false,
             open: false,
+        }
+    }
+
+    /// Goes on with another connection, to whoever has replaced the writer unit: what has come of a step comes again.
+    pub fn replace(&mut self, channel: Channel) {
+        self.channel = channel;
+        self.runs.clear();
+        (self.frame, self.open) = (None, false);
+        if self.waits {
+            self.begin();
         }
     }
 
@@ -90,6 +104,10 @@ impl Lane {
         kernels: Kernels,
         conversion: Option<Conversion>,
     ) -> Result<bool, Fault> {
+        // It is one that was opened anew where the writer has yet to say so.
+        if !self.open && !self.is_open()? {
+            return Ok(false);
+        }
         self.channel.flush()?;
         let mut turn = TURN;
         while self.waits && turn > 0 {

@@ -8,6 +8,14 @@
 //! A writer's slots stay in its own process. So a writer that closes stays until all readers have what they came for, and unit
 //! 0 until everybody has left.
 //!
+//! # Lost units that are replaced
+//!
+//! Unit 0 keeps the place of a lost unit whose program [waits](crate::OnLoss::Wait), and lets in who comes with its number. It tells
+//! a reader with which step to go on, and the reader asks for its lanes from that step. It tells a writer the first step that
+//! some reader lacks, since the steps were in the lost unit's memory: the new one fills their slots again, and publishes what
+//! its predecessor had not. Unit 0 tells the readers where it is; they connect anew, at once or when they miss their bytes,
+//! and get their part of the step again from its start.
+//!
 //! | module | idea |
 //! |---|---|
 //! | [`place`] | where |

@@ -1,11 +1,11 @@
 //! The reading side of a pipe across hosts.
 
-use super::client::{dial, link, Client};
+use super::channel::Channel;
+use super::client::{dial, is_passing, link, Client};
 use super::lane::Lane;
 use super::place::Place;
 use super::route::{End, Route};
 use super::wire::{Ask, First};
-use super::writer::check_on_loss;
 use super::Trust;
 use crate::config::{Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
@@ -23,7 +23,75 @@ use polyduct_os::{
     clock,
     poll::{poll, PollItem},
 };
+use std::net::SocketAddr;
 use std::time::Duration;
+
+/// A deadline that does not come.
+const FOREVER: Duration = Duration::from_secs(1 << 31);
+
+/// How a reader connects to the writers.
+struct Dials {
+    place: Place,
+    trust: Trust,
+    options: Options,
+    program: u32,
+    /// Lost writer units are replaced.
+    replaced: bool,
+}
+
+impl Dials {
+    /// Connects to a writer unit at `addr`, or where unit 0 says that it is now, and asks for this unit's part of the steps from
+    /// `from` on.
+    fn lane(
+        &self,
+        client: &mut Client,
+        name: UnitName,
+        addr: SocketAddr,
+        start: Duration,
+        from: u64,
+    ) -> Result<Channel, PipeError> {
+        let Dials { place, trust, options, program, .. } = self;
+        let check_in = || {
+            client.check_in()?;
+            Ok(client.moved(name.unit))
+        };
+        let mut channel = dial(place, trust, options, start, &[addr], name, check_in)?;
+        channel
+            .post(&First::Lane { program: *program, unit: options.unit, from })
+            .map_err(link(&place.to_string(), name))?;
+        Ok(channel)
+    }
+
+    /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
+    /// the port's patience since `start`. The unit's part of `step` comes again.
+    fn again(
+        &self,
+        client: &mut Client,
+        lane: &mut Lane,
+        start: Duration,
+        step: u64,
+    ) -> Result<(), PipeError> {
+        let name = UnitName { side: Side::Writer, unit: lane.unit };
+        let open_timeout = self.options.timeout.unwrap_or(FOREVER);
+        let options = Options { open_timeout, ..self.options.clone() };
+        let check_in = || {
+            client.check_going(step)?;
+            Ok(client.moved(name.unit))
+        };
+        let channel = dial(&self.place, &self.trust, &options, start, &[lane.addr], name, check_in);
+        let mut channel = channel.map_err(|e| match e {
+            PipeError::Timeout { pipe, unit, waited, .. } => {
+                let what = format!("the rest of step {step}{}", client.not_replaced());
+                PipeError::Timeout { pipe, unit, what, waited }
+            }
+            e => e,
+        })?;
+        // Where that fails, so does the lane.
+        let _ = channel.post(&First::Lane { program: self.program, unit: options.unit, from: step });
+        lane.replace(channel);
+        Ok(())
+    }
+}
 
 /// One unit's reading end of a pipe across hosts.
 ///
@@ -33,6 +101,7 @@ pub struct NetReader {
     me: UnitName,
     client: Client,
     lanes: Vec<Lane>,
+    dials: Dials,
     dataset: Dataset,
     dst: Mapping,
     conversion: Option<Conversion>,
@@ -69,7 +138,6 @@ impl NetReader {
     ) -> Result<NetReader, PipeError> {
         // Which of the reader programs this is, it learns from unit 0.
         let me = check_options(options, Side::Reader(0))?;
-        check_on_loss(options)?;
         NetReader::join(place, trust, layout, expect, options).map_err(|e| e.at(&place.to_string(), me))
     }
 
@@ -109,14 +177,20 @@ impl NetReader {
         let from: Vec<u32> =
             plan.transfers().iter().filter(|t| t.bytes() > 0).map(|t| t.src_unit() as u32).collect();
         let addrs = client.addresses(&from)?;
+        let dials = Dials {
+            place: place.clone(),
+            trust: trust.clone(),
+            options: options.clone(),
+            program,
+            replaced: welcome.writers_wait,
+        };
         let mut lanes = Vec::with_capacity(from.len());
         for (&writer, addr) in from.iter().zip(addrs) {
             let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
             let name = UnitName { side: Side::Writer, unit: writer };
-            let check_in = || client.check_in();
-            let mut channel = dial(place, trust, options, start, &[addr], name, check_in)?;
-            channel.post(&First::Lane { program, unit: options.unit }).map_err(link(&pipe, name))?;
-            lanes.push(Lane::new(writer, channel, route));
+            let from = client.from;
+            let channel = dials.lane(&mut client, name, addr, start, from)?;
+            lanes.push(Lane::new(writer, addr, channel, route));
         }
         for lane in &mut lanes {
             let name = UnitName { side: Side::Writer, unit: lane.unit };
@@ -128,12 +202,14 @@ impl NetReader {
             }
         }
         client.ready()?;
+        let next = client.from;
         let len = dst.local_len_bytes(unit)? as usize;
         let mut reader = NetReader {
             pipe,
             me,
             client,
             lanes,
+            dials,
             dataset,
             dst,
             conversion,
@@ -141,7 +217,7 @@ impl NetReader {
             lossy: welcome.policy != Policy::Block,
             len,
             share: Share::new(&plan, len, 0),
-            next: 0,
+            next,
             turn: None,
             kept: Vec::new(),
             ended: false,
@@ -307,7 +383,11 @@ impl NetReader {
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
-                        return Err(self.client.verdict(unit, step));
+                        if !self.dials.replaced || !is_passing(&fault) {
+                            return Err(self.client.verdict(unit, step));
+                        }
+                        self.dials.again(&mut self.client, lane, start, step)?;
+                        more = true;
                     }
                 }
             }

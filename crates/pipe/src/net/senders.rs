@@ -20,8 +20,9 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     OsError,
 };
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -46,8 +47,22 @@ pub struct Senders {
 
 #[derive(Default)]
 struct Lanes {
-    there: HashSet<(u32, u32)>,
+    there: HashMap<(u32, u32), Arc<Lane>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What ends a thread.
+struct Lane {
+    stop: EventFd,
+    stopped: AtomicBool,
+}
+
+impl Lane {
+    fn stop(&self, store: &Store) {
+        self.stopped.store(true, Ordering::Release);
+        let _ = self.stop.signal();
+        store.wake();
+    }
 }
 
 impl Senders {
@@ -80,8 +95,9 @@ impl Senders {
         &self.src
     }
 
-    /// Takes a connection on which a unit of a reader program asks for its part. One that makes no sense is dropped.
-    pub fn adopt(self: &Arc<Self>, mut channel: Channel, program: u32, unit: u32) {
+    /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on. One that makes no
+    /// sense is dropped. Of two for one unit the later counts: the unit was replaced, or lost the connection.
+    pub fn adopt(self: &Arc<Self>, mut channel: Channel, program: u32, unit: u32, from: u64) {
         let Some(dst) = self.readers.get(program as usize).filter(|m| u64::from(unit) < m.units()) else {
             return tracing::warn!(program, unit, "turned a lane away: there is no such reader");
         };
@@ -89,13 +105,18 @@ impl Senders {
             Ok(Some(route)) => route,
             _ => return tracing::warn!(program, unit, "turned a lane away: nothing goes there"),
         };
+        let Ok(stop) = EventFd::new() else {
+            return tracing::warn!(program, unit, "turned a lane away: the system has no descriptor for it");
+        };
+        let lane = Arc::new(Lane { stop, stopped: AtomicBool::new(false) });
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !lanes.there.insert((program, unit)) {
-            return tracing::warn!(program, unit, "turned a lane away: there is one already");
+        if let Some(before) = lanes.there.insert((program, unit), lane.clone()) {
+            before.stop(&self.store);
         }
+        lanes.threads.retain(|thread| !thread.is_finished());
         let this = self.clone();
         let serve = move || {
-            if let Err(fault) = this.serve(&mut channel, &route) {
+            if let Err(fault) = this.serve(&mut channel, &route, &lane, from) {
                 // Whether its unit is lost or has closed, unit 0 knows.
                 tracing::debug!(program, unit, %fault, "a lane ended");
             }
@@ -115,8 +136,8 @@ impl Senders {
             }
             let Ok(came) = porch.serve(clock::now()) else { return };
             for (channel, first) in came {
-                if let First::Lane { program, unit } = first {
-                    self.adopt(channel, program, unit);
+                if let First::Lane { program, unit, from } = first {
+                    self.adopt(channel, program, unit, from);
                 }
             }
         }
@@ -124,22 +145,22 @@ impl Senders {
 
     /// Ends all threads.
     pub fn stop(&self) {
-        self.store.stop();
         let _ = self.stop.signal();
-        let threads = std::mem::take(&mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner).threads);
-        threads.into_iter().for_each(|t| drop(t.join()));
+        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        lanes.there.values().for_each(|lane| lane.stop(&self.store));
+        lanes.threads.into_iter().for_each(|t| drop(t.join()));
     }
 
-    fn serve(&self, channel: &mut Channel, route: &Route) -> Result<(), Fault> {
+    fn serve(&self, channel: &mut Channel, route: &Route, lane: &Lane, from: u64) -> Result<(), Fault> {
         channel.post(&LaneOpen { bytes: route.bytes() })?;
         let mut frame = vec![0; FRAME as usize];
-        let mut next = 0;
+        let mut next = from;
         loop {
-            self.drain(channel)?;
+            drain(channel, lane)?;
             let memory = match self.lossy {
-                false => self.store.wait_for(next),
+                false => self.store.wait_for(next, &lane.stopped),
                 true => {
-                    let Some(Want { step }) = self.wanted(channel)? else { return Ok(()) };
+                    let Some(Want { step }) = wanted(channel, lane)? else { return Ok(()) };
                     next = step;
                     let found = self.store.find(step);
                     if found.is_none() {
@@ -151,7 +172,7 @@ impl Senders {
             let Some(memory) = memory else { return Ok(()) };
             let sent = self.send_step(
                 channel,
-                route,
+                (route, lane),
                 next,
                 memory.slice(0..self.len).unwrap_or_default(),
                 &mut frame,
@@ -162,23 +183,10 @@ impl Senders {
         }
     }
 
-    fn wanted(&self, channel: &mut Channel) -> Result<Option<Want>, Fault> {
-        loop {
-            if let Some(want) = channel.next()? {
-                return Ok(Some(want));
-            }
-            let mut items = [PollItem::readable(&self.stop), PollItem::readable(channel)];
-            poll(&mut items, None)?;
-            if items[0].is_ready() {
-                return Ok(None);
-            }
-        }
-    }
-
     fn send_step(
         &self,
         channel: &mut Channel,
-        route: &Route,
+        (route, lane): (&Route, &Lane),
         step: u64,
         slot: &[u8],
         frame: &mut [u8],
@@ -194,48 +202,61 @@ impl Senders {
                 Piece::Run { at, len } => {
                     slices.push(IoSlice::new(slot.get(at..at + len).unwrap_or_default()));
                     if slices.len() == SLICES {
-                        self.send(channel, &mut slices)?;
+                        send(channel, lane, &mut slices)?;
                         slices.clear();
                     }
                 }
                 Piece::Frame { table, len } => {
-                    self.send(channel, &mut slices)?;
+                    send(channel, lane, &mut slices)?;
                     slices.clear();
                     let gathered =
                         self.kernels.execute(&table, Source::from(slot), Dest::from(&mut frame[..len]));
                     gathered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its slot" })?;
-                    self.send(channel, &mut [IoSlice::new(&frame[..len])])?;
+                    send(channel, lane, &mut [IoSlice::new(&frame[..len])])?;
                 }
             }
         }
-        self.send(channel, &mut slices)?;
-        self.drain(channel)
+        send(channel, lane, &mut slices)?;
+        drain(channel, lane)
     }
+}
 
-    fn send(&self, channel: &mut Channel, mut parts: &mut [IoSlice<'_>]) -> Result<(), Fault> {
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            match channel.send(parts)? {
-                Some(n) => IoSlice::advance_slices(&mut parts, n),
-                None => self.wait_writable(channel)?,
-            }
+fn wanted(channel: &mut Channel, lane: &Lane) -> Result<Option<Want>, Fault> {
+    loop {
+        if let Some(want) = channel.next()? {
+            return Ok(Some(want));
         }
-        Ok(())
-    }
-
-    fn drain(&self, channel: &mut Channel) -> Result<(), Fault> {
-        while !channel.flush()? {
-            self.wait_writable(channel)?;
-        }
-        Ok(())
-    }
-
-    fn wait_writable(&self, channel: &Channel) -> Result<(), Fault> {
-        let mut items = [PollItem::readable(&self.stop), PollItem::writable(channel)];
+        let mut items = [PollItem::readable(&lane.stop), PollItem::readable(channel)];
         poll(&mut items, None)?;
-        match items[0].is_ready() {
-            true => Err(OsError::PeerClosed.into()),
-            false => Ok(()),
+        if items[0].is_ready() {
+            return Ok(None);
         }
+    }
+}
+
+fn send(channel: &mut Channel, lane: &Lane, mut parts: &mut [IoSlice<'_>]) -> Result<(), Fault> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        match channel.send(parts)? {
+            Some(n) => IoSlice::advance_slices(&mut parts, n),
+            None => wait_writable(channel, lane)?,
+        }
+    }
+    Ok(())
+}
+
+fn drain(channel: &mut Channel, lane: &Lane) -> Result<(), Fault> {
+    while !channel.flush()? {
+        wait_writable(channel, lane)?;
+    }
+    Ok(())
+}
+
+fn wait_writable(channel: &Channel, lane: &Lane) -> Result<(), Fault> {
+    let mut items = [PollItem::readable(&lane.stop), PollItem::writable(channel)];
+    poll(&mut items, None)?;
+    match items[0].is_ready() {
+        true => Err(OsError::PeerClosed.into()),
+        false => Ok(()),
     }
 }

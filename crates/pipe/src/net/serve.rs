@@ -6,11 +6,11 @@ use super::hub::Hub;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::wire::{Ask, First, Tell};
-use crate::error::{Refusal, UnitName};
+use crate::error::{Refusal, Side, UnitName};
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
-use crate::wire::{FromHost, Welcome};
+use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -18,7 +18,7 @@ use polyduct_os::{
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Connections that have not joined, at most.
@@ -46,6 +46,15 @@ pub struct Shared {
     pub alone: AtomicBool,
     /// No reader needs more of what the writers have.
     pub readers_over: AtomicBool,
+    /// Units that are lost and not replaced yet.
+    pub absent: Mutex<Vec<(UnitName, u32)>>,
+}
+
+impl Shared {
+    /// Units that are lost and not replaced yet.
+    pub fn absent(&self) -> MutexGuard<'_, Vec<(UnitName, u32)>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Conn {
@@ -139,9 +148,9 @@ impl Server {
         // A listener that fails lets nobody in any more; those who are in go on.
         for (channel, first) in self.porch.serve(clock::now()).unwrap_or_default() {
             match first {
-                First::Lane { program, unit } => {
+                First::Lane { program, unit, from } => {
                     if let Some((_, senders)) = &self.open {
-                        senders.adopt(channel, program, unit);
+                        senders.adopt(channel, program, unit, from);
                     }
                 }
                 First::Join { pid, port, hello } => {
@@ -153,6 +162,7 @@ impl Server {
                     let id = self.next_id;
                     self.next_id += 1;
                     self.conns.insert(id, Conn { channel, pid });
+                    self.readdress(&hello, addr);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
                     self.carry_out(actions);
                     self.serve(id);
@@ -175,6 +185,11 @@ impl Server {
                     let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
                     self.carry_out(actions);
                 }
+                Ok(Some(Ask::Abort))
+                    if self.open.as_ref().is_some_and(|(hub, _)| hub.replaceable(id).is_some()) =>
+                {
+                    return self.hang_up(id);
+                }
                 Ok(Some(ask)) => {
                     let taken = self.open.as_mut().is_some_and(|(hub, _)| hub.handle(id, &ask).is_ok());
                     if !taken {
@@ -191,27 +206,29 @@ impl Server {
     }
 
     fn hang_up(&mut self, id: ConnId) {
-        if self.conns.remove(&id).is_none() {
-            return;
-        }
+        let Some(Conn { pid, .. }) = self.conns.remove(&id) else { return };
+        let lost = self.open.as_ref().and_then(|(hub, _)| hub.replaceable(id));
         let closed = self.open.as_mut().is_some_and(|(hub, _)| hub.hangup(id));
         let actions = self.rendezvous.hangup(id, closed);
         self.carry_out(actions);
+        if let (Some(unit), true) = (lost, self.rendezvous.is_running()) {
+            self.shared.absent().push((unit, pid));
+            self.send_all(&Tell::Lost(unit, pid));
+        }
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None)),
+                Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None, 0)),
                 Action::Welcome { to, welcome, .. } => {
-                    self.send(
-                        to,
-                        &Tell::Meet(FromHost::Welcome(welcome), std::process::id(), Some(self.meets_at)),
-                    );
+                    let from = self.open.as_ref().map_or(0, |(hub, _)| hub.goes_on_at(to));
+                    let (pid, meets_at) = (std::process::id(), Some(self.meets_at));
+                    self.send(to, &Tell::Meet(FromHost::Welcome(welcome), pid, meets_at, from));
                 }
                 Action::Segment(to, unit) => {
                     let addr = self.rendezvous.segment(unit).copied();
-                    self.send(to, &Tell::Meet(FromHost::Segment(unit), 0, addr));
+                    self.send(to, &Tell::Meet(FromHost::Segment(unit), 0, addr, 0));
                 }
                 Action::Drop(id) => {
                     if let Some(conn) = self.conns.get(&id) {
@@ -225,16 +242,9 @@ impl Server {
                         return self.carry_out(actions);
                     }
                 }
-                // Nobody rejoins across hosts.
+                // Unit 0 cannot be replaced across hosts.
                 Action::Revive(_) => {}
-                Action::Join(id, unit, pid, start_time) => {
-                    if let Some((hub, _)) = &mut self.open {
-                        match unit == HOST {
-                            true => hub.slots().join(unit, (pid, start_time)),
-                            false => hub.join(id, unit, pid, start_time),
-                        }
-                    }
-                }
+                Action::Join(id, unit, pid, start_time) => self.join(id, unit, (pid, start_time)),
                 Action::Go => {
                     let told = (self.outcome.take(), &self.open, self.welcome.take());
                     if let (Some(tell), Some((hub, senders)), Some(welcome)) = told {
@@ -252,6 +262,35 @@ impl Server {
         }
     }
 
+    /// A writer that replaces another is found elsewhere.
+    fn readdress(&mut self, hello: &ToHost, addr: Option<SocketAddr>) {
+        let ToHost::Hello(hello) = hello else { return };
+        let unit = UnitName { side: Side::Writer, unit: hello.unit };
+        let replaces = self.rendezvous.is_running() && !self.rendezvous.is_here(unit);
+        if let (Role::Writer { .. }, true, Some(addr)) = (&hello.role, replaces, addr) {
+            self.rendezvous.set_segment(hello.unit, addr);
+        }
+    }
+
+    fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
+        let Some((hub, _)) = &mut self.open else { return };
+        if unit == HOST {
+            return hub.slots().join(unit, (pid, start_time));
+        }
+        hub.join(id, unit, pid, start_time);
+        if self.rendezvous.is_running() {
+            let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
+            self.shared.absent().retain(|(lost, _)| *lost != unit);
+            self.send_all(&Tell::Replaced(unit, addr));
+        }
+    }
+
+    fn send_all(&mut self, message: &Tell) {
+        let members: Vec<ConnId> =
+            self.conns.keys().filter(|&&id| self.rendezvous.is_member(id)).copied().collect();
+        members.into_iter().for_each(|id| self.send(id, message));
+    }
+
     fn lost(&mut self, unit: UnitName, pid: u32) {
         tracing::warn!(%unit, pid, "lost");
         if let Some((hub, _)) = &self.open {
@@ -263,7 +302,7 @@ impl Server {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
         let senders =
             Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
-        self.open = Some((Hub::new(Slots::on_heap(sizes)), senders));
+        self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
         self.welcome = Some(welcome);
         Ok(())
     }

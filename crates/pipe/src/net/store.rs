@@ -4,6 +4,7 @@
 //! nobody sends from it any more.
 
 use polyduct_os::{segment::Segment, OsError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ pub struct Store {
 
 struct Inner {
     slots: Vec<Slot>,
-    stopped: bool,
 }
 
 struct Slot {
@@ -33,7 +33,7 @@ impl Store {
             Ok(Slot { step: None, memory: Some(Arc::new(memory)) })
         };
         let slots = (0..depth).map(|_| slot()).collect::<Result<_, OsError>>()?;
-        Ok(Store { inner: Mutex::new(Inner { slots, stopped: false }), changed: Condvar::new() })
+        Ok(Store { inner: Mutex::new(Inner { slots }), changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -65,10 +65,10 @@ impl Store {
         self.changed.notify_all();
     }
 
-    /// Waits for a step, to send from it; `None` when stopped.
-    pub fn wait_for(&self, step: u64) -> Option<Arc<Segment>> {
+    /// Waits for a step, to send from it; `None` when `stopped`, after which this is to be [woken](Store::wake).
+    pub fn wait_for(&self, step: u64, stopped: &AtomicBool) -> Option<Arc<Segment>> {
         let mut inner = self.lock();
-        while !inner.stopped {
+        while !stopped.load(Ordering::Acquire) {
             if let Some(slot) = inner.slots.iter().find(|s| s.step == Some(step)) {
                 if let Some(memory) = &slot.memory {
                     return Some(memory.clone());
@@ -92,9 +92,10 @@ impl Store {
         self.changed.notify_all();
     }
 
-    /// Wakes everybody who waits, for ever.
-    pub fn stop(&self) {
-        self.lock().stopped = true;
+    /// Wakes everybody who waits.
+    pub fn wake(&self) {
+        // Nobody is between a look and the wait.
+        drop(self.lock());
         self.changed.notify_all();
     }
 }

@@ -6,8 +6,9 @@ use crate::wire::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 4;
+/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
+/// replaced). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 5;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -29,6 +30,8 @@ pub enum First {
         program: u32,
         /// The unit.
         unit: u32,
+        /// The first step that it needs, where the queue drops none.
+        from: u64,
     },
 }
 
@@ -76,9 +79,13 @@ pub enum Ask {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Tell {
-    /// The handshake. With a welcome comes unit 0's process, and where it listens for the domain of the port; with
-    /// a "segment" the address of that writer unit.
-    Meet(FromHost, u32, Option<SocketAddr>),
+    /// The handshake. With a welcome comes unit 0's process, where it listens for the domain of the port, and the step at which
+    /// the unit goes on; with a "segment" the address of that writer unit.
+    Meet(FromHost, u32, Option<SocketAddr>, u64),
+    /// This unit, whose process was this one, is lost and may be replaced.
+    Lost(UnitName, u32),
+    /// It is replaced; of a writer, where the new one is.
+    Replaced(UnitName, Option<SocketAddr>),
     /// What to do with your next step.
     Begin(Begin),
     /// Your next step.

@@ -1,14 +1,14 @@
 //! The writing side of a pipe across hosts.
 
 use super::channel::Channel;
-use super::client::Client;
+use super::client::{not_replaced, Client};
 use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
 use super::wire::Ask;
 use super::Trust;
-use crate::config::{OnLoss, Options};
+use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
@@ -25,7 +25,7 @@ use polyduct_os::{clock, poll::EventFd, segment::Segment};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -78,7 +78,13 @@ impl NetWriter {
         options: &Options,
     ) -> Result<NetWriter, PipeError> {
         let me = check_options(options, Side::Writer)?;
-        check_on_loss(options)?;
+        if options.on_loss == OnLoss::Wait && options.policy != Policy::Block {
+            return Err(PipeError::BadOption {
+                option: "policy",
+                found: options.policy.to_string(),
+                expected: "block where lost units of the writer are replaced across hosts".into(),
+            });
+        }
         NetWriter::open_as(me, place, trust, given, layout, options).map_err(|e| e.at(&place.to_string(), me))
     }
 
@@ -116,6 +122,10 @@ impl NetWriter {
             let (client, senders, accepts, meeting) = guest(place, trust, options, hello, start)?;
             (Control::Guest(Box::new(client)), senders, Some(accepts), meeting)
         };
+        let from = match &control {
+            Control::Host { .. } => 0,
+            Control::Guest(client) => client.from,
+        };
         let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
         let len = senders.mapping().local_len_bytes(u64::from(options.unit))? as usize;
         let (timeout, interrupt) = (options.timeout, options.interrupt.clone());
@@ -127,7 +137,7 @@ impl NetWriter {
             accepts,
             patience: Patience { spin: Duration::from_micros(5), timeout, interrupt },
             len,
-            next: 0,
+            next: from,
             begun: None,
             filling: None,
             scratch: Vec::new(),
@@ -246,13 +256,13 @@ impl NetWriter {
     fn ask(&mut self) -> Result<Begin, PipeError> {
         let n = self.next;
         match &mut self.control {
-            Control::Host { slots, .. } => {
+            Control::Host { slots, shared, .. } => {
                 let (unit, mut waited) = (self.me.unit, Duration::ZERO);
                 let looked = wait_for(slots.freed_bell(), &self.patience, &mut waited, || {
                     slots.poll_begin(unit, n).transpose()
                 });
                 self.stats.waited += waited;
-                unmet(&self.pipe, looked, n, waited)
+                unmet(&self.pipe, looked, n, waited, shared)
             }
             Control::Guest(client) => {
                 if !client.asked {
@@ -383,7 +393,7 @@ impl NetWriter {
                 let mut waited = Duration::ZERO;
                 let done =
                     wait_for(slots.freed_bell(), &self.patience, &mut waited, || is_over(slots, shared));
-                unmet(&self.pipe, done, n, waited)
+                unmet(&self.pipe, done, n, waited, shared)
             }
             Control::Guest(client) => {
                 client.say(&Ask::Close)?;
@@ -505,27 +515,16 @@ fn unmet<T>(
     looked: Result<Result<T, Stop>, Unmet>,
     step: u64,
     waited: Duration,
+    shared: &Shared,
 ) -> Result<T, PipeError> {
     match looked {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
         Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
         Err(Unmet::Timeout) => {
-            let what = format!("the readers at step {step}");
+            let what = format!("the readers at step {step}{}", not_replaced(&shared.absent()));
             Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
         }
-    }
-}
-
-/// Across hosts nobody has the slots of a unit that died.
-pub fn check_on_loss(options: &Options) -> Result<(), PipeError> {
-    match options.on_loss {
-        OnLoss::Raise => Ok(()),
-        OnLoss::Wait => Err(PipeError::BadOption {
-            option: "on_loss",
-            found: "wait".into(),
-            expected: "raise: across hosts a lost unit cannot be replaced".into(),
-        }),
     }
 }
 
@@ -549,7 +548,7 @@ fn host(
         Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
-    let shared = Arc::new(Shared { wake, stop, alone, readers_over });
+    let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
     let (tell, outcome) = mpsc::channel();
     let server =
         Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
