@@ -220,7 +220,8 @@ class Writer(_Port):
         """Number of the next step, from 0; while a step is being filled, its number.
 
         A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped; across hosts, with the first step that
-        some reader has yet to get, since the steps are gone with the unit:
+        some reader has yet to get, since the steps are gone with the unit. It writes the same values again: other readers may
+        have them already.
 
             out = polyduct.open(url, "w", on_loss="wait", ...)
             while out.next_step < last:
@@ -488,7 +489,7 @@ def open(
         ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number. It finds
         the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one any more, and which itself can be
         replaced on one host only. Across hosts the writer's ``policy`` must be ``block``, and a writer that replaces another
-        begins with the first step that some reader has yet to get.
+        begins with the first step that some reader has yet to get: it must write what its predecessor did.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     convert

@@ -41,7 +41,8 @@ pub enum OnLoss {
     /// unit 0 of the writers, which therefore stays until all others have closed, or read every step.
     ///
     /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that replaces it begins
-    /// with the first step that some reader has yet to get. That takes a queue that drops none ([`Policy::Block`]).
+    /// with the first step that some reader has yet to get, and must write the same again, since other readers may have it
+    /// already. That takes a queue that drops none ([`Policy::Block`]).
     Wait,
 }
 

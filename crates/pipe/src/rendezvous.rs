@@ -67,6 +67,8 @@ struct Member {
     pid: u32,
     hello: Hello,
     ready: bool,
+    /// It has come to its end and gone; nobody takes its place.
+    over: bool,
 }
 
 /// A replacement that came while survivors are coming back: it hears when all are there.
@@ -280,7 +282,10 @@ impl<F> Rendezvous<F> {
         }
         self.by_conn.remove(&conn);
         match self.phase {
-            Phase::Running | Phase::Reviving if closed => Vec::new(),
+            Phase::Running | Phase::Reviving if closed => {
+                self.members.entry(key).and_modify(|member| member.over = true);
+                Vec::new()
+            }
             Phase::Running | Phase::Reviving if wait => {
                 tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
                 self.members.remove(&key);
@@ -374,7 +379,7 @@ impl<F> Rendezvous<F> {
                 }
                 let start_time = hello.start_time;
                 self.by_conn.insert(conn, key);
-                self.members.insert(key, Member { conn, pid, hello, ready: false });
+                self.members.insert(key, Member { conn, pid, hello, ready: false, over: false });
                 match self.phase {
                     Phase::Gathering => self.build_if_complete(actions),
                     _ => {
@@ -438,7 +443,7 @@ impl<F> Rendezvous<F> {
         }
         actions.push(Action::Join(conn, name(key), pid, hello.start_time));
         self.by_conn.insert(conn, key);
-        self.members.insert(key, Member { conn, pid, hello, ready: true });
+        self.members.insert(key, Member { conn, pid, hello, ready: true, over: false });
         actions.push(Action::Send(conn, FromHost::Go));
     }
 
@@ -480,8 +485,10 @@ impl<F> Rendezvous<F> {
         };
         let key = (program, hello.unit);
         let programs = if program == 0 { 0 } else { self.readers };
-        if let Some(there) = self.members.get(&key) {
-            return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs });
+        match self.members.get(&key) {
+            Some(there) if there.over => return Err(Refusal::Over),
+            Some(there) => return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs }),
+            None => {}
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
         let late = matches!(hello.role, Role::Writer { dataset: None, .. });

@@ -179,12 +179,12 @@ fn replace(seed: u64, pipe: &Lasting, victims: &[usize], after: u64, random: &mu
             continue; // What of it came in order and whole, it has checked itself.
         }
         if let Some(i) = victims.iter().position(|&victim| victim == v) {
-            // What the predecessor took, and maybe could not say any more, its replacement does not get again.
+            // The last step that the predecessor took it may have told unit 0 and not us, or us and not unit 0: its replacement
+            // does not get it then, or gets it again.
             let (rest, next) = (steps(&again[i]), got.last().map_or(0, |s| s + 1));
             if rest.first().is_some_and(|&first| first == next + 1) || rest.is_empty() && next + 1 == STEPS {
                 got.push(next);
             }
-            // Or it took it, and could not tell unit 0.
             got.extend(rest.into_iter().skip_while(|&step| step + 1 == next));
         }
         assert_eq!(got, (0..STEPS).collect::<Vec<_>>(), "{case}: {}", unit.name);

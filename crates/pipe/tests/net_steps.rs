@@ -187,3 +187,35 @@ fn what_cannot_be_is_refused_before_anything_happens() {
     let error = NetReader::open(&nowhere, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::BadOption { option: "host", .. }), "{error}");
 }
+
+/// Its predecessor had published steps that not all readers have.
+#[test]
+fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
+    let (at, trust) = (place(), trust(true));
+    let given = Given::Dataset(Dataset::new(&[2], ElemType::U8).unwrap());
+    let options = |unit| Options { on_loss: OnLoss::Wait, depth: 3, ..writer_options(unit, 2) };
+    let open = |unit| NetWriter::open(&at, &trust, &given, "block", &options(unit)).unwrap();
+    std::thread::scope(|s| {
+        let write = |unit| {
+            let mut w = open(unit);
+            (0..3).for_each(|step| assert!(w.write(&[step]).unwrap()));
+            w
+        };
+        let [first, second] = [0, 1].map(|unit| s.spawn(move || write(unit)));
+        let expect = Expect::default();
+        let mut r = NetReader::open(&at, &trust, "*", &expect, &reader_options("r", 0, 1)).unwrap();
+        let (mut first, mut second) = (first.join().unwrap(), second.join().unwrap());
+        let mut part = [0; 2];
+        assert_eq!(r.read(&mut part).unwrap(), Some(0));
+        second.abort();
+        let mut again = open(1);
+        assert!([1, 2].contains(&again.next_step()), "{}", again.next_step());
+        let gave_up = |e: PipeError| {
+            assert!(matches!(&e, PipeError::PeerAborted { unit, .. } if unit.unit == 1), "{e}");
+        };
+        gave_up(again.close().unwrap_err());
+        gave_up(first.write(&[3]).unwrap_err());
+        // What lies in its sockets it may still read.
+        gave_up(std::iter::repeat_with(|| r.read(&mut part)).find_map(Result::err).unwrap());
+    });
+}

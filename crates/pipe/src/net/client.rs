@@ -219,9 +219,9 @@ impl Client {
         }
     }
 
-    /// The units that are lost and not replaced yet, as the end of a sentence.
-    pub fn not_replaced(&self) -> String {
-        not_replaced(&self.absent)
+    /// Whether a unit is lost and not replaced yet.
+    pub fn is_absent(&self, unit: UnitName) -> bool {
+        self.absent.iter().any(|(lost, _)| *lost == unit)
     }
 
     /// Where a writer unit is, if it has replaced another since this unit joined.
@@ -302,6 +302,11 @@ impl Client {
             });
         }
         self.poll(items, left)
+    }
+
+    /// Lets a while go by, or until unit 0 says something.
+    pub fn rest(&self, pause: Duration) -> Result<(), PipeError> {
+        self.poll(Vec::new(), Some(pause))
     }
 
     fn poll<'a>(&'a self, mut items: Vec<PollItem<'a>>, left: Option<Duration>) -> Result<(), PipeError> {

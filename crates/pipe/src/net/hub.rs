@@ -139,6 +139,12 @@ impl Hub {
             }
             (Ask::Close, side, _) if !m.over => {
                 m.over = match side {
+                    // Readers wait for steps that were published, and that nobody has any more.
+                    Side::Writer if n < m.published => {
+                        slots.fail(Fault::Aborted { unit: m.unit });
+                        slots.leave(m.unit);
+                        false // It is told with the others.
+                    }
                     // Told with the others that they disagree, it leaves when it knows.
                     Side::Writer => slots.close_writer(number, n).is_ok(),
                     Side::Reader(program) => {
@@ -231,6 +237,14 @@ impl Hub {
         let mut told = self.poll();
         if self.slots.readers_are_gone() {
             self.notice(Stop::ReadersGone, &mut told);
+        }
+        // Who has closed and waits for the readers would take the end of the connection for a death.
+        if let Some(fault) = self.slots.fault() {
+            let stop = self.slots.stop(fault);
+            for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && !m.told_bye) {
+                m.knows = true;
+                told.push((conn, Tell::Notice(stop.into())));
+            }
         }
         told
     }

@@ -35,6 +35,8 @@ pub struct Lane {
     buffer: Vec<u8>,
     waits: bool,
     open: bool,
+    /// Connections that brought nothing, one after the other.
+    fruitless: u32,
 }
 
 impl Lane {
@@ -53,6 +55,7 @@ impl Lane {
             buffer: Vec::new(),
             waits: false,
             open: false,
+            fruitless: 0,
         }
     }
 
@@ -61,9 +64,15 @@ impl Lane {
         self.channel = channel;
         self.runs.clear();
         (self.frame, self.open) = (None, false);
+        self.fruitless += 1;
         if self.waits {
             self.begin();
         }
+    }
+
+    /// How many connections have been made in vain since bytes came last.
+    pub fn fruitless(&self) -> u32 {
+        self.fruitless
     }
 
     /// The connection, to wait for.
@@ -142,7 +151,10 @@ impl Lane {
                 n
             };
             match n {
-                Some(n) => turn = turn.saturating_sub(n.max(1)),
+                Some(n) => {
+                    self.fruitless = 0;
+                    turn = turn.saturating_sub(n.max(1));
+                }
                 None => return Ok(false),
             }
         }

@@ -29,6 +29,9 @@ use std::time::Duration;
 /// A deadline that does not come.
 const FOREVER: Duration = Duration::from_secs(1 << 31);
 
+/// Connections to a writer unit that bring nothing, one after the other, before it is given up: a second or two.
+const FRUITLESS: u32 = 10;
+
 /// How a reader connects to the writers.
 struct Dials {
     place: Place,
@@ -40,26 +43,39 @@ struct Dials {
 }
 
 impl Dials {
-    /// Connects to a writer unit at `addr`, or where unit 0 says that it is now, and asks for this unit's part of the steps from
-    /// `from` on.
-    fn lane(
+    /// Connects to a writer unit at `addr`, or where `check_in` says that it is now, and asks for this unit's part of the steps
+    /// from `from` on.
+    fn connect(
+        &self,
+        name: UnitName,
+        addr: SocketAddr,
+        (open_timeout, start): (Duration, Duration),
+        from: u64,
+        check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
+    ) -> Result<Channel, PipeError> {
+        let Dials { place, trust, program, .. } = self;
+        let options = Options { open_timeout, ..self.options.clone() };
+        let mut channel = dial(place, trust, &options, start, &[addr], name, check_in)?;
+        channel
+            .post(&First::Lane { program: *program, unit: options.unit, from })
+            .map_err(link(&place.to_string(), name))?;
+        Ok(channel)
+    }
+
+    /// Connects while the pipe opens.
+    fn first(
         &self,
         client: &mut Client,
         name: UnitName,
         addr: SocketAddr,
         start: Duration,
-        from: u64,
     ) -> Result<Channel, PipeError> {
-        let Dials { place, trust, options, program, .. } = self;
+        let from = client.from;
         let check_in = || {
             client.check_in()?;
             Ok(client.moved(name.unit))
         };
-        let mut channel = dial(place, trust, options, start, &[addr], name, check_in)?;
-        channel
-            .post(&First::Lane { program: *program, unit: options.unit, from })
-            .map_err(link(&place.to_string(), name))?;
-        Ok(channel)
+        self.connect(name, addr, (self.options.open_timeout, start), from, check_in)
     }
 
     /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
@@ -72,22 +88,18 @@ impl Dials {
         step: u64,
     ) -> Result<(), PipeError> {
         let name = UnitName { side: Side::Writer, unit: lane.unit };
-        let open_timeout = self.options.timeout.unwrap_or(FOREVER);
-        let options = Options { open_timeout, ..self.options.clone() };
-        let check_in = || {
+        // One that takes the connection and drops it again is not asked as fast as it can.
+        let pause = Duration::from_millis(1 << lane.fruitless());
+        let patience = self.options.timeout.unwrap_or(FOREVER);
+        client.rest(if lane.fruitless() > 0 { pause } else { Duration::ZERO })?;
+        let check_in = || loop {
             client.check_going(step)?;
-            Ok(client.moved(name.unit))
-        };
-        let channel = dial(&self.place, &self.trust, &options, start, &[lane.addr], name, check_in);
-        let mut channel = channel.map_err(|e| match e {
-            PipeError::Timeout { pipe, unit, waited, .. } => {
-                let what = format!("the rest of step {step}{}", client.not_replaced());
-                PipeError::Timeout { pipe, unit, what, waited }
+            if !client.is_absent(name) {
+                return Ok(client.moved(name.unit));
             }
-            e => e,
-        })?;
-        // Where that fails, so does the lane.
-        let _ = channel.post(&First::Lane { program: self.program, unit: options.unit, from: step });
+            client.pause(Vec::new(), start, "the rest of step", step)?;
+        };
+        let channel = self.connect(name, lane.addr, (patience, start), step, check_in)?;
         lane.replace(channel);
         Ok(())
     }
@@ -188,13 +200,20 @@ impl NetReader {
         for (&writer, addr) in from.iter().zip(addrs) {
             let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
             let name = UnitName { side: Side::Writer, unit: writer };
-            let from = client.from;
-            let channel = dials.lane(&mut client, name, addr, start, from)?;
+            let channel = dials.first(&mut client, name, addr, start)?;
             lanes.push(Lane::new(writer, addr, channel, route));
         }
         for lane in &mut lanes {
             let name = UnitName { side: Side::Writer, unit: lane.unit };
-            while !lane.is_open().map_err(|fault| client.failed_to_open(name, fault))? {
+            loop {
+                match lane.is_open() {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(fault) if dials.replaced && is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
+                        lane.replace(dials.first(&mut client, name, lane.addr, start)?);
+                    }
+                    Err(fault) => return Err(client.failed_to_open(name, fault)),
+                }
                 client.check_in()?;
                 let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
                 poll(&mut [PollItem::readable(lane.channel())], Some(left.min(SLICE)))
@@ -383,10 +402,15 @@ impl NetReader {
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
-                        if !self.dials.replaced || !is_passing(&fault) {
+                        if !self.dials.replaced {
                             return Err(self.client.verdict(unit, step));
                         }
+                        if !is_passing(&fault) || lane.fruitless() > FRUITLESS {
+                            return Err(link(&self.pipe, unit)(fault));
+                        }
+                        let pause = clock::now();
                         self.dials.again(&mut self.client, lane, start, step)?;
+                        waited += clock::now() - pause;
                         more = true;
                     }
                 }

@@ -49,6 +49,8 @@ pub struct Senders {
 struct Lanes {
     there: HashMap<(u32, u32), Arc<Lane>>,
     threads: Vec<JoinHandle<()>>,
+    /// No more of them.
+    stopped: bool,
 }
 
 /// What ends a thread.
@@ -110,6 +112,9 @@ impl Senders {
         };
         let lane = Arc::new(Lane { stop, stopped: AtomicBool::new(false) });
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if lanes.stopped {
+            return;
+        }
         if let Some(before) = lanes.there.insert((program, unit), lane.clone()) {
             before.stop(&self.store);
         }
@@ -122,7 +127,13 @@ impl Senders {
             }
         };
         let spawned = std::thread::Builder::new().name("polyduct-send".into()).stack_size(STACK).spawn(serve);
-        lanes.threads.extend(spawned);
+        match spawned {
+            Ok(thread) => lanes.threads.push(thread),
+            Err(e) => {
+                tracing::warn!(program, unit, %e, "turned a lane away: the system has no thread for it");
+                lanes.there.remove(&(program, unit));
+            }
+        }
     }
 
     /// Lets readers in until stopped.
@@ -146,7 +157,8 @@ impl Senders {
     /// Ends all threads.
     pub fn stop(&self) {
         let _ = self.stop.signal();
-        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        let none = Lanes { stopped: true, ..Lanes::default() };
+        let lanes = std::mem::replace(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner), none);
         lanes.there.values().for_each(|lane| lane.stop(&self.store));
         lanes.threads.into_iter().for_each(|t| drop(t.join()));
     }

@@ -10,7 +10,7 @@ use crate::error::{Refusal, Side, UnitName};
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
-use crate::wire::{FromHost, Role, ToHost, Welcome};
+use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -162,8 +162,11 @@ impl Server {
                     let id = self.next_id;
                     self.next_id += 1;
                     self.conns.insert(id, Conn { channel, pid });
-                    self.readdress(&hello, addr);
+                    let replaces = self.replaced_by(&hello);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
+                    if let (Some(unit), Some(addr), true) = (replaces, addr, self.rendezvous.is_member(id)) {
+                        self.rendezvous.set_segment(unit, addr);
+                    }
                     self.carry_out(actions);
                     self.serve(id);
                 }
@@ -262,14 +265,11 @@ impl Server {
         }
     }
 
-    /// A writer that replaces another is found elsewhere.
-    fn readdress(&mut self, hello: &ToHost, addr: Option<SocketAddr>) {
-        let ToHost::Hello(hello) = hello else { return };
-        let unit = UnitName { side: Side::Writer, unit: hello.unit };
-        let replaces = self.rendezvous.is_running() && !self.rendezvous.is_here(unit);
-        if let (Role::Writer { .. }, true, Some(addr)) = (&hello.role, replaces, addr) {
-            self.rendezvous.set_segment(hello.unit, addr);
-        }
+    /// The writer unit that this hello wants to replace. It is found elsewhere then.
+    fn replaced_by(&self, hello: &ToHost) -> Option<u32> {
+        let ToHost::Hello(Hello { role: Role::Writer { .. }, unit, .. }) = hello else { return None };
+        let name = UnitName { side: Side::Writer, unit: *unit };
+        (self.rendezvous.is_running() && !self.rendezvous.is_here(name)).then_some(*unit)
     }
 
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
@@ -280,8 +280,10 @@ impl Server {
         hub.join(id, unit, pid, start_time);
         if self.rendezvous.is_running() {
             let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
-            self.shared.absent().retain(|(lost, _)| *lost != unit);
             self.send_all(&Tell::Replaced(unit, addr));
+            self.shared.absent().retain(|(lost, _)| *lost != unit);
+            let absent = self.shared.absent().clone();
+            absent.into_iter().for_each(|(lost, pid)| self.send(id, &Tell::Lost(lost, pid)));
         }
     }
 
