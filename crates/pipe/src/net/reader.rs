@@ -26,9 +26,6 @@ use polyduct_os::{
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A deadline that does not come.
-const FOREVER: Duration = Duration::from_secs(1 << 31);
-
 /// Connections to a writer unit that bring nothing, one after the other, before it is given up: a second or two.
 const FRUITLESS: u32 = 10;
 
@@ -79,7 +76,8 @@ impl Dials {
     }
 
     /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
-    /// the port's patience since `start`. The unit's part of `step` comes again.
+    /// the port's patience since `start`. One that is there has no longer than the time to open. The unit's part of `step` comes
+    /// again.
     fn again(
         &self,
         client: &mut Client,
@@ -89,17 +87,27 @@ impl Dials {
     ) -> Result<(), PipeError> {
         let name = UnitName { side: Side::Writer, unit: lane.unit };
         // One that takes the connection and drops it again is not asked as fast as it can.
-        let pause = Duration::from_millis(1 << lane.fruitless());
-        let patience = self.options.timeout.unwrap_or(FOREVER);
-        client.rest(if lane.fruitless() > 0 { pause } else { Duration::ZERO })?;
-        let check_in = || loop {
+        if lane.fruitless() > 0 {
+            client.rest(Duration::from_millis(1 << lane.fruitless()))?;
+        }
+        let channel = loop {
             client.check_going(step)?;
-            if !client.is_absent(name) {
-                return Ok(client.moved(name.unit));
+            if client.is_absent(name) {
+                client.pause(Vec::new(), start, "the rest of step", step)?;
+                continue;
             }
-            client.pause(Vec::new(), start, "the rest of step", step)?;
+            let began = clock::now();
+            let left = self.options.timeout.map(|t| t.saturating_sub(began - start));
+            let patience = left.into_iter().chain([self.options.open_timeout]).min().unwrap_or_default();
+            let check_in = || {
+                client.check_going(step)?;
+                Ok(client.moved(name.unit))
+            };
+            match self.connect(name, lane.addr, (patience, began), step, check_in) {
+                Err(PipeError::Timeout { .. }) if client.is_absent(name) => {}
+                connected => break connected?,
+            }
         };
-        let channel = self.connect(name, lane.addr, (patience, start), step, check_in)?;
         lane.replace(channel);
         Ok(())
     }
