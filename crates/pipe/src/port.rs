@@ -177,10 +177,7 @@ impl Port {
             let (pid, start_time) = self.slots.process(unit);
             !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
         };
-        match self.slots.units().find(gone) {
-            Some(unit) => not_replaced(unit, self.slots.process(unit).0),
-            None => String::new(),
-        }
+        not_replaced(self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0)))
     }
 
     fn stopped(&mut self, stop: Stop, step: u64) -> PipeError {
@@ -250,7 +247,8 @@ impl Port {
     }
 }
 
-/// Says that a unit is lost and not replaced yet, as the end of a sentence.
-pub fn not_replaced(unit: UnitName, pid: u32) -> String {
-    format!("; {unit} (pid {pid}) died, and nothing has taken its place")
+/// Says which unit, of which process, is lost and not replaced yet, as the end of a sentence.
+pub fn not_replaced(lost: Option<(UnitName, u32)>) -> String {
+    let words = |(unit, pid)| format!("; {unit} (pid {pid}) died, and nothing has taken its place");
+    lost.map(words).unwrap_or_default()
 }

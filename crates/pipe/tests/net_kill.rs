@@ -192,43 +192,48 @@ fn replace(seed: u64, pipe: &Lasting, victims: &[usize], after: u64, random: &mu
     true
 }
 
-fn lost_units_are_replaced() {
+/// Runs `seeds` pipes and replaces in each of them the units that `choose` says, after up to `after` steps. More than one in
+/// `share` must be slower than that.
+fn replace_in_many(
+    seeds: u64,
+    after: u64,
+    share: u64,
+    choose: impl Fn(&mut Random) -> (Lasting, Vec<usize>),
+) {
     let mut replaced = 0;
-    for seed in 1..=kills(40) {
+    for seed in 1..=kills(seeds) {
         let mut random = Random::new(seed);
-        let readers = 1 + random.below(3);
-        let pipe = Lasting::new(&mut random, readers);
-        // Any but the writers' unit 0, which keeps the steps of all.
-        let victim = 1 + random.below(pipe.writers.0 + pipe.readers.0 - 1) as usize;
-        replaced += u64::from(replace(seed, &pipe, &[victim], 40, &mut random));
+        let (pipe, victims) = choose(&mut random);
+        replaced += u64::from(replace(seed, &pipe, &victims, after, &mut random));
     }
-    assert!(replaced > kills(40) / 2, "only {replaced} units were replaced");
+    assert!(replaced > kills(seeds) / share, "only in {replaced} of {} was anybody replaced", kills(seeds));
+}
+
+fn lost_units_are_replaced() {
+    replace_in_many(40, 40, 2, |random| {
+        let readers = 1 + random.below(3);
+        let pipe = Lasting::new(random, readers);
+        // Any but the writers' unit 0, which keeps the steps of all.
+        let victim = 1 + random.below(pipe.writers.0 + pipe.readers.0 - 1);
+        (pipe, vec![victim as usize])
+    });
 }
 
 fn readers_are_replaced_where_steps_are_dropped() {
-    let mut replaced = 0;
-    for seed in 1..=kills(20) {
-        let mut random = Random::new(seed);
-        let pipe = Lasting {
-            policy: random.one_of(&["latest", "drop_oldest", "drop_newest"]),
-            ..Lasting::new(&mut random, 2)
-        };
-        let victim = (pipe.writers.0 + random.below(2)) as usize;
-        replaced += u64::from(replace(seed, &pipe, &[victim], 20, &mut random));
-    }
-    assert!(replaced > kills(20) / 4, "only {replaced} readers were replaced");
+    replace_in_many(20, 20, 4, |random| {
+        let policy = random.one_of(&["latest", "drop_oldest", "drop_newest"]);
+        let pipe = Lasting { policy, ..Lasting::new(random, 2) };
+        let victim = pipe.writers.0 + random.below(2);
+        (pipe, vec![victim as usize])
+    });
 }
 
 fn two_units_are_replaced() {
-    let mut replaced = 0;
-    for seed in 1..=kills(20) {
-        let mut random = Random::new(seed);
-        let pipe = Lasting::new(&mut random, 2);
+    replace_in_many(20, 40, 2, |random| {
+        let pipe = Lasting::new(random, 2);
         let others = pipe.writers.0 + pipe.readers.0 - 1;
         let first = random.below(others);
         let second = (first + 1 + random.below(others - 1)) % others;
-        let victims = [1 + first as usize, 1 + second as usize];
-        replaced += u64::from(replace(seed, &pipe, &victims, 40, &mut random));
-    }
-    assert!(replaced > kills(20) / 2, "only {replaced} pairs were replaced");
+        (pipe, [first, second].map(|n| 1 + n as usize).to_vec())
+    });
 }

@@ -11,7 +11,7 @@ use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};
-use crate::port::stop_error;
+use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
@@ -297,7 +297,7 @@ impl Client {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
                 unit: None,
-                what: format!("{what} {step}{}", not_replaced(&self.absent)),
+                what: format!("{what} {step}{}", not_replaced(self.absent.first().copied())),
                 waited,
             });
         }
@@ -478,11 +478,6 @@ impl Client {
             fault => link(&self.pipe, HOST)(fault),
         }
     }
-}
-
-/// Says which units are lost and not replaced yet, as the end of a sentence.
-pub fn not_replaced(absent: &[(UnitName, u32)]) -> String {
-    absent.first().map(|(unit, pid)| crate::port::not_replaced(*unit, *pid)).unwrap_or_default()
 }
 
 /// A message of the handshake, with what comes with it.

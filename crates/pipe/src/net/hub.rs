@@ -99,6 +99,11 @@ impl Hub {
         (!member.has_ended() && self.waiting.contains(&member.unit.side)).then_some(member.unit)
     }
 
+    /// Units that are lost and not replaced yet, and their processes.
+    pub fn absent(&self) -> Vec<(UnitName, u32)> {
+        self.absent.iter().map(|&unit| (unit, self.slots.process(unit).0)).collect()
+    }
+
     /// Whether every other unit has left, and none has yet to be replaced.
     pub fn is_alone(&self) -> bool {
         self.members.is_empty()
@@ -216,7 +221,7 @@ impl Hub {
         }
         let fault = slots.fault();
         if let Some(fault) = fault {
-            self.notice(slots.stop(fault), &mut told);
+            self.notice(slots.stop(fault), |m| !m.over, &mut told);
         }
         let slots = &self.slots;
         let readers_over = self.readers_are_over();
@@ -236,21 +241,17 @@ impl Hub {
     pub fn last_words(&mut self) -> Vec<(ConnId, Tell)> {
         let mut told = self.poll();
         if self.slots.readers_are_gone() {
-            self.notice(Stop::ReadersGone, &mut told);
+            self.notice(Stop::ReadersGone, |m| !m.over, &mut told);
         }
         // Who has closed and waits for the readers would take the end of the connection for a death.
         if let Some(fault) = self.slots.fault() {
-            let stop = self.slots.stop(fault);
-            for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && !m.told_bye) {
-                m.knows = true;
-                told.push((conn, Tell::Notice(stop.into())));
-            }
+            self.notice(self.slots.stop(fault), |m| !m.told_bye, &mut told);
         }
         told
     }
 
-    fn notice(&mut self, stop: Stop, told: &mut Vec<(ConnId, Tell)>) {
-        for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && !m.over) {
+    fn notice(&mut self, stop: Stop, needs: impl Fn(&Member) -> bool, told: &mut Vec<(ConnId, Tell)>) {
+        for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && needs(m)) {
             m.knows = true;
             told.push((conn, Tell::Notice(stop.into())));
         }

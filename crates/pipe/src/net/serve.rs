@@ -210,12 +210,15 @@ impl Server {
 
     fn hang_up(&mut self, id: ConnId) {
         let Some(Conn { pid, .. }) = self.conns.remove(&id) else { return };
-        let lost = self.open.as_ref().and_then(|(hub, _)| hub.replaceable(id));
-        let closed = self.open.as_mut().is_some_and(|(hub, _)| hub.hangup(id));
+        let (mut closed, mut lost) = (false, None);
+        if let Some((hub, _)) = &mut self.open {
+            lost = hub.replaceable(id);
+            closed = hub.hangup(id);
+            self.shared.absent().clone_from(&hub.absent());
+        }
         let actions = self.rendezvous.hangup(id, closed);
         self.carry_out(actions);
         if let (Some(unit), true) = (lost, self.rendezvous.is_running()) {
-            self.shared.absent().push((unit, pid));
             self.send_all(&Tell::Lost(unit, pid));
         }
     }
@@ -280,9 +283,9 @@ impl Server {
         hub.join(id, unit, pid, start_time);
         if self.rendezvous.is_running() {
             let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
+            let absent = hub.absent();
+            self.shared.absent().clone_from(&absent);
             self.send_all(&Tell::Replaced(unit, addr));
-            self.shared.absent().retain(|(lost, _)| *lost != unit);
-            let absent = self.shared.absent().clone();
             absent.into_iter().for_each(|(lost, pid)| self.send(id, &Tell::Lost(lost, pid)));
         }
     }

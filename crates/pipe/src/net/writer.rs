@@ -1,7 +1,7 @@
 //! The writing side of a pipe across hosts.
 
 use super::channel::Channel;
-use super::client::{not_replaced, Client};
+use super::client::Client;
 use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
@@ -12,7 +12,7 @@ use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
-use crate::port::{stop_error, Stats, TIMED_FROM};
+use crate::port::{not_replaced, stop_error, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::slots::bell::{wait_for, Patience, Unmet};
 use crate::slots::{fault::Fault, Begin, Slots, Stop, Turn};
@@ -522,7 +522,8 @@ fn unmet<T>(
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
         Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
         Err(Unmet::Timeout) => {
-            let what = format!("the readers at step {step}{}", not_replaced(&shared.absent()));
+            let what =
+                format!("the readers at step {step}{}", not_replaced(shared.absent().first().copied()));
             Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
         }
     }
