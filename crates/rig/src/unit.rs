@@ -19,7 +19,8 @@ pub fn say(line: &str) {
     }
 }
 
-/// A process that is one unit; killed when dropped. Its standard input stays open for as long as this lives.
+/// A process that is one unit; killed when dropped. Its standard input stays open for as long as this lives, or
+/// until it is [let go](Unit::let_go).
 pub struct Unit {
     /// What tests call it.
     pub name: String,
@@ -61,6 +62,11 @@ impl Unit {
     pub fn ask(&mut self, line: &str) -> Option<String> {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         self.lines.next().unwrap_or_else(|_| panic!("{} does not answer {line:?}", self.name))
+    }
+
+    /// Ends its standard input, for which it may be waiting.
+    pub fn let_go(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Waits for the next line whose first word is `what`; false when the process ends first.

@@ -22,7 +22,8 @@ pub fn loss_of(unit: &Unit) -> String {
     format!("lost {} {}", unit.name, unit.pid())
 }
 
-/// Writes (role `w`) or reads so many steps. Says `start`, `waits` when it first waits for another unit, `open` and each `step`;
+/// Writes (role `w`) or reads so many steps. In the middle of them writers wait to be [let go](Unit::let_go), so that nobody
+/// comes to the end before the test is ready for it. Says `start`, `waits` when it first waits for another unit, `open` and each `step`;
 /// `end` or the error is the last line.
 pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Options, steps: u64) {
     say("start");
@@ -53,6 +54,9 @@ fn write<A: At>(at: &A, data: Dataset, layout: &str, options: &Options, steps: u
     say("open");
     while w.next_step() < steps {
         let n = w.next_step();
+        if n == steps / 2 {
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
         w.step_with(|slot| fill(slot, &indices, n))?;
         say("step");
     }
