@@ -1,5 +1,5 @@
-//! Whatever a unit of a store says in its superblock, its log and its catalog, with a right checksum or a wrong one: the store
-//! opens or says why not, and what it gives is what was written.
+//! Whatever a unit of a store says in its superblock, its log and its catalog: with a wrong checksum, the store opens and gives
+//! what was written, by the other units; with a right one, which damage does not make, it opens or says why not.
 
 #![forbid(unsafe_code)]
 
@@ -97,7 +97,22 @@ fn target(input: &[u8]) {
     let Some(old) = memory.0.get(&at).filter(|old| old.len() > HEAD) else { return };
     let new = if right { sealed(&old[..8], value) } else { value.to_vec() };
     memory.0.insert(at, new);
-    let Ok(mut volume) = Volume::open(memory, ID, geometry(), 10) else { return };
+    let opened = Volume::open(memory, ID, geometry(), 10);
+    if !right {
+        let mut volume = opened.expect("one damaged unit of three, one of them parity");
+        let entry = volume.names()["name"].clone();
+        assert_eq!((entry.blocks, &entry.about[..]), (2, &b"about"[..]));
+        for (block, was_written) in [1, 2].into_iter().enumerate() {
+            assert_eq!(
+                volume.read(entry.object, block as u64).unwrap(),
+                Box::new([was_written; BLOCK]),
+                "block {block}"
+            );
+        }
+        volume.close(11).unwrap();
+        return;
+    }
+    let Ok(mut volume) = opened else { return };
     let names: Vec<Entry> = volume.names().values().cloned().collect();
     for entry in names {
         for block in 0..entry.blocks.min(4) {
