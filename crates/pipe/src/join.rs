@@ -6,6 +6,7 @@ use crate::serve::HOST;
 use crate::slots::bits::MAX_UNITS;
 use crate::wire::{self, FromHost, Hello, ToHost, PROTOCOL};
 use polyduct_message::handshake::{Bad, Incoming};
+use polyduct_message::link::key::random;
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
@@ -53,6 +54,13 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
         expected: "1 to 80 letters, digits, '.', '_', '-' or '/', that begin with neither domain/ nor file/"
             .into(),
     })
+}
+
+/// What tells this pipe from others of its name, before and after it: see [`Welcome::id`](crate::wire::Welcome::id).
+pub fn fresh_id() -> Result<[u8; 16], OsError> {
+    let mut id = [0; 16];
+    random(&mut id)?;
+    Ok(id)
 }
 
 /// The system's refusal, in terms of a pipe.

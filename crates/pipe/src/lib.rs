@@ -9,6 +9,7 @@
 //! | [`slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
 //! | [`net`] | the same across hosts |
+//! | `bind` | what units say of their datasets and layouts, and the slots that they need |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends |
 //! | `domain` | messages between all units of both sides, beside the steps |
@@ -17,6 +18,8 @@
 //! declares only its own mapping function and the system composes them.
 #![forbid(unsafe_code)]
 
+#[cfg(not(loom))]
+mod bind;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]

@@ -1,5 +1,6 @@
 //! The reading side of a pipe.
 
+use crate::bind::{from_wire, slot_stride};
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Side, UnitName};
@@ -8,9 +9,9 @@ use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
 use crate::serve::{attach, HOST};
 use crate::slots::{Next, Slots, Turn};
 use crate::threads::Threads;
+use crate::watch::spawn;
 use crate::watch::Keepsake;
 use crate::wire::{FromHost, Role, ToHost, SEGMENTS_AT_ONCE};
-use crate::writer::{from_wire, slot_stride, spawn};
 use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;

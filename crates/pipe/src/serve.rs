@@ -378,7 +378,7 @@ fn bad_slots(message: &ToHost, fds: &[OwnedFd]) -> Option<Refusal> {
     let ToHost::Hello(hello) = message else { return None };
     let slots = fds.last().filter(|_| hello.rejoin.is_none())?;
     let unit = UnitName { side: Side::Writer, unit: hello.unit };
-    crate::writer::check_slots(hello, slots.as_fd()).err().map(|error| Refusal::Segment { unit, error })
+    crate::bind::check_slots(hello, slots.as_fd()).err().map(|error| Refusal::Segment { unit, error })
 }
 
 /// The sizes of the pipe that a welcome describes, if they are in their limits.

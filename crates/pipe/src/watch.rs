@@ -1,7 +1,7 @@
 //! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed and left,
 //! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
 
-use crate::error::UnitName;
+use crate::error::{PipeError, UnitName};
 use crate::join::socket_name;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
@@ -12,6 +12,7 @@ use polyduct_os::{
     process::{user_id, PidFd, ProcessId},
     segment::Segment,
     socket::{Conn, Sent, MESSAGE_LIMIT},
+    OsError,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -127,5 +128,26 @@ fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
                 return slots.fail(Fault::Lost { unit: *unit, pid: process.pid() });
             }
         }
+    }
+}
+
+/// A thread that watches for this unit while its program does something else.
+pub(crate) fn spawn(
+    pipe: &str,
+    f: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, PipeError> {
+    std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(no_thread(pipe))
+}
+
+/// The system's refusal of a thread, in terms of a pipe.
+pub(crate) fn no_thread(pipe: &str) -> impl Fn(std::io::Error) -> PipeError + '_ {
+    move |e| PipeError::System {
+        pipe: pipe.to_owned(),
+        unit: None,
+        source: OsError::System {
+            op: "spawn",
+            what: "the watching thread".into(),
+            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
+        },
     }
 }

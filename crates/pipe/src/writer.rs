@@ -1,35 +1,24 @@
 //! The writing side of a pipe.
 
+use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
 use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Refusal, Scope, Side, UnitName};
-use crate::join::{check_name, check_options, hello, socket_name, system, Joining};
+use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::join::{check_name, check_options, fresh_id, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, Opened, Server};
 use crate::slots::bell::{wait_for, Patience};
 use crate::slots::{Begin, Slots, Turn};
-use crate::watch::Keepsake;
+use crate::watch::{spawn, Keepsake};
 use crate::wire::{self, FromHost, Role, ToHost, Welcome};
 use polyduct_copy::Kernels;
-use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
 use polyduct_message::domain::Domain;
-use polyduct_message::link::key::random;
-use polyduct_os::{
-    clock,
-    poll::EventFd,
-    process,
-    segment::{Access, Segment},
-    socket::Listener,
-    OsError,
-};
+use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
-
-/// Slots start at pages, so that a reader can map one by itself.
-const SLOT_ALIGN: u64 = 4096;
 
 /// One unit's writing end of a pipe.
 ///
@@ -532,108 +521,4 @@ fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
     let long = welcome.reader_layouts.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
     // Where Yama forbids looking into other processes by default, this one allows it.
     long && polyduct_os::remote::permit_readers().is_ok()
-}
-
-/// The slots of a writer that learns its dataset from a reader.
-fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String> {
-    let mapping = from_wire(&welcome.dataset)
-        .and_then(|dataset| bind_writer(&welcome.layout.parse()?, &dataset, options.units))
-        .map_err(|e| e.to_string())?;
-    let (_, total) = slot_sizes(&mapping, options).map_err(|e| e.to_string())?;
-    Segment::create("polyduct-slots", total).map_err(|e| e.to_string())
-}
-
-pub(crate) fn spawn(
-    pipe: &str,
-    f: impl FnOnce() + Send + 'static,
-) -> Result<std::thread::JoinHandle<()>, PipeError> {
-    std::thread::Builder::new().name("polyduct-watch".into()).spawn(f).map_err(no_thread(pipe))
-}
-
-/// The system's refusal of a thread, in terms of a pipe.
-pub(crate) fn no_thread(pipe: &str) -> impl Fn(std::io::Error) -> PipeError + '_ {
-    move |e| PipeError::System {
-        pipe: pipe.to_owned(),
-        unit: None,
-        source: OsError::System {
-            op: "spawn",
-            what: "the watching thread".into(),
-            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
-        },
-    }
-}
-
-/// Bytes of one slot of this unit and of all its slots.
-fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), PipeError> {
-    let len = mapping.local_len_bytes(u64::from(options.unit))?;
-    let slot = len.max(1).checked_next_multiple_of(SLOT_ALIGN);
-    let total = slot.and_then(|s| s.checked_mul(u64::from(options.depth)));
-    match (slot, total) {
-        (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),
-        _ => Err(PipeError::BadOption {
-            option: "depth",
-            found: options.depth.to_string(),
-            expected: format!("slots that fit the address space, of {len} bytes each").into(),
-        }),
-    }
-}
-
-/// Whether the slots that a writer unit hands over are what it says of itself asks for.
-pub(crate) fn check_slots(hello: &wire::Hello, fd: BorrowedFd<'_>) -> Result<(), String> {
-    let Role::Writer { dataset: Some(dataset), depth, .. } = &hello.role else { return Ok(()) };
-    let options = Options { unit: hello.unit, units: hello.units, depth: *depth, ..Options::default() };
-    let total = || -> Result<usize, PipeError> {
-        let mapping = bind_writer(&hello.layout.parse()?, &from_wire(dataset)?, hello.units)?;
-        Ok(slot_sizes(&mapping, &options)?.1)
-    };
-    // What else is wrong with it, the rendezvous says.
-    let Ok(total) = total() else { return Ok(()) };
-    let fd = fd.try_clone_to_owned().map_err(|e| e.to_string())?;
-    Segment::from_fd(fd, total, total, Access::ReadOnly).map(drop).map_err(|e| e.to_string())
-}
-
-/// Bytes from one slot to the next in the segment of a writer unit.
-pub(crate) fn slot_stride(local_len: u64) -> Option<u64> {
-    local_len.max(1).checked_next_multiple_of(SLOT_ALIGN)
-}
-
-pub(crate) fn bind_writer(layout: &Layout, dataset: &Dataset, units: u32) -> Result<Mapping, LayoutError> {
-    let mapping = layout.bind(dataset, u64::from(units))?;
-    mapping.check_writer()?;
-    Ok(mapping)
-}
-
-pub(crate) fn to_wire(d: &Dataset) -> wire::Dataset {
-    wire::Dataset { shape: d.shape().to_vec(), elem: d.elem().to_string() }
-}
-
-pub(crate) fn from_wire(d: &wire::Dataset) -> Result<Dataset, LayoutError> {
-    let elem: ElemType = d.elem.parse()?;
-    Dataset::new(&d.shape, elem)
-}
-
-/// See [`wire::Welcome::id`].
-pub(crate) fn fresh_id() -> Result<[u8; 16], OsError> {
-    let mut id = [0; 16];
-    random(&mut id)?;
-    Ok(id)
-}
-
-/// See [`crate::rendezvous::CheckLayout`].
-pub(crate) fn check_layout(
-    layout: &str,
-    dataset: &wire::Dataset,
-    units: u32,
-    writer: bool,
-) -> Result<(), Refusal> {
-    let check = || -> Result<(), LayoutError> {
-        let (layout, dataset) = (layout.parse::<Layout>()?, from_wire(dataset)?);
-        if writer {
-            bind_writer(&layout, &dataset, units).map(|_| ())
-        } else {
-            layout.bind(&dataset, u64::from(units)).map(|_| ())
-        }
-    };
-    let unit = crate::serve::HOST;
-    check().map_err(|e| Refusal::Layout { unit, error: e.to_string() })
 }

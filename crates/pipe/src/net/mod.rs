@@ -23,15 +23,19 @@
 //! | [`wire`] | the messages |
 //! | [`porch`] | who comes in |
 //! | [`hub`], [`serve`] | unit 0: the step protocol for all; its thread |
+//! | [`dial`] | connections to units that may not be there yet |
 //! | [`client`] | the other units' way to unit 0 |
 //! | [`route`] | which bytes, in which order |
 //! | [`store`], [`senders`] | a writer's slots, and the threads that send from them |
 //! | [`lane`] | a reader's end of a connection to a writer |
+//! | [`enter`] | how a writer's unit comes in |
 //! | [`writer`], [`reader`] | the two ends |
 
 #[doc(hidden)]
 pub mod channel;
 mod client;
+mod dial;
+mod enter;
 pub mod hub;
 #[doc(hidden)]
 pub mod lane;

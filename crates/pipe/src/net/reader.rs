@@ -1,12 +1,14 @@
 //! The reading side of a pipe across hosts.
 
 use super::channel::Channel;
-use super::client::{dial, is_passing, link, Client};
+use super::client::Client;
+use super::dial::{dial, is_passing, link};
 use super::lane::Lane;
 use super::place::Place;
 use super::route::{End, Route};
 use super::wire::{Ask, First};
 use super::Trust;
+use crate::bind::from_wire;
 use crate::config::{Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
@@ -15,7 +17,6 @@ use crate::port::{kernels, Share, Stats};
 use crate::reader::{conversion, Expect};
 use crate::slots::{Next, Turn};
 use crate::wire::Role;
-use crate::writer::from_wire;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;

@@ -1,31 +1,28 @@
 //! The writing side of a pipe across hosts.
 
-use super::channel::Channel;
 use super::client::Client;
+use super::enter::{guest, host, Control};
 use super::place::Place;
-use super::porch::Porch;
 use super::senders::Senders;
-use super::serve::{Opened, Server, Shared};
+use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
+use crate::bind::{bind_writer, to_wire};
 use crate::config::{OnLoss, Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
 use crate::port::{not_replaced, stop_error, Stats, TIMED_FROM};
-use crate::rendezvous::Rendezvous;
 use crate::slots::bell::{wait_for, Patience, Unmet};
 use crate::slots::{fault::Fault, Begin, Slots, Stop, Turn};
-use crate::wire::{Role, Welcome};
-use crate::writer::{bind_writer, check_layout, fresh_id, spawn, to_wire, Given};
+use crate::wire::Role;
+use crate::writer::Given;
 use polyduct_layout::{Layout, Mapping};
-use polyduct_message::domain::{Domain, Network};
-use polyduct_message::link::net::socket::{listen, local_addr};
-use polyduct_os::{clock, poll::EventFd, segment::Segment};
-use std::net::SocketAddr;
+use polyduct_message::domain::Domain;
+use polyduct_os::{clock, segment::Segment};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,12 +51,6 @@ pub struct NetWriter {
     failed: Option<PipeError>,
     domain: PortDomain,
     open: bool,
-}
-
-/// Where the step protocol is: here, or with unit 0.
-enum Control {
-    Host { slots: Slots, shared: Arc<Shared>, thread: Option<JoinHandle<()>> },
-    Guest(Box<Client>),
 }
 
 impl NetWriter {
@@ -525,85 +516,6 @@ fn unmet<T>(
             let what =
                 format!("the readers at step {step}{}", not_replaced(shared.absent().first().copied()));
             Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
-        }
-    }
-}
-
-/// What all units were told of the pipe, and where those of its domain meet.
-type Met = (Welcome, Network);
-
-/// Unit 0: listens, and serves the others from a thread.
-fn host(
-    place: &Place,
-    trust: &Trust,
-    options: &Options,
-    hello: crate::wire::Hello,
-    addr: SocketAddr,
-) -> Result<(Control, Arc<Senders>, Met), PipeError> {
-    let pipe = place.to_string();
-    let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
-    let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
-    let meets_at = local_addr(&bound).map_err(system(&pipe))?;
-    let id = fresh_id().map_err(system(&pipe))?;
-    let (rendezvous, first) =
-        Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
-    let wake = EventFd::new().map_err(system(&pipe))?;
-    let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
-    let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
-    let (tell, outcome) = mpsc::channel();
-    let server =
-        Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
-    let thread = spawn(&pipe, move || server.run(first))?;
-    let error = loop {
-        match outcome.recv_timeout(Duration::from_millis(100)) {
-            Ok(Ok(Opened { slots, senders, welcome })) => {
-                let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
-                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting));
-            }
-            Ok(Err(reason)) => break PipeError::refused(&pipe, reason),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    break PipeError::Interrupted { pipe, unit: None };
-                }
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                break PipeError::BadPeer { pipe, what: "the rendezvous ended".into() }
-            }
-        }
-    };
-    shared.stop.store(true, Ordering::Release);
-    let _ = shared.wake.signal();
-    let _ = thread.join();
-    Err(error)
-}
-
-/// Another unit: listens for its readers where it is seen from unit 0.
-fn guest(
-    place: &Place,
-    trust: &Trust,
-    options: &Options,
-    hello: crate::wire::Hello,
-    start: Duration,
-) -> Result<(Client, Arc<Senders>, JoinHandle<()>, Met), PipeError> {
-    let pipe = place.to_string();
-    let mut porch = None;
-    let listen = |channel: &Channel| {
-        let addr = channel.local().map_err(system(&pipe))?;
-        let there =
-            Porch::new(SocketAddr::new(addr.ip(), 0), place, trust, options.unit).map_err(system(&pipe))?;
-        Ok(Some(porch.insert(there).addr().port()))
-    };
-    let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
-    let senders = Senders::new(&pipe, &welcome, options.unit)?;
-    let Some(porch) = porch else { return Err(client.bad("no porch")) };
-    let accepting = senders.clone();
-    let accepts = spawn(&pipe, move || accepting.accept(porch))?;
-    match client.ready() {
-        Ok(()) => Ok((client, senders, accepts, (welcome, Place::network(trust, meets_at, None)))),
-        Err(e) => {
-            senders.stop();
-            let _ = accepts.join();
-            Err(e)
         }
     }
 }

@@ -1,0 +1,102 @@
+//! Connections to a writer's unit, which may not be there yet.
+
+use super::channel::Channel;
+use super::place::{Place, PATIENCE};
+use super::Trust;
+use crate::config::Options;
+use crate::error::{PipeError, UnitName};
+use crate::join::{check_patience, RETRY, SLICE};
+use polyduct_message::link::net::{dial::Dial, Fault as LinkFault};
+use polyduct_message::LinkError;
+use polyduct_os::{
+    clock,
+    poll::{poll, EventFd, PollItem},
+    Errno, OsError,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The fault of a connection, in terms of a pipe.
+pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ {
+    move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: source.into() }
+}
+
+/// Connects to a writer unit and proves the key, trying again while nobody listens there and `check_in` says nothing else: an error,
+/// or where the unit is now.
+pub fn dial(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    start: Duration,
+    addrs: &[SocketAddr],
+    unit: UnitName,
+    mut check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
+) -> Result<Channel, PipeError> {
+    let pipe = place.to_string();
+    let terms = place.terms(trust, options.unit);
+    let mut pause = RETRY.0;
+    let never = EventFd::new().map_err(crate::join::system(&pipe))?;
+    for addr in addrs.iter().cycle() {
+        let what = format!("{unit} to open the pipe");
+        let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
+        let addr = check_in()?.unwrap_or(*addr);
+        let begun = Dial::new(&terms, unit.unit, addr, PATIENCE, clock::now(), left);
+        // Who is somewhere else by now need not be waited for here.
+        let mut is_there = || Ok(check_in()?.is_none_or(|now| now == addr));
+        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what, &mut is_there)) {
+            Ok(Ok(channel)) => return Ok(channel),
+            Ok(Err(e)) => return Err(e),
+            Err(fault) if is_passing(&fault) => {}
+            Err(fault) => return Err(link(&pipe, unit)(fault)),
+        }
+        // Nobody is told when a port opens somewhere else: it is tried again after a while.
+        let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
+        pause = (pause * 2).min(RETRY.1);
+    }
+    Err(PipeError::Timeout { pipe, unit: None, what: format!("{unit}"), waited: clock::now() - start })
+}
+
+fn shake_hands(
+    mut dial: Dial,
+    pipe: &str,
+    options: &Options,
+    start: Duration,
+    what: &str,
+    is_there: &mut impl FnMut() -> Result<bool, PipeError>,
+) -> Result<Result<Channel, PipeError>, LinkFault> {
+    loop {
+        if let Some(established) = dial.serve(clock::now())? {
+            return Ok(Ok(Channel::new(dial.into_stream(), established)));
+        }
+        let left = match is_there() {
+            Ok(true) => check_patience(pipe, options, start, Duration::ZERO, what),
+            Ok(false) => return Err(LinkError::Closed.into()),
+            Err(e) => Err(e),
+        };
+        let left = match left {
+            Ok(left) => left,
+            Err(e) => return Ok(Err(e)),
+        };
+        let (stream, writes) = dial.waits_for();
+        let item = if writes { PollItem::writable(stream) } else { PollItem::readable(stream) };
+        poll(&mut [item], Some(left.min(SLICE)))?;
+    }
+}
+
+/// Whether another attempt may fare better: nobody listens yet, or the host is not up.
+pub fn is_passing(fault: &LinkFault) -> bool {
+    match fault {
+        LinkFault::System(OsError::NotListening { .. } | OsError::PeerClosed) => true,
+        LinkFault::System(OsError::System { errno, .. }) => [
+            Errno::HOSTUNREACH,
+            Errno::NETUNREACH,
+            Errno::HOSTDOWN,
+            Errno::TIMEDOUT,
+            Errno::CONNRESET,
+            Errno::NETDOWN,
+        ]
+        .contains(errno),
+        LinkFault::Peer(LinkError::Closed | LinkError::Busy | LinkError::Deadline { .. }) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,110 @@
+//! How a writer's unit comes into its pipe: unit 0 opens it for the others, who are its guests.
+
+use super::channel::Channel;
+use super::client::Client;
+use super::place::Place;
+use super::porch::Porch;
+use super::senders::Senders;
+use super::serve::{Opened, Server, Shared};
+use super::Trust;
+use crate::bind::check_layout;
+use crate::config::Options;
+use crate::error::PipeError;
+use crate::join::{fresh_id, system};
+use crate::rendezvous::Rendezvous;
+use crate::slots::Slots;
+use crate::watch::spawn;
+use crate::wire::{Hello, Welcome};
+use polyduct_message::domain::Network;
+use polyduct_message::link::net::socket::{listen, local_addr};
+use polyduct_os::poll::EventFd;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Where the step protocol is: here, or with unit 0.
+pub enum Control {
+    Host { slots: Slots, shared: Arc<Shared>, thread: Option<JoinHandle<()>> },
+    Guest(Box<Client>),
+}
+
+/// What all units were told of the pipe, and where those of its domain meet.
+pub type Met = (Welcome, Network);
+
+/// Unit 0: listens, and serves the others from a thread.
+pub fn host(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    hello: Hello,
+    addr: SocketAddr,
+) -> Result<(Control, Arc<Senders>, Met), PipeError> {
+    let pipe = place.to_string();
+    let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
+    let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
+    let meets_at = local_addr(&bound).map_err(system(&pipe))?;
+    let id = fresh_id().map_err(system(&pipe))?;
+    let (rendezvous, first) =
+        Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
+    let wake = EventFd::new().map_err(system(&pipe))?;
+    let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
+    let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
+    let (tell, outcome) = mpsc::channel();
+    let server =
+        Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
+    let thread = spawn(&pipe, move || server.run(first))?;
+    let error = loop {
+        match outcome.recv_timeout(Duration::from_millis(100)) {
+            Ok(Ok(Opened { slots, senders, welcome })) => {
+                let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
+                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting));
+            }
+            Ok(Err(reason)) => break PipeError::refused(&pipe, reason),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                    break PipeError::Interrupted { pipe, unit: None };
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                break PipeError::BadPeer { pipe, what: "the rendezvous ended".into() }
+            }
+        }
+    };
+    shared.stop.store(true, Ordering::Release);
+    let _ = shared.wake.signal();
+    let _ = thread.join();
+    Err(error)
+}
+
+/// Another unit: listens for its readers where it is seen from unit 0.
+pub fn guest(
+    place: &Place,
+    trust: &Trust,
+    options: &Options,
+    hello: Hello,
+    start: Duration,
+) -> Result<(Client, Arc<Senders>, JoinHandle<()>, Met), PipeError> {
+    let pipe = place.to_string();
+    let mut porch = None;
+    let listen = |channel: &Channel| {
+        let addr = channel.local().map_err(system(&pipe))?;
+        let there =
+            Porch::new(SocketAddr::new(addr.ip(), 0), place, trust, options.unit).map_err(system(&pipe))?;
+        Ok(Some(porch.insert(there).addr().port()))
+    };
+    let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
+    let senders = Senders::new(&pipe, &welcome, options.unit)?;
+    let Some(porch) = porch else { return Err(client.bad("no porch")) };
+    let accepting = senders.clone();
+    let accepts = spawn(&pipe, move || accepting.accept(porch))?;
+    match client.ready() {
+        Ok(()) => Ok((client, senders, accepts, (welcome, Place::network(trust, meets_at, None)))),
+        Err(e) => {
+            senders.stop();
+            let _ = accepts.join();
+            Err(e)
+        }
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+
+#[test]
+fn the_header_has_room_for_any_number_of_steps() {
+    let npy = |dataset| Form::new(Format::Npy, dataset, &Options::default(), "x").unwrap();
+    for dims in 0..=8 {
+        for size in [0, 1, 7, 1 << 40] {
+            let shape: Vec<u64> = (0..dims).map(|k| if k == 0 { size } else { 3 }).collect();
+            let form = npy(Dataset::new(&shape, ElemType::Bytes(99)).unwrap());
+            for steps in [0, 1, 2, u64::MAX] {
+                let header = form.header(steps);
+                assert_eq!(header.len() as u64, form.data_at);
+                let (parsed, at) = Header::parse(&header).unwrap();
+                assert_eq!((parsed, at as u64), (npy_header(&form.dataset, steps), form.data_at));
+            }
+        }
+    }
+    let small = npy(Dataset::new(&[512, 512], ElemType::F32).unwrap());
+    assert_eq!(small.data_at, 128);
+    assert_eq!(Form::new(Format::Raw, small.dataset, &Options::default(), "x").unwrap().data_at, 0);
+}
+
+#[test]
+fn paths_that_cannot_become_files() {
+    for (path, what) in [
+        ("/tmp/", "it names a directory"),
+        ("/", "it names a directory"),
+        ("", "it is empty"),
+        ("..", "it names a directory"),
+        ("/tmp/.", "it names a directory"),
+        ("/tmp", "it is a directory"),
+        ("/dev/null", "it is not a regular file"),
+    ] {
+        match Target::open(Path::new(path), Format::Npy) {
+            Err(FileError::BadPath { problem, .. }) => assert_eq!(problem, what, "{path:?}"),
+            other => panic!("{path:?}: {other:?}"),
+        }
+    }
+    let gone = Target::open(Path::new("/nowhere/x.npy"), Format::Npy).unwrap_err();
+    assert_eq!(gone, FileError::sys("/nowhere/x.npy", "open its directory", Errno::NOENT));
+}
+
+#[test]
+fn without_unnamed_files_a_temporary_name_serves_and_is_cleaned_up() {
+    let root = std::env::temp_dir().join(format!("polyduct-store-named-{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    let path = root.join("a.raw");
+    let names = || std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+    let form =
+        Form::new(Format::Raw, Dataset::new(&[2], ElemType::U8).unwrap(), &Options::default(), "x").unwrap();
+    let draft = || Draft::named(Target::open(&path, Format::Raw).unwrap()).unwrap();
+
+    let (one, two) = (draft(), draft());
+    assert_ne!(one.temporary, two.temporary);
+    drop(two);
+    assert_eq!(names().len(), 1);
+    one.commit(&form, 1).unwrap();
+    assert_eq!(names(), ["a.raw"]);
+
+    // As a killed process leaves it: the name, but no lock. The next one takes the name over.
+    let name = draft().temporary.clone().unwrap();
+    std::fs::write(root.join(&name), "left behind").unwrap();
+    let again = draft();
+    assert_eq!(again.temporary.as_ref(), Some(&name));
+    Target::open(&path, Format::Raw).unwrap().sweep(again.temporary(), None, 0);
+    assert_eq!(names(), ["a.raw"]);
+    drop(again);
+    std::fs::remove_dir_all(&root).unwrap();
+}
