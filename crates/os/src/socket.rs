@@ -18,6 +18,7 @@ use crate::error::{OsError, Result};
 use crate::process::PidFd;
 
 mod listener;
+pub mod tcp;
 
 pub use listener::Listener;
 
@@ -200,7 +201,7 @@ impl Conn {
     /// Who made the connection at the other end.
     pub fn peer(&self) -> Result<PeerCred> {
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        self.option(libc::SO_PEERCRED, &mut cred)
+        option(self, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut cred)
             .map_err(|e| OsError::sys("getsockopt", "SO_PEERCRED", e))?;
         Ok(PeerCred { pid: u32::try_from(cred.pid).unwrap_or(0), uid: cred.uid, gid: cred.gid })
     }
@@ -212,7 +213,7 @@ impl Conn {
     pub fn peer_pidfd(&self) -> Result<PidFd> {
         let pid = self.peer()?.pid;
         let mut fd: libc::c_int = -1;
-        match self.option(SO_PEERPIDFD, &mut fd) {
+        match option(self, libc::SOL_SOCKET, SO_PEERPIDFD, &mut fd) {
             // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
             Ok(()) if fd >= 0 => Ok(PidFd::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, pid)),
             // Before Linux 6.5 by number, which is right as long as the peer, still connected, lives.
@@ -221,19 +222,24 @@ impl Conn {
             Err(e) => Err(OsError::sys("getsockopt", "SO_PEERPIDFD", e)),
         }
     }
+}
 
-    /// Reads a socket option into a plain C value.
-    fn option<T: Plain>(&self, name: libc::c_int, value: &mut T) -> rustix::io::Result<()> {
-        let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `value` is writable for `len` bytes and every bit pattern of it is valid (`Plain`).
-        let rc = unsafe {
-            let value = core::ptr::from_mut(value).cast();
-            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, name, value, &mut len)
-        };
-        match rc {
-            0 => Ok(()),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
-        }
+/// Reads an option of a socket into a plain C value; what the kernel does not know stays as it is.
+fn option<T: Plain>(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &mut T,
+) -> rustix::io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is writable for `len` bytes and every bit pattern of it is valid (`Plain`).
+    let rc = unsafe {
+        let value = core::ptr::from_mut(value).cast();
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, value, &mut len)
+    };
+    match rc {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
@@ -241,6 +247,7 @@ impl Conn {
 trait Plain {}
 impl Plain for libc::ucred {}
 impl Plain for libc::c_int {}
+impl Plain for libc::tcp_info {}
 
 impl AsFd for Conn {
     fn as_fd(&self) -> BorrowedFd<'_> {

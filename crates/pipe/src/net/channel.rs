@@ -3,15 +3,17 @@
 //! On it go messages (a length of four bytes and postcard) or the bytes of a step, which plain connections take straight
 //! from a writer's slot and give straight into a reader's array.
 
+use super::silence::Silence;
 use polyduct_message::link::net::{socket, Fault};
 use polyduct_message::link::noise::Established;
 use polyduct_message::link::seal::{Opener, Sealer, RECORD, RECORD_PLAIN, TAG};
 use polyduct_message::LinkError;
-use polyduct_os::OsError;
+use polyduct_os::{clock, socket::tcp, OsError};
 use serde::{de::DeserializeOwned, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// The longest message.
 const MESSAGE_LIMIT: usize = 8 << 20;
@@ -25,6 +27,7 @@ pub struct Channel {
     stream: TcpStream,
     sealer: Sealer,
     opener: Opener,
+    silence: Silence,
     /// What waits for the socket, from `sent` on.
     out: Vec<u8>,
     sent: usize,
@@ -48,6 +51,7 @@ impl Channel {
             stream,
             sealer,
             opener,
+            silence: Silence::default(),
             out: Vec::new(),
             sent: 0,
             scratch: Vec::new(),
@@ -95,8 +99,19 @@ impl Channel {
         bytes.chunks(RECORD_PLAIN).try_for_each(|chunk| self.seal(chunk))
     }
 
-    /// Writes what waits; returns whether all of it went.
+    /// When [`flush`](Channel::flush) is to be called again though nothing happens, to see whether the other end is there.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.silence.deadline()
+    }
+
+    /// Writes what waits; returns whether all of it went. An error, too, where the other end acknowledges nothing any more.
     pub fn flush(&mut self) -> Result<bool, Fault> {
+        if self.is_backed_up() {
+            self.silence.sent(clock::now());
+        }
+        if self.silence.deadline().is_some() {
+            self.silence.look(clock::now(), || tcp::acks(&self.stream))?;
+        }
         while self.is_backed_up() {
             match socket::write(&self.stream, &[IoSlice::new(&self.out[self.sent..])])? {
                 Some(n) => self.sent += n,

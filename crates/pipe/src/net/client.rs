@@ -316,7 +316,8 @@ impl Client {
             false => PollItem::readable(&self.channel),
         });
         let slice = self.options.interrupt.as_ref().map(|_| SLICE);
-        let timeout = left.into_iter().chain(slice).min();
+        let look = self.channel.deadline().map(|at| at.saturating_sub(clock::now()));
+        let timeout = left.into_iter().chain(slice).chain(look).min();
         poll(&mut items, timeout).map(drop).map_err(crate::join::system(&self.pipe))
     }
 

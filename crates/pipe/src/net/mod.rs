@@ -21,6 +21,7 @@
 //! | [`place`] | where |
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
+//! | [`silence`] | whether its other end is there |
 //! | [`porch`] | who comes in |
 //! | [`hub`], [`serve`] | unit 0: the step protocol for all; its thread |
 //! | [`dial`] | connections to units that may not be there yet |
@@ -45,6 +46,7 @@ mod reader;
 pub mod route;
 mod senders;
 mod serve;
+mod silence;
 mod store;
 pub mod wire;
 mod writer;

@@ -140,7 +140,8 @@ impl Server {
         }
         self.porch.items(&mut items);
         let opening = self.outcome.as_ref().map(|_| self.deadline);
-        let deadline = self.porch.deadline().into_iter().chain(opening).min();
+        let looks = self.conns.values().filter_map(|conn| conn.channel.deadline());
+        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
