@@ -193,4 +193,14 @@ mod tests {
             assert!(of(elem, bad.clone()).is_none(), "{bad}");
         }
     }
+
+    #[test]
+    fn fill_values_are_exact() {
+        for (text, number) in
+            [("9.969209968386869e36", 9.969209968386869e36_f64), ("1.602176634e-19", 1.602176634e-19)]
+        {
+            let given: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(value(ElemType::F64, Some(&given)).unwrap(), number.to_le_bytes(), "{text}");
+        }
+    }
 }
