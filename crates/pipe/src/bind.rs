@@ -23,7 +23,7 @@ pub(crate) fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segme
 /// Bytes of one slot of this unit and of all its slots.
 pub(crate) fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize, usize), PipeError> {
     let len = mapping.local_len_bytes(u64::from(options.unit))?;
-    let slot = len.max(1).checked_next_multiple_of(SLOT_ALIGN);
+    let slot = slot_stride(len);
     let total = slot.and_then(|s| s.checked_mul(u64::from(options.depth)));
     match (slot, total) {
         (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),

@@ -1,6 +1,8 @@
 //! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every unit.
 
+use crate::config::Options;
 use crate::error::{PipeError, Refusal, Side, UnitName};
+use crate::join::SLICE;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
@@ -38,6 +40,27 @@ pub struct Opened {
 
 /// How the opening ended.
 pub type Outcome = Result<Opened, Refusal>;
+
+/// Waits for the end of an opening that another thread serves.
+pub fn opening<T>(
+    pipe: &str,
+    outcome: &mpsc::Receiver<Result<T, Refusal>>,
+    options: &Options,
+) -> Result<T, PipeError> {
+    loop {
+        match outcome.recv_timeout(SLICE) {
+            Ok(ended) => return ended.map_err(|reason| PipeError::refused(pipe, reason)),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                    return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() })
+            }
+        }
+    }
+}
 
 struct Peer {
     conn: Conn,

@@ -7,7 +7,7 @@ use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_name, check_options, fresh_id, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
-use crate::serve::{attach, Opened, Server};
+use crate::serve::{attach, opening, Opened, Server};
 use crate::slots::bell::{wait_for, Patience};
 use crate::slots::{Begin, Slots, Turn};
 use crate::watch::{spawn, Keepsake};
@@ -472,35 +472,17 @@ fn serve(
         false => server,
     };
     let thread = spawn(pipe, move || server.run(first))?;
-    let ended = |thread: std::thread::JoinHandle<()>, error| {
-        let _ = stop.signal();
-        let _ = thread.join();
-        Err(error)
-    };
-    loop {
-        match outcome.recv_timeout(Duration::from_millis(100)) {
-            Ok(Ok(mut opened)) => {
-                // A replacement goes on with its predecessor's slots.
-                let own = opened.late.take().or(own);
-                return match own {
-                    Some(own) => Ok((opened, own, thread)),
-                    None => {
-                        ended(thread, PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() })
-                    }
-                };
-            }
-            Ok(Err(reason)) => return ended(thread, PipeError::refused(pipe, reason)),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    return ended(thread, PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
-                }
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return ended(
-                    thread,
-                    PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() },
-                )
-            }
+    // A replacement goes on with its predecessor's slots.
+    let opened = opening(pipe, &outcome, options).and_then(|mut opened| match opened.late.take().or(own) {
+        Some(own) => Ok((opened, own)),
+        None => Err(PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() }),
+    });
+    match opened {
+        Ok((opened, own)) => Ok((opened, own, thread)),
+        Err(error) => {
+            let _ = stop.signal();
+            let _ = thread.join();
+            Err(error)
         }
     }
 }

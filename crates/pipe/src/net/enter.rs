@@ -12,6 +12,7 @@ use crate::config::Options;
 use crate::error::PipeError;
 use crate::join::{fresh_id, system};
 use crate::rendezvous::Rendezvous;
+use crate::serve::opening;
 use crate::slots::Slots;
 use crate::watch::spawn;
 use crate::wire::{Hello, Welcome};
@@ -55,27 +56,18 @@ pub fn host(
     let server =
         Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
     let thread = spawn(&pipe, move || server.run(first))?;
-    let error = loop {
-        match outcome.recv_timeout(Duration::from_millis(100)) {
-            Ok(Ok(Opened { slots, senders, welcome })) => {
-                let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
-                return Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting));
-            }
-            Ok(Err(reason)) => break PipeError::refused(&pipe, reason),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    break PipeError::Interrupted { pipe, unit: None };
-                }
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                break PipeError::BadPeer { pipe, what: "the rendezvous ended".into() }
-            }
+    match opening(&pipe, &outcome, options) {
+        Ok(Opened { slots, senders, welcome }) => {
+            let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
+            Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting))
         }
-    };
-    shared.stop.store(true, Ordering::Release);
-    let _ = shared.wake.signal();
-    let _ = thread.join();
-    Err(error)
+        Err(error) => {
+            shared.stop.store(true, Ordering::Release);
+            let _ = shared.wake.signal();
+            let _ = thread.join();
+            Err(error)
+        }
+    }
 }
 
 /// Another unit: listens for its readers where it is seen from unit 0.
