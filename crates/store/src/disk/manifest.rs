@@ -180,6 +180,40 @@ impl Manifest {
     pub fn dirs(&self, store: &Path, unit: u32) -> Vec<PathBuf> {
         self.units.get(unit as usize).into_iter().flatten().map(|dir| store.join(dir)).collect()
     }
+
+    /// Whether a unit may be in the directories that are new for it: whoever reads this manifest takes them for paths, and none is,
+    /// lies in or holds another directory of the store.
+    ///
+    /// # Errors
+    /// [`StoreError::Manifest`], [`StoreError::Bad`].
+    pub fn check_moved(&self, store: &Path, shown: &str, unit: u32) -> Result<(), StoreError> {
+        Manifest::parse(shown, &self.to_text()?)?;
+        let others = (0..self.geometry.units()).filter(|&other| other != unit);
+        let mut used: Vec<PathBuf> = others.flat_map(|other| self.dirs(store, other)).collect();
+        for dir in self.dirs(store, unit) {
+            let here = place_of(&dir);
+            let meets = |other: &&PathBuf| {
+                let there = place_of(other);
+                here.starts_with(&there) || there.starts_with(&here)
+            };
+            if let Some(other) = used.iter().find(meets) {
+                return Err(StoreError::Bad {
+                    store: shown.to_owned(),
+                    what: format!("a directory of unit {unit}"),
+                    found: dir.display().to_string(),
+                    expected: format!("one apart from {}, which the store uses", other.display()),
+                });
+            }
+            used.push(dir);
+        }
+        Ok(())
+    }
+}
+
+/// Where a directory is, whatever links lead there, or will be once it is made.
+fn place_of(dir: &Path) -> PathBuf {
+    let made = dir.ancestors().find_map(|there| Some((there, std::fs::canonicalize(there).ok()?)));
+    made.map_or(dir.to_owned(), |(there, place)| place.join(dir.strip_prefix(there).unwrap_or(dir)))
 }
 
 /// Whether a file was to become a manifest, and whoever wrote it died.

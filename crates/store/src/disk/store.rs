@@ -309,8 +309,9 @@ impl Store {
     /// directories that belong to something else.
     ///
     /// # Errors
-    /// [`StoreError::Volume`] for a unit that is in use, or a directory that is another's; [`StoreError::System`]; as
-    /// [`own`](Store::own).
+    /// [`StoreError::Volume`] for a unit that is in use, or a directory that is another's; also with `force`,
+    /// [`StoreError::Manifest`] for what is no path and [`StoreError::Bad`] for a directory that other units use;
+    /// [`StoreError::System`]; as [`own`](Store::own).
     pub fn replace(
         &mut self,
         unit: u32,
@@ -320,11 +321,13 @@ impl Store {
         let mut owned = self.own()?;
         let mut manifest = self.current();
         if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
-            if owned.is_joining(unit) && *chain != dirs {
+            let is_elsewhere = *chain != dirs;
+            *chain = dirs;
+            manifest.check_moved(&self.dir, &self.shown, unit)?;
+            if is_elsewhere && owned.is_joining(unit) {
                 // In other directories it begins anew.
                 owned.report(UnitError { unit, reason: "it is replaced again".into(), full: false });
             }
-            *chain = dirs;
         }
         if owned.lost().all(|(lost, _)| lost != unit) {
             // It says why not.

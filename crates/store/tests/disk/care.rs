@@ -439,3 +439,35 @@ fn a_unit_may_be_a_chain_of_directories() {
     }
     good(check(&dir, "x", &dataset(), "*,block", 2, 0..2));
 }
+
+/// A manifest that names them could not be read again, or would make one directory two units.
+#[test]
+fn a_unit_is_not_replaced_by_what_ruins_the_store() {
+    let place = Place::store(2, 1, 4096);
+    good(write(&place.0, "x", &dataset(), "block,*", 2, false, 0..1));
+    place.lose(2);
+    std::os::unix::fs::symlink(place.0.join("unit0"), place.0.join("link")).unwrap();
+    let many = vec!["many"; 65];
+    let bad: [&[&str]; 9] = [
+        &[],
+        &[""],
+        &["new", ""],
+        &many,
+        &["new", "new"],
+        &["unit0"],
+        &["link"],
+        &["unit0/objects/new"],
+        &["."],
+    ];
+    let mut store = Store::open(&place.0).unwrap();
+    for dirs in bad {
+        let with = dirs.iter().map(PathBuf::from).collect();
+        let error = store.replace(2, Some(with), true).unwrap_err();
+        assert!(matches!(error, StoreError::Manifest { .. } | StoreError::Bad { .. }), "{dirs:?}: {error}");
+        good(check(&place.0, "x", &dataset(), "*,block", 2, 0..1));
+    }
+    store.replace(2, Some(vec!["new".into()]), false).unwrap();
+    rebuild(&store, 2, 100);
+    place.lose(0);
+    good(check(&place.0, "x", &dataset(), "*,block", 2, 0..1));
+}
