@@ -118,12 +118,10 @@ fn a_row_of_pipes_has_all_its_fields() {
 /// One short row is no reason to keep the other tables from who waits for them.
 #[test]
 fn make_bench_prints_every_table_and_fails_at_the_end() {
-    use std::os::unix::fs::PermissionsExt;
     let dir = Scratch::new("make");
     let fake = |name: &str, lines: &str| {
         let path = dir.path(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        polyduct_rig::program::script(&format!("#!/bin/sh\n{lines}\n"), path.as_ref());
         path
     };
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

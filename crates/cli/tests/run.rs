@@ -154,8 +154,8 @@ fn what_cannot_start_is_said_before_anything_starts() {
     assert!(text(&o.stderr).contains("cannot write /nowhere/x.json: No such file"), "{}", text(&o.stderr));
     assert!(!dir.0.join("started").exists());
     // What only the kernel knows: an interpreter that is not there.
-    let script = dir.write("script", "#!/nowhere/interpreter\n");
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = dir.path("script");
+    polyduct_rig::program::script("#!/nowhere/interpreter\n", script.as_ref());
     let o = output(&["run", &format!("-n 2 {script} | -n 1 sleep infinity")]);
     assert_eq!(o.status.code(), Some(127));
     assert!(text(&o.stderr).contains("interpreter"), "{}", text(&o.stderr));

@@ -442,19 +442,14 @@ fn as_another_user() {
 }
 
 fn stranger(task: &str) -> Option<std::process::Child> {
-    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     if user_id() != 0 {
         eprintln!("not checked: what a process of another user gets; only root can start one");
         return None;
     }
-    // The build directory may be closed to others. A process of its own copies: what this one has open for writing, a child
-    // that another test starts meanwhile would have, too, and a program that somebody may write cannot be run.
+    // The build directory may be closed to others.
     let program = std::env::temp_dir().join(unique("stranger"));
-    let copied =
-        std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
-    assert!(copied.unwrap().success());
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    polyduct_rig::program::copy(&program);
     let child = std::process::Command::new(&program)
         .args(["--exact", "as_another_user", "--nocapture"])
         .env("POLYDUCT_TEST_STRANGER", task)

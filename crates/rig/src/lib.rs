@@ -10,6 +10,7 @@ pub mod kills;
 mod lines;
 pub mod memory;
 mod port;
+pub mod program;
 mod random;
 mod scratch;
 mod unit;

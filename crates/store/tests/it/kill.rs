@@ -222,10 +222,7 @@ fn a_directory_that_may_not_be_written() {
     let tools = Place::new();
     std::fs::set_permissions(tools.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let exe = tools.file("unit");
-    // By another process: one that a thread of this one forks meanwhile would have the copy open for writing, and nobody could
-    // run it.
-    let copied = std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status();
-    assert!(copied.unwrap().success());
+    polyduct_rig::program::copy(&exe);
     let mut unit = Unit::start_by(&scene.job, 0, &[], root.then_some(65534), &exe);
     let answer = unit.ask("open");
     assert!(answer.starts_with("System") && answer.contains("write in its directory"), "{answer}");
