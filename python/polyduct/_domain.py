@@ -55,6 +55,14 @@ class Status(NamedTuple):
     """Messages for `Domain.recv` that were not taken."""
     calls: int
     """Calls under way, and results that nobody has fetched."""
+    sends_high: int
+    """Short messages of high priority that each unit this one is connected to takes for certain."""
+    sends_low: int
+    """The same of low priority."""
+    mail_bytes: int
+    """What messages for `Domain.recv` hold, those that are still coming included: their bytes, and 64 for each."""
+    other_bytes: int
+    """The same for all others that come in more than one piece: posts, calls and results."""
 
 
 class Call:
@@ -361,7 +369,11 @@ class Domain:
         return dict(self._port.config())
 
     def leave(self) -> None:
-        """Leaves in order: the others wait for this unit no more. What it sent can still be received. Again does nothing."""
+        """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped. Again does nothing.
+
+        Waits until the others have what this unit sent, or it lies where they find it, as long as they live: raises
+        `TimeoutError` after the domain's timeout, and to those who miss something this unit is lost then.
+        """
         self._end(self._port.close)
 
     close = leave

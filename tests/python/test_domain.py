@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import re
@@ -463,3 +464,56 @@ def test_who_is_forgotten_leaves() -> None:
     gc.collect()
     assert gone() is None
     polyduct.domain(name, unit=0, units=1).leave()
+
+
+def test_who_leaves_waits_until_all_is_taken_or_says_so() -> None:
+    """A handler's answers wait for room that the other does not make; the domain's timeout ends that on both sides."""
+    name, left = fresh(), threading.Event()
+
+    def run(unit: int) -> None:
+        d = polyduct.domain(name, unit=unit, units=2, timeout=30 if unit == 0 else 0.3)
+        d.handler("many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None)
+        d.synchronise()
+        if unit == 1:
+            d.post(1, "many")
+            with pytest.raises(polyduct.TimeoutError, match="others to take what was sent"):
+                d.leave()
+            d.leave()
+            left.set()
+            return
+        left.wait(30)
+        with pytest.raises(polyduct.PeerLost, match="unit 1 .*gave up") as lost:
+            for _ in range(50):
+                d.recv(1)
+        assert lost.value.unit == 1
+
+    together(lambda: run(0), lambda: run(1))
+
+
+def test_ctrl_c_ends_a_leave_that_waits() -> None:
+    name, leaving, left = fresh(), threading.Event(), threading.Event()
+    told: list[BaseException] = []
+
+    def other() -> None:
+        d = polyduct.domain(name, unit=0, units=2, timeout=30)
+        d.synchronise()
+        leaving.wait(30)
+        _thread.interrupt_main()
+        # It takes nothing meanwhile.
+        left.wait(30)
+        try:
+            d.barrier()
+        except polyduct.PeerLost as e:
+            told.append(e)
+        d.leave()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt), polyduct.domain(name, unit=1, units=2, timeout=30) as d:
+        d.handler("many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None)
+        d.synchronise()
+        d.post(1, "many")
+        leaving.set()
+    left.set()
+    thread.join(30)
+    assert [str(e) for e in told] and "unit 1" in str(told[0]) and "gave up" in str(told[0])

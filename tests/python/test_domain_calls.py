@@ -153,7 +153,10 @@ def test_calls_from_many_threads() -> None:
             d.call(3, "square")
         del call
         d.barrier()
-        assert d.status() == (0, 0, 0, 0)
+        status = d.status()
+        assert status[:4] == (0, 0, 0, 0)
+        # Nothing holds room, and every partner takes more.
+        assert status.mail_bytes == status.other_bytes == 0 < min(status.sends_high, status.sends_low)
 
     units(3, run)
 

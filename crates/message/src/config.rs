@@ -87,6 +87,20 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
         64 << 10,
         1 << 40,
     ),
+    // Across hosts. The kernel's path is the larger part of a fragment's cost there, so TCP has longer ones.
+    (
+        "queue",
+        "messages to a unit of another host that are not there yet, of each priority",
+        64 << 20,
+        64 << 10,
+        1 << 40,
+    ),
+    ("far_first_fragment", "first fragment of a bulk message to another host", 4 << 10, 256, 1 << 20),
+    ("tcp_max_fragment", "largest fragment of a bulk message by TCP", 128 << 10, 256, 4 << 20),
+    ("udp_max_fragment", "largest fragment of a bulk message by datagrams", 64 << 10, 256, 4 << 20),
+    ("inline", "payloads to another host up to this size are copied beside their header", 256, 0, 64 << 10),
+    // What every path carries.
+    ("datagram", "a datagram to another machine, its header included", 1200, 512, 65_000),
     // To measure or test a network on one host.
     ("near", "in a domain across hosts: 1, units of one host share memory; 0, they use the network", 1, 0, 1),
 ];
@@ -297,7 +311,7 @@ mod tests {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, whole, first_fragment, max_fragment, pull_from, message, inbox, near"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, whole, first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, datagram, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),

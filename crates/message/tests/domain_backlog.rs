@@ -4,8 +4,9 @@ mod units;
 
 use polyduct_message::domain::Domain;
 use polyduct_message::link::net::config::Transport;
+use polyduct_message::{MessageError, Priority};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use units::{at, together, Place};
 
@@ -35,6 +36,41 @@ fn many_calls_at_once_cost_little_more_each_than_few() {
                 std::thread::yield_now();
             }
         }
+        d.barrier().unwrap();
+    });
+}
+
+#[test]
+fn so_many_sends_as_the_status_says_are_taken() {
+    let full = Barrier::new(2);
+    together(2, |d| {
+        d.handler("nothing", 1, |_, _| ()).unwrap();
+        d.synchronise().unwrap();
+        // From here on unit 1 does not look.
+        full.wait();
+        if d.unit() == 0 {
+            let nothing = d.lookup("nothing", 1).unwrap();
+            for priority in [Priority::High, Priority::Low] {
+                let mut channel = d.channel(1, priority).unwrap();
+                let says = || match priority {
+                    Priority::High => d.status().sends_high,
+                    Priority::Low => d.status().sends_low,
+                };
+                let mut sent = 0;
+                // So many at once; across hosts more, since some arrive meanwhile. What arrived is counted until this unit looks.
+                while channel.sends_guaranteed().unwrap() > 0 {
+                    let sure = channel.sends_guaranteed().unwrap();
+                    assert!(!d.is_on_one_host() || says() == sure.into());
+                    (0..sure).for_each(|_| channel.short(nothing, [0; 4]).unwrap());
+                    sent += sure;
+                }
+                assert!(sent > 0);
+                if d.is_on_one_host() {
+                    assert_eq!(channel.short(nothing, [0; 4]), Err(MessageError::Full { to: 1 }));
+                }
+            }
+        }
+        full.wait();
         d.barrier().unwrap();
     });
 }

@@ -83,7 +83,7 @@ fn talk(options: Options) -> Result<(), MessageError> {
     assert!(copy[..REGION] == [peer as u8 + 9; REGION], "wrong bytes were put");
     assert_eq!(heard.load(Ordering::Relaxed), 2);
     d.barrier()?;
-    d.leave();
+    let _ = d.leave();
     drop(lent);
     Ok(())
 }

@@ -191,7 +191,7 @@ fn a_dropped_handle_and_a_unit_that_leaves_end_it() {
             let _lent = d.lend(2, vec![6; 10]).unwrap();
             d.barrier().unwrap();
             d.barrier().unwrap();
-            d.leave();
+            d.leave().unwrap();
             return;
         }
         d.barrier().unwrap();

@@ -284,7 +284,7 @@ fn leave(d: &Domain, leaver: u32) -> Result<(), MessageError> {
         for to in others(me) {
             d.send(to, 7, [0; 2], &bytes(me, to, 0, 600_000))?;
         }
-        d.leave();
+        d.leave().unwrap();
         return Ok(());
     }
     same(&d.recv(Some(leaver), None)?.payload, &bytes(leaver, me, 0, 600_000), "last words");

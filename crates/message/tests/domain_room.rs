@@ -6,7 +6,7 @@ use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Options, Reach};
 use polyduct_message::{MessageError, Priority};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use units::{at_with, Place, HOSTS};
 
@@ -46,6 +46,37 @@ fn places() -> impl Iterator<Item = Place> {
 
 fn payload(unit: u32) -> Vec<u8> {
     (0..LARGE as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(unit) >> 11) as u8).collect()
+}
+
+/// Unit 1 sends to a unit of another host that takes nothing, until there is no room.
+#[test]
+fn what_a_sender_keeps_has_a_limit() {
+    const LEN: usize = 10_000;
+    for place in HOSTS.into_iter().filter(|place| matches!(place, Place::Hosts(..))) {
+        let full = Barrier::new(2);
+        let adjust = |options: &mut Options| {
+            let small = |v: &str| {
+                let small = ["POLYDUCT_MESSAGE_INBOX", "POLYDUCT_MESSAGE_QUEUE"].contains(&v);
+                small.then(|| INBOX.to_string())
+            };
+            options.config = Config::from_sources(None, small).unwrap();
+            options.timeout = Some(if options.unit == 0 { LONG } else { PATIENCE });
+        };
+        at_with(place, 2, &adjust, &|d| {
+            if d.unit() == 0 {
+                full.wait();
+                while let Ok(mail) = d.recv(Some(1), None) {
+                    assert_eq!(mail.payload.len(), LEN);
+                }
+                return;
+            }
+            let sent = (0..).take_while(|&n| d.send(0, n, [0; 2], &[7; LEN]).is_ok()).count();
+            let most = 2 * INBOX as usize / LEN;
+            assert!((most / 2..=most).contains(&sent), "{place:?}: {sent} were taken");
+            full.wait();
+            d.leave().unwrap();
+        });
+    }
 }
 
 /// All others begin a message longer than the limit to unit 0, which takes none until all have tried.
@@ -196,7 +227,7 @@ fn what_a_unit_leaves_unfinished_makes_room_for_others() {
             1 => {
                 let error = d.send(0, 0, [0; 2], &vec![0; 1 << 30]).unwrap_err();
                 assert!(matches!(error, MessageError::Timeout { .. }), "{error}");
-                d.leave();
+                d.leave().unwrap();
                 begun.store(2, Ordering::SeqCst);
             }
             _ => {

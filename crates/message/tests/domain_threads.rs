@@ -69,7 +69,7 @@ fn play(place: Place) {
             d.handler("hear", 1, |_, _| ()).unwrap();
             d.synchronise().unwrap();
             d.recv(Some(1), Some(0)).unwrap();
-            d.leave();
+            d.leave().unwrap();
         }
     };
     at(place, UNITS, &run);

@@ -29,7 +29,9 @@ fn two_hosts_and_a_cable() {
 
 fn endpoint(me: u32, at: &str, (transport, trusted): (Transport, bool)) -> NetEndpoint<Buffer> {
     let key = JobKey::from_bytes([7; 32]).unwrap();
-    let config = NetConfig::new(me, 2, 5, key, format!("{at}:0").parse().unwrap(), transport);
+    let mut config = NetConfig::new(me, 2, 5, key, format!("{at}:0").parse().unwrap(), transport);
+    // All steps of a case wait at once.
+    config.session.queue_bytes = 4 * STEP as u64;
     let pool = Pool::new(4 * STEP);
     let give =
         move |_, i: &polyduct_message::engine::Incoming| pool.take(i.len.unwrap_or(i.at_least) as usize);

@@ -146,6 +146,65 @@ fn counts_are_exact() {
 }
 
 #[test]
+fn bytes_that_are_kept_have_a_limit_and_one_message_room() {
+    let config = Config { queue_bytes: 1000, ..Config::datagram() };
+    let mut world = world(SPEED, &config, &[(0, 1400)]);
+    world.net.partition = 1;
+    let (low, high) = (Priority::Low, Priority::High);
+    let full = Err(MessageError::Full { to: 1 });
+    let mut send = |priority, len| send(&mut world, 0, message(priority, Order::Any, len));
+    send(low, 900).unwrap();
+    assert_eq!(send(low, 101), full);
+    send(low, 100).unwrap();
+    // Those without payload, and those of the other priority, find room.
+    send(low, 0).unwrap();
+    send(high, 5000).unwrap();
+    assert_eq!(send(high, 1), full);
+    let kept = |world: &World| [low, high].map(|p| world.session(0, 1).unwrap().bytes_kept(p));
+    assert_eq!(kept(&world), [1000, 5000]);
+    world.net.partition = 0;
+    (0..4).for_each(|_| assert!(matches!(event(&mut world, 1), Event::Message(_))));
+    (0..4).for_each(|_| assert!(matches!(event(&mut world, 0), Event::Delivered(_))));
+    assert_eq!(kept(&world), [0, 0]);
+}
+
+/// Brings one session's frames to the other.
+fn carry(from: &mut Session<Vec<u8>>, to: &mut Session<Vec<u8>>, now: Duration) {
+    from.handle_time(now);
+    let mut transmit = Transmit::new();
+    while from.poll_transmit(now, PathId(0), &mut transmit) {
+        let mut frame = Vec::new();
+        transmit.write_to(&mut frame);
+        to.handle_frame(now, PathId(0), &frame, &mut |_| Some(Vec::new())).unwrap();
+    }
+}
+
+#[test]
+fn who_polls_no_events_is_refused_in_the_end() {
+    let config = Config { queue_per_priority: 15, ..Config::datagram() };
+    let mut now = Duration::ZERO;
+    let ids = [SessionId::between(1, 2), SessionId::between(2, 1)];
+    let [mut a, mut b] = [0, 1].map(|n| Session::<Vec<u8>>::new(config.clone(), 1 - n, ids[n as usize], now));
+    for session in [&mut a, &mut b] {
+        session.handle_path_up(now, PathId(0), 1400).unwrap();
+    }
+    let mut sent = 0;
+    while a.send(now, ChannelId(0), message(Priority::Low, Order::Any, 0)).is_ok() {
+        sent += 1;
+        assert!(sent < 100, "what was delivered, and is not polled, has no limit");
+        for _ in 0..10 {
+            now += Duration::from_millis(1);
+            carry(&mut a, &mut b, now);
+            carry(&mut b, &mut a, now);
+            while b.poll_event().is_some() {}
+        }
+    }
+    assert_eq!((sent, a.status(Priority::Low).unconfirmed), (15, 0));
+    assert!(matches!(a.poll_event(), Some(Event::Delivered(_))));
+    a.send(now, ChannelId(0), message(Priority::Low, Order::Any, 0)).unwrap();
+}
+
+#[test]
 fn messages_in_any_order_use_all_paths_and_survive_the_death_of_one() {
     for order in [Order::Ordered, Order::Any] {
         let mut world = world(SPEED, &Config::datagram(), &[(0, 1400), (1, 1400)]);

@@ -159,22 +159,28 @@ impl PortDomain {
         }));
         let joined = Domain::join(options);
         drop(opening);
-        let domain = joined.map_err(|source| match source {
-            MessageError::Interrupted => PipeError::Interrupted { pipe: self.pipe.clone(), unit: None },
-            source => PipeError::Domain {
-                pipe: self.pipe.clone(),
-                addresses: self.addresses.clone(),
-                source: Box::new(source),
-            },
-        })?;
+        let domain = joined.map_err(|source| self.error(source))?;
         // Whoever connects now comes to the domain, not to a listener that nobody looks at.
         self.network = None;
         Ok(self.joined.insert(domain).clone())
     }
 
+    fn error(&self, source: MessageError) -> PipeError {
+        let (pipe, addresses) = (self.pipe.clone(), self.addresses.clone());
+        match source {
+            MessageError::Interrupted => PipeError::Interrupted { pipe, unit: None },
+            source => PipeError::Domain { pipe, addresses, source: Box::new(source) },
+        }
+    }
+
     /// The port closes. The unit leaves the domain, unless somebody else has it, too.
-    pub fn leave(&mut self) {
-        (self.joined, self.network) = (None, None);
+    ///
+    /// # Errors
+    /// Some other unit did not take what this one had sent to it; this one has left all the same.
+    pub fn leave(&mut self) -> Result<(), PipeError> {
+        self.network = None;
+        let left = self.joined.take().map_or(Ok(()), Domain::close);
+        left.map_err(|source| self.error(source))
     }
 
     /// This unit gives up, whoever else has the domain.
@@ -182,7 +188,7 @@ impl PortDomain {
         if let Some(domain) = self.joined.take() {
             domain.give_up();
         }
-        self.leave();
+        self.network = None;
     }
 }
 

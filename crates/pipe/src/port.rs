@@ -219,7 +219,8 @@ impl Port {
             self.slots.give_up(self.me);
         }
         self.domain.give_up();
-        self.leave();
+        // It has left, and waits for nobody.
+        let _ = self.leave();
     }
 
     /// Whether the port still has its place.
@@ -236,14 +237,18 @@ impl Port {
     }
 
     /// Ends the watching thread and leaves the domain. What others are to know must be in the control state before.
-    pub fn leave(&mut self) {
-        self.domain.leave();
+    ///
+    /// # Errors
+    /// Of leaving the domain: the port has left all the same.
+    pub fn leave(&mut self) -> Result<(), PipeError> {
+        let left = self.domain.leave();
         if let Some((stop, thread)) = self.watch.take() {
             // Without its descriptor, which a program may have closed with all others, the thread cannot be called.
             if stop.signal().is_ok() {
                 let _ = thread.join();
             }
         }
+        left
     }
 }
 

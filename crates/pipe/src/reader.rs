@@ -361,7 +361,8 @@ impl Reader {
         let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
         if self.port.is_open() {
             self.port.slots.close_reader(self.program, self.port.me.unit, self.next);
-            self.port.leave();
+            let left = self.port.leave();
+            return failed.map_or(left, Err).map(|()| self.port.stats);
         }
         failed.map_or(Ok(self.port.stats), Err)
     }

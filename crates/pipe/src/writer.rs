@@ -364,8 +364,8 @@ impl Writer {
                 Err(e)
             }
         };
-        self.port.leave();
-        ended.map(|()| self.port.stats)
+        let left = self.port.leave();
+        ended.and(left).map(|()| self.port.stats)
     }
 
     /// A unit may be lost as long as it has something to do, and its replacement asks here.
@@ -391,7 +391,7 @@ impl Drop for Writer {
         } else {
             let _ = self.close();
             // Whoever has not closed by now had its time.
-            self.port.leave();
+            let _ = self.port.leave();
         }
     }
 }

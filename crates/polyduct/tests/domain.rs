@@ -52,7 +52,7 @@ fn ring(d: &Domain) -> Result<(), Error> {
     assert_eq!(d.region_of(right, 9).is_ok(), near);
     assert_eq!(d.pid(right)?, near.then(std::process::id));
     d.barrier()?;
-    d.leave();
+    d.leave().unwrap();
     Ok(())
 }
 

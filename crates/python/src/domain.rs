@@ -3,7 +3,7 @@
 use crate::bytes;
 use crate::error;
 use crate::exit;
-use crate::guard::{lock, settle, Guard, What};
+use crate::guard::{self, lock, settle, Guard, What};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
 use crate::options::seconds;
@@ -154,17 +154,22 @@ impl Domain {
         done
     }
 
-    fn close_now(&self) {
-        self.end(|domain| domain.leave());
+    /// Ends it, unless it was ended before. Gives it with what came of that.
+    fn end<T>(&self, end: impl FnOnce(&message::Domain) -> T) -> Option<(message::Domain, T)> {
+        let domain = lock(&self.domain).take()?;
+        let ended = self.guard.end(|| end(&domain));
+        domain.wake();
+        Some((domain, ended))
     }
 
-    fn end(&self, end: impl FnOnce(&message::Domain)) {
-        self.guard.stop_others();
-        let domain = lock(&self.domain).take();
-        if let Some(domain) = domain {
-            end(&domain);
-            domain.wake();
-        }
+    fn leave_now(&self, py: Python<'_>) -> PyResult<()> {
+        let failed = |(domain, left): (_, Result<_, _>)| left.err().map(|error| (domain, error));
+        let Some((domain, error)) = py.detach(|| self.end(message::Domain::leave).and_then(failed)) else {
+            return Ok(());
+        };
+        let error = guard::raised().unwrap_or_else(|| raise(py, &error, &domain));
+        py.detach(|| drop(domain));
+        Err(error)
     }
 
     fn leave_to_exit(&self) {
@@ -312,14 +317,24 @@ impl Domain {
 
     /// Messages of high and low priority that have come and were not handled, those for `recv` that were not taken, and
     /// calls under way.
-    fn status(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+    fn status(&self, py: Python<'_>) -> PyResult<[u64; 8]> {
         self.run(py, |domain| {
             if message::Domain::in_handler() {
                 // The handler's own thread has what is to be counted.
                 return Err(MessageError::InHandler);
             }
-            let status = domain.status();
-            Ok((status.waiting_high, status.waiting_low, status.mails, status.calls))
+            let s = domain.status();
+            let sends = [s.sends_high, s.sends_low];
+            Ok([
+                s.waiting_high,
+                s.waiting_low,
+                s.mails,
+                s.calls,
+                sends[0],
+                sends[1],
+                s.mail_bytes,
+                s.other_bytes,
+            ])
         })
     }
 
@@ -401,16 +416,16 @@ impl Domain {
     /// Leaves in order.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.guard.check_ours(py)?;
-        py.detach(|| self.close_now());
+        let left = self.leave_now(py);
         self.handlers.clear();
         settle(py);
-        Ok(())
+        left
     }
 
     /// Gives up: the others get an error.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.guard.check_ours(py)?;
-        py.detach(|| self.end(message::Domain::give_up));
+        py.detach(|| drop(self.end(message::Domain::give_up)));
         self.handlers.clear();
         Ok(())
     }
@@ -449,12 +464,13 @@ impl Drop for Domain {
         let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
             true => self.leave_to_exit(),
             false => {
-                py.detach(|| self.close_now());
+                // Nobody is there to be told but the hook for such errors.
+                self.leave_now(py).unwrap_or_else(|error| error.write_unraisable(py, None));
                 settle(py);
             }
         });
         if dropped.is_none() {
-            self.close_now();
+            drop(self.end(message::Domain::leave));
         }
     }
 }

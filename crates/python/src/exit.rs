@@ -121,7 +121,7 @@ fn end_left(well: bool) -> bool {
         }
         for (_, end) in &mut ours {
             if let End::Domain(domain) = end {
-                domain.leave();
+                domain.leave().unwrap_or_else(|e| fault(&e));
             }
         }
     }

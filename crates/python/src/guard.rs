@@ -5,7 +5,7 @@ use polyduct::message::Domain;
 use polyduct::Interrupt;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,6 +59,8 @@ thread_local! {
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
     /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
     static BUSY: RefCell<Vec<*const Guard>> = const { RefCell::new(Vec::new()) };
+    /// This thread's call is the one that closes, and for which the others end.
+    static CLOSES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread's call, until dropped.
@@ -93,7 +95,7 @@ fn ask(closing: &AtomicBool) -> bool {
     if REASON.with_borrow(Option::is_some) {
         return true;
     }
-    let reason = match closing.load(Ordering::Acquire) {
+    let reason = match closing.load(Ordering::Acquire) && !CLOSES.get() {
         true => Some(Reason::Closing),
         // Handlers run in the main thread only; in others this asks nothing.
         false => match Python::try_attach(|py| py.check_signals()) {
@@ -149,6 +151,15 @@ impl Guard {
         self.closing.store(true, Ordering::Release);
     }
 
+    /// Has blocking calls in other threads end for good, and runs what ends it, which may wait.
+    pub fn end<T>(&self, end: impl FnOnce() -> T) -> T {
+        self.stop_others();
+        let before = CLOSES.replace(true);
+        let ended = end();
+        CLOSES.set(before);
+        ended
+    }
+
     /// Lets calls block again: those that close.
     pub fn others_stopped(&self) {
         self.closing.store(false, Ordering::Release);
@@ -194,9 +205,17 @@ impl Guard {
     }
 }
 
+/// What a signal handler raised, where this thread's call was told to end by that.
+pub fn raised() -> Option<PyErr> {
+    match REASON.take() {
+        Some(Reason::Raised(raised)) => Some(raised),
+        _ => None,
+    }
+}
+
 /// Passes on what a signal handler raised while a port was dropped: a drop cannot raise.
 pub fn settle(py: Python<'_>) {
-    let Some(Reason::Raised(raised)) = REASON.take() else { return };
+    let Some(raised) = raised() else { return };
     let again = match raised.is_instance_of::<PyKeyboardInterrupt>(py) {
         true => py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main")).map(drop),
         false => Err(raised),

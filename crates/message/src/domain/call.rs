@@ -99,7 +99,7 @@ impl Call {
     pub(super) fn wait_or_why(&self) -> Result<Vec<u8>, MessageError> {
         self.wait().map_err(|error| match error {
             MessageError::Call(CallError::PeerGone { unit, .. }) => {
-                self.inner.gone_error(unit).unwrap_or(error)
+                self.inner.deaf_error(unit).unwrap_or(error)
             }
             error => error,
         })
@@ -117,12 +117,12 @@ impl Call {
         let waited = self.inner.wait("the answer to a call", deadline, |inner| {
             let answered = (lock(&inner.calls).has_outcome(self.number) || fetched()).then_some(Ok(()));
             // Who leaves is not told of by the system, as who dies is.
-            answered.or_else(|| inner.gone_error(self.to).map(Err))
+            answered.or_else(|| inner.deaf_error(self.to).map(Err))
         });
         match waited {
             Err(
                 MessageError::PeerLost { .. } | MessageError::PeerLeft { .. } | MessageError::BadPeer { .. },
-            ) if self.inner.gone_error(self.to).is_some() => {
+            ) if self.inner.deaf_error(self.to).is_some() => {
                 let mut calls = lock(&self.inner.calls);
                 calls.handle_gone(self.to);
                 if calls.has_outcome(self.number) {
@@ -156,7 +156,7 @@ impl Call {
     fn look(&self) {
         let _ = self.inner.late_calls(clock::now());
         self.inner.poll();
-        if self.inner.gone_error(self.to).is_some() {
+        if self.inner.deaf_error(self.to).is_some() {
             lock(&self.inner.calls).handle_gone(self.to);
         }
     }

@@ -79,7 +79,7 @@ impl RawChannel {
 
 impl Far {
     fn check(&self, inner: &Inner) -> Result<(), MessageError> {
-        inner.gone_error(self.to).map_or(Ok(()), Err)
+        inner.deaf_error(self.to).map_or(Ok(()), Err)
     }
 
     fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<Token, MessageError> {
@@ -104,7 +104,7 @@ impl Far {
         }
         inner.wait("the receiver to make room", None, |inner| {
             match self.try_send(inner, head, payload.clone()) {
-                Err(MessageError::Full { to }) => inner.gone_error(to).map(Err),
+                Err(MessageError::Full { to }) => inner.deaf_error(to).map(Err),
                 done => Some(done),
             }
         })
@@ -383,7 +383,9 @@ impl Channel {
             RawChannel::Far(far) => {
                 far.check(&self.inner)?;
                 let net = self.inner.net.as_ref();
-                Ok(net.map_or(0, |net| net.sends_guaranteed(far.to, far.options.priority)))
+                Ok(net.map_or(0, |net| {
+                    net.sends_guaranteed(far.to, far.number, far.options.priority, far.options.order)
+                }))
             }
         }
     }

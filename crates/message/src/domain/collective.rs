@@ -163,7 +163,7 @@ impl Inner {
     pub(super) fn who_never_comes(&self) -> Option<MessageError> {
         let mine = self.board.came(self.options.unit);
         self.who_is_at_odds().or_else(|| {
-            (0..self.options.units).find_map(|unit| match self.gone_error(unit)? {
+            (0..self.options.units).find_map(|unit| match self.deaf_error(unit)? {
                 MessageError::PeerLeft { .. } if self.board.came(unit).count() >= mine.count() => None,
                 error => Some(error),
             })

@@ -276,6 +276,8 @@ impl Inner {
         // A faulty sender can change what is seen where it lies. What is parsed must not.
         let steady = || bytes.to_vec();
         match m.head.handler {
+            // Nobody takes it any more.
+            system::MAIL if self.left.load(Ordering::Acquire) => {}
             system::MAIL => {
                 let mail = |payload| Mail { from, tag: args[0], words: [args[1], args[2]], payload };
                 match payload {
@@ -320,6 +322,8 @@ impl Inner {
                     let _ = self.peers[lost as usize].hearsay.set(net::read_reason(words));
                 }
                 self.board.note_leaving(from, came, because);
+                // It answers no more. Its answers came before this.
+                lock(&self.calls).handle_gone(from);
             }
             system::LOST if self.net.is_some() => {
                 let told = net::read_loss(&self.hosts, from, args[0], &steady())
@@ -406,10 +410,5 @@ impl Inner {
                 net.retry_refused();
             }
         }
-    }
-
-    pub(super) fn leave_flushed(&self) -> bool {
-        self.flush_backlog();
-        !self.backlog.load(Ordering::Acquire)
     }
 }

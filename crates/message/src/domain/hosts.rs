@@ -104,6 +104,11 @@ impl Hosts {
         }
     }
 
+    /// Units of the domain.
+    pub fn units(&self) -> u32 {
+        self.lowest.len() as u32
+    }
+
     /// Units of other hosts.
     pub fn far(&self) -> impl Iterator<Item = Address> + '_ {
         (0..self.lowest.len() as Address).filter(|&unit| self.is_far(unit))

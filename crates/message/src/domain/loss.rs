@@ -21,6 +21,12 @@ impl Inner {
         self.gone(unit).map(|gone| self.why_gone(unit, gone))
     }
 
+    /// The same for who hears and answers nothing any more, though what it sent before may still be on its way.
+    pub(super) fn deaf_error(&self, unit: Address) -> Option<MessageError> {
+        let leaves = || unit != self.options.unit && self.board.is_leaving(unit);
+        self.gone_error(unit).or_else(|| leaves().then(|| self.why_gone(unit, Gone::Left)))
+    }
+
     /// Where a unit has gone that takes no part any more.
     #[inline]
     fn gone(&self, unit: Address) -> Option<Gone> {

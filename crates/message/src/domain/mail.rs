@@ -53,7 +53,14 @@ impl Mailbox {
         Some(mail)
     }
 
-    /// The same, and where there is none, somebody waits for it: until it is taken, or [forgotten](Self::forget_awaited).
+    /// Drops all that wait: nobody takes them any more.
+    pub fn clear(&mut self) {
+        for (_, (of, bytes)) in self.mails.drain(..) {
+            self.rooms.give_back(of, bytes);
+        }
+    }
+
+    /// As [`take`](Self::take), and where there is none, somebody waits for it: until it is taken, or [forgotten](Self::forget_awaited).
     pub fn take_or_await(&mut self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         let mail = self.take(from, tag);
         if mail.is_none() {
@@ -119,6 +126,11 @@ mod tests {
         assert_eq!(box_.take(Some(2), None), Some(mail(2, 5, 2)));
         assert_eq!((box_.len(), rooms.held(Of::Mail)), (1, 65));
         assert_eq!(box_.take(None, None), Some(mail(1, 5, 1)));
+        assert_eq!((box_.is_empty(), rooms.held(Of::Mail)), (true, 0));
+        for len in [10, 20] {
+            box_.put(mail(1, 5, len), Lease::ask(&*rooms, Of::Mail, len as u64, false).unwrap());
+        }
+        box_.clear();
         assert_eq!((box_.is_empty(), rooms.held(Of::Mail)), (true, 0));
     }
 

@@ -6,6 +6,7 @@
 
 use super::gather::Refusal;
 use super::hosts::{beside, HostId, Hosts, FNV};
+use super::net::early_events;
 use super::options::Options;
 use super::room::Buffer;
 use super::system;
@@ -75,7 +76,16 @@ impl Network {
         (config.trusted, config.waker) = (self.trusted, Some(waker));
         config.bound = self.bound.clone();
         config.session.channels = MAX_CHANNELS;
+        let size = |name| usize::try_from(options.config.bytes(name)).unwrap_or(usize::MAX);
         config.session.max_payload = options.config.bytes("message");
+        config.session.queue_bytes = options.config.bytes("queue");
+        config.session.first_fragment = size("far_first_fragment");
+        config.session.max_fragment = match self.transport {
+            Transport::Tcp => size("tcp_max_fragment"),
+            Transport::Udp => size("udp_max_fragment"),
+        };
+        config.session.inline = size("inline");
+        config.datagram_bytes = size("datagram");
         // A second process that says it is a unit of this domain must not disturb those at work.
         config.replaces = false;
         Ok(config)
@@ -329,10 +339,16 @@ impl Meeting<'_> {
     /// Keeps what is for the domain.
     ///
     /// # Errors
-    /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none.
+    /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none. More than is
+    /// kept.
     fn keep(&mut self, event: NetEvent<Buffer>) -> Result<(), MessageError> {
         match event {
             NetEvent::Message { .. } | NetEvent::Left { .. } | NetEvent::Lost { .. } => {
+                let limit = early_events(self.options.units);
+                if self.early.len() >= limit {
+                    let (what, found) = ("messages of others before all have met", limit as u64 + 1);
+                    return Err(MessageError::Limit { what, limit: limit as u64, found });
+                }
                 self.early.push(event)
             }
             NetEvent::Unreachable { unit: 0, fault: Fault::Peer(LinkError::Taken { unit }) } => {

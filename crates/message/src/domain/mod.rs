@@ -439,6 +439,7 @@ impl Domain {
     /// What waits and what may be sent, exactly.
     pub fn status(&self) -> Status {
         let [high, low] = self.inner.waiting();
+        let [sends_high, sends_low] = self.inner.sends();
         let rooms = &self.inner.rooms;
         Status {
             waiting_high: high,
@@ -447,6 +448,8 @@ impl Domain {
             mail_bytes: rooms.held(Of::Mail) + rooms.held(Of::Awaited),
             other_bytes: rooms.held(Of::High) + rooms.held(Of::Low),
             calls: lock(&self.inner.calls).len() as u64,
+            sends_high,
+            sends_low,
         }
     }
 
@@ -455,10 +458,23 @@ impl Domain {
         &self.inner.options.config
     }
 
-    /// Leaves the domain in order: the others may wait for this unit no more. What it sent can still be received. Further
-    /// calls of any kind are refused at the others' ends.
-    pub fn leave(&self) {
-        self.inner.leave();
+    /// Leaves the domain in order: the others may wait for this unit no more, and calls of any kind are refused at their ends.
+    /// Waits until what was sent, handlers' answers included, is with the others or lies where they will find it, as long as
+    /// they live. Messages that wait here to be taken are dropped. The first call counts, whichever handle it is made with.
+    ///
+    /// # Errors
+    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes) and
+    /// [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost.
+    pub fn leave(&self) -> Result<(), MessageError> {
+        self.inner.leave()
+    }
+
+    /// The same unless somebody else has a handle, too: the unit leaves when that is dropped, which cannot say how it went.
+    ///
+    /// # Errors
+    /// As [`leave`](Domain::leave).
+    pub fn close(self) -> Result<(), MessageError> {
+        Arc::into_inner(self.part).map_or(Ok(()), |part| part.inner.leave())
     }
 
     /// Gives up: for the others this unit is lost from now on, as if its process had died. For those who cannot go on, and
@@ -494,6 +510,10 @@ pub struct Status {
     pub other_bytes: u64,
     /// Calls under way, and answers that nobody has fetched.
     pub calls: u64,
+    /// Short messages of high priority that each unit this one is connected to takes for certain, if no other thread sends.
+    pub sends_high: u64,
+    /// The same of low priority.
+    pub sends_low: u64,
 }
 
 impl Inner {

@@ -9,10 +9,12 @@
 //! connections, left from when all met, say nothing more.
 
 use super::hosts::Hosts;
+use super::leave::LAST_NEWS;
 use super::meet::{self, Met, Network};
 use super::options::Options;
-use super::peer::{lock, Gone, LIBRARY_CHANNEL};
+use super::peer::{lock, Gone, BACKLOG, LIBRARY_CHANNEL};
 use super::room::{Buffer, Lease, Of, Rooms, OVERHEAD};
+use super::wait::SLICE;
 use super::{system, Inner, Table};
 use crate::engine::{self, Send};
 use crate::link::net::config::NetEvent;
@@ -30,12 +32,12 @@ use std::time::Duration;
 
 /// Events that one look handles, at most: other threads wait for their turn.
 const AT_ONCE: usize = 256;
-/// Bytes of the library's own messages that may wait for room, at most.
-const BACKLOG: usize = 256 << 20;
 /// How long a unit that gives up waits until that is heard.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of a message that comes before this unit has joined.
 const EARLY: u64 = 1 << 20;
+/// Events that may come before this unit has joined, at most; beyond, as many for each unit. More stay with those who send.
+const EARLY_EVENTS: (usize, usize) = (1 << 16, 64);
 
 /// Where the endpoint's thread finds the domain.
 pub(super) type Owner = Arc<OnceLock<Weak<Inner>>>;
@@ -51,11 +53,13 @@ pub(super) struct Net {
     undelivered: Mutex<HashMap<(Address, Token), Arc<AtomicU64>>>,
 }
 
+/// For each unit that something waits for; apart what is for `recv` there, which may wait until a program takes it.
+type Queue = HashMap<(Address, Priority), Waiting>;
+
+/// Messages in order, and their bytes.
 #[derive(Default)]
-struct Queue {
-    /// For each unit that something waits for, in order; apart what is for `recv` there, which may wait until a program takes it.
-    units: HashMap<(Address, Priority), VecDeque<(Head, Bytes)>>,
-    /// Bytes of all of them.
+struct Waiting {
+    messages: VecDeque<(Head, Bytes)>,
     bytes: usize,
 }
 
@@ -92,8 +96,9 @@ impl Net {
     /// # Errors
     /// The loss of a unit of this host, who will not come; the system's refusals.
     pub fn watch(&self, me: Address, hosts: &Hosts, seen: &Cell<usize>) -> Result<(), MessageError> {
-        let mut early = lock(&self.early);
-        while let Some(event) = self.endpoint.poll_event()? {
+        let (mut early, limit) = (lock(&self.early), early_events(hosts.units()));
+        while early.len() < limit {
+            let Some(event) = self.endpoint.poll_event()? else { break };
             early.push_back(event);
         }
         for event in early.iter().skip(seen.replace(early.len())) {
@@ -194,10 +199,15 @@ impl Net {
 
     /// A unit of another host is lost. Unit 0 tells those who have no connection to it.
     pub fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
-        // Whoever said that it leaves, and then closed, is not lost.
-        if inner.board.is_leaving(unit) {
-            return inner.set_gone(unit, Gone::Left);
-        }
+        let error = match inner.board.is_leaving(unit) {
+            // Who leaves because of a loss does not wait.
+            true if inner.board.because(unit).is_some() => return inner.set_gone(unit, Gone::Left),
+            true => {
+                let reason = format!("it left, and what it had still to send is lost: {}", reason(&error));
+                MessageError::PeerLost { unit, reason }
+            }
+            false => error,
+        };
         inner.lost_by(unit, error.clone());
         if inner.options.unit == 0 && inner.peers[unit as usize].tell_loss() {
             let (head, words) = (lost_head(unit), reason(&error).into_bytes());
@@ -259,28 +269,36 @@ impl Net {
         !lock(&self.undelivered).contains_key(&(to, token))
     }
 
-    /// Messages that a unit will take for certain.
-    pub fn sends_guaranteed(&self, to: Address, priority: Priority) -> u32 {
-        self.endpoint.status(to, priority).map_or(0, |s| u32::try_from(s.sends).unwrap_or(u32::MAX))
+    /// Messages without payload that are sure to be taken from a channel.
+    pub fn sends_guaranteed(&self, to: Address, channel: ChannelId, priority: Priority, order: Order) -> u32 {
+        let room = self.endpoint.room(to, channel, priority, order);
+        room.map_or(0, |room| u32::try_from(room).unwrap_or(u32::MAX))
+    }
+
+    /// The same for each unit that is connected, from a channel that sends nothing else, high and low.
+    pub fn sends(&self) -> impl Iterator<Item = [u64; 2]> + '_ {
+        let fresh = ChannelId(LIBRARY_CHANNEL - 1);
+        let of = move |to, priority| self.sends_guaranteed(to, fresh, priority, Order::Any).into();
+        self.endpoint.connected().into_iter().map(move |to| [of(to, Priority::High), of(to, Priority::Low)])
     }
 
     /// Sends for the library, now or when there is room.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] when too much waits.
+    /// [`MessageError::Limit`] when too much waits for the unit. What tells of ends, once for each, always finds a place.
     pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let mut queue = lock(&self.queue);
-        let found = queue.bytes + payload.len() + OVERHEAD as usize;
-        if queue.bytes > 0 && found > BACKLOG {
-            let (limit, found) = (BACKLOG as u64, found as u64);
-            return Err(MessageError::Limit { what: "bytes that wait to be sent", limit, found });
+        let waiting = queue.entry((to, pushed_priority(&head))).or_default();
+        let bytes = payload.len() + OVERHEAD as usize;
+        let tells_of_an_end = [system::LOST, system::LEAVING].contains(&head.handler);
+        if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > BACKLOG && !tells_of_an_end {
+            let (limit, found) = (BACKLOG as u64, (waiting.bytes + bytes) as u64);
+            return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
         }
-        queue.bytes = found;
-        let messages = queue.units.entry((to, pushed_priority(&head))).or_default();
-        messages.push_back((head, Bytes::from(payload)));
-        let sent = self.send_waiting(inner, to, messages);
-        let waits = !messages.is_empty();
-        queue.bytes -= sent;
+        waiting.bytes += bytes;
+        waiting.messages.push_back((head, Bytes::from(payload)));
+        self.send_waiting(inner, to, waiting);
+        let waits = waiting.bytes > 0;
         drop(queue);
         if waits {
             inner.backlog.store(true, Ordering::Release);
@@ -291,19 +309,17 @@ impl Net {
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
     pub fn flush(&self, inner: &Inner) -> bool {
         let mut queue = lock(&self.queue);
-        let Queue { units, bytes } = &mut *queue;
-        for (&(to, _), messages) in units.iter_mut() {
-            *bytes -= self.send_waiting(inner, to, messages);
-        }
-        units.retain(|_, messages| !messages.is_empty());
-        !units.is_empty()
+        queue.retain(|&(to, _), waiting| {
+            self.send_waiting(inner, to, waiting);
+            waiting.bytes > 0
+        });
+        !queue.is_empty()
     }
 
-    /// Sends what waits for a unit, up to the first that finds no room. Returns the bytes that wait no more.
-    fn send_waiting(&self, inner: &Inner, to: Address, messages: &mut VecDeque<(Head, Bytes)>) -> usize {
+    /// Sends what waits for a unit, up to the first that finds no room.
+    fn send_waiting(&self, inner: &Inner, to: Address, waiting: &mut Waiting) {
         let gone = inner.peers.get(to as usize).is_none_or(|p| p.gone().is_some());
-        let mut bytes = 0;
-        while let Some((head, payload)) = messages.front() {
+        while let Some((head, payload)) = waiting.messages.front() {
             if !gone {
                 let (order, payload) = (Order::Ordered, payload.clone());
                 let message = Send { priority: pushed_priority(head), order, head: *head, payload };
@@ -314,15 +330,14 @@ impl Net {
                     break;
                 }
             }
-            bytes += payload.len() + OVERHEAD as usize;
-            messages.pop_front();
+            waiting.bytes -= payload.len() + OVERHEAD as usize;
+            waiting.messages.pop_front();
         }
-        bytes
     }
 
     /// Whether a message of this kind waits to be sent.
     pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
-        lock(&self.queue).units.values().flatten().any(|(head, _)| is_kind(head))
+        lock(&self.queue).values().flat_map(|waiting| &waiting.messages).any(|(head, _)| is_kind(head))
     }
 
     /// Messages that have come and were not handled, high and low. Exact while nobody else polls.
@@ -348,8 +363,13 @@ impl Net {
         }
     }
 
-    /// Says good-bye to all on other hosts who are connected.
-    pub fn leave(&self, inner: &Inner, because: Option<Address>, time: Duration) {
+    /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent. `because` of a
+    /// loss it does not wait for long.
+    ///
+    /// # Errors
+    /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: who does not have all by then is
+    /// told.
+    pub fn leave(&self, inner: &Inner, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
         let mut words = inner.board.came(inner.options.unit).0.to_le_bytes().to_vec();
         // Who hears of the loss by this first hears how it came.
@@ -359,19 +379,37 @@ impl Net {
         for to in self.far_connected(inner) {
             let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, words.clone());
         }
-        let end = clock::now() + time;
-        // What found no room goes before the good-bye.
-        while self.flush(inner) && clock::now() < end {
-            if self.endpoint.next_event(Some(end.saturating_sub(clock::now()))).is_err() {
-                break;
+        let (begun, time) = (clock::now(), because.map_or(inner.options.timeout, |_| Some(LAST_NEWS)));
+        let go_on = |what: &str| {
+            let waited = clock::now().saturating_sub(begun);
+            if inner.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                return Err(MessageError::Interrupted);
             }
+            let left = time.map_or(SLICE, |time| SLICE.min(time.saturating_sub(waited)));
+            match left.is_zero() {
+                true => Err(MessageError::Timeout { what: what.to_owned(), waited }),
+                false => Ok(left),
+            }
+        };
+        // What found no room goes before the good-bye.
+        let mut said = Ok(());
+        while said.is_ok() && self.flush(inner) {
+            said = go_on("others to take what was sent")
+                .and_then(|time| self.endpoint.next_event(Some(time)).map(drop));
         }
         // Who is known to be dead answers nothing, and those of this host have the board.
         let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
-        if let Err(error) = self.endpoint.say_goodbye_to(there, end.saturating_sub(clock::now())) {
-            tracing::warn!(%error, "left while something was under way");
+        // Who is lost, or left, because of a loss is not the one to be named.
+        match said.and_then(|()| self.endpoint.say_goodbye_to(there, go_on)) {
+            Err(error) if because.is_none() => Err(error),
+            _ => Ok(()),
         }
     }
+}
+
+/// Events that may come before this unit has joined, at most.
+pub(super) fn early_events(units: u32) -> usize {
+    EARLY_EVENTS.0 + EARLY_EVENTS.1 * units as usize
 }
 
 /// The loss that a unit tells of, if it is one to know: unit 0 knows of all, others of those whose processes they see.

@@ -13,8 +13,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 /// Channels from this number on are the library's.
 pub const LIBRARY_CHANNEL: u16 = 4095;
 
-/// Bytes that may wait for room on the library's channel to one unit in one priority, at most (and one message however large).
-const BACKLOG: usize = 64 << 20;
+/// Bytes that may wait for room on the library's channel to one unit, apart those for `recv` there, at most (and one message
+/// however large).
+pub const BACKLOG: usize = 64 << 20;
 
 /// Locks; what a panic left behind is as good as ever, since every change is complete.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -16,7 +16,7 @@ pub(super) const SPIN: Duration = Duration::from_micros(50);
 /// Looks before a wait asks for the time: about a microsecond.
 const LOOKS: u32 = 64;
 /// How often a sleeper looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
+pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 /// Looks of a short wait from one question whether it is over to the next, where nothing came.
 const QUIET_LOOKS: u32 = 8;
@@ -280,6 +280,6 @@ impl Inner {
     }
 }
 
-fn is_loss(error: &MessageError) -> bool {
+pub(super) fn is_loss(error: &MessageError) -> bool {
     matches!(error, MessageError::PeerLost { .. } | MessageError::PeerLeft { .. })
 }

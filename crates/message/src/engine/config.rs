@@ -21,6 +21,9 @@ pub struct Config {
     pub queue_per_lane: usize,
     /// Messages of one priority that the sender keeps, at most.
     pub queue_per_priority: usize,
+    /// Payload bytes of one priority that the sender keeps when it takes a message; one, however large, finds room where no
+    /// other is kept, and one without payload in any case. What is handed over to a message later counts, and finds room.
+    pub queue_bytes: u64,
     /// Messages of one priority received and not yet polled; more are refused.
     pub waiting: usize,
     /// Paths, at most.
@@ -75,6 +78,7 @@ impl Config {
             messages_in_flight: 4096,
             queue_per_lane: 4096,
             queue_per_priority: 16384,
+            queue_bytes: 64 << 20,
             waiting: 4096,
             paths: 16,
             first_fragment: 4 << 10,

@@ -90,7 +90,8 @@ pub enum Event<B> {
     Message(Message<B>),
     /// A message that was sent has been delivered.
     Delivered(Token),
-    /// A message that was sent had no buffer at the peer; it is kept and sent again. Once for each refusal.
+    /// A message that was sent had no buffer at the peer; it is kept and sent again. Once for all refusals since the last such
+    /// event of this message was polled.
     Refused(Token),
     /// The peer will send no more; all of its messages have been given out.
     PeerClosed,
@@ -105,7 +106,8 @@ pub enum Event<B> {
 pub struct Status {
     /// Messages that wait for [`poll_event`](Session::poll_event).
     pub waiting: usize,
-    /// Sends that are sure not to be refused, as long as each lane's [own room](Session::room) allows.
+    /// Sends without payload that are sure not to be refused, as long as each lane's [own room](Session::room) allows. A
+    /// message counts until its [`Delivered`](Event::Delivered) is polled.
     pub sends: usize,
     /// Messages sent and not yet known to be delivered.
     pub unconfirmed: usize,
@@ -160,8 +162,11 @@ pub struct Session<B> {
     starved: [Vec<u16>; 2],
     /// Whose turn it is between ordered and any, by priority.
     turn: [bool; 2],
-    /// Messages kept, by priority.
+    /// Messages kept, by priority; the bytes of their payloads that are here, and those that are delivered, which the user
+    /// has not polled.
     kept: [usize; 2],
+    kept_bytes: [u64; 2],
+    untold: [usize; 2],
     /// Messages begun and not done.
     in_flight: u64,
     /// Lanes that wait for time or a go-ahead, and the earliest of those times.
@@ -206,6 +211,14 @@ fn token(lane: Lane, number: u64) -> Token {
     Token((lane.index() as u64) << 48 | (number & ((1 << 48) - 1)))
 }
 
+fn lane_of(token: Token) -> Lane {
+    Lane::from_index((token.0 >> 48) as usize)
+}
+
+fn number_of(token: Token) -> u64 {
+    token.0 & ((1 << 48) - 1)
+}
+
 impl<B: AsMut<[u8]>> Session<B> {
     /// A session with `peer` (named in errors), which the handshake has given this `id`. It has no path yet.
     pub fn new(config: Config, peer: Address, id: SessionId, now: Duration) -> Session<B> {
@@ -220,6 +233,8 @@ impl<B: AsMut<[u8]>> Session<B> {
             starved: Default::default(),
             turn: [false; 2],
             kept: [0; 2],
+            kept_bytes: [0; 2],
+            untold: [0; 2],
             in_flight: 0,
             gated: Vec::new(),
             gate_at: None,
@@ -258,7 +273,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         Status {
             waiting: self.received[rank].len(),
             sends: if self.phase == Phase::Open {
-                self.config.queue_per_priority.saturating_sub(self.kept[rank])
+                self.config.queue_per_priority.saturating_sub(self.kept[rank] + self.untold[rank])
             } else {
                 0
             },
@@ -266,7 +281,12 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Sends on this channel, priority and order that are sure not to be refused.
+    /// Bytes of payloads of a priority that were handed over and are kept until the peer has taken their messages.
+    pub fn bytes_kept(&self, priority: Priority) -> u64 {
+        self.kept_bytes[rank(priority)]
+    }
+
+    /// Sends without payload on this channel, priority and order that are sure not to be refused.
     pub fn room(&self, channel: ChannelId, priority: Priority, order: Order) -> usize {
         let lane = Lane::new(channel, priority, order);
         let kept = self.out.get(lane.index()).map_or(0, |lane| lane.messages.len());
@@ -348,7 +368,8 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// # Errors
     ///
-    /// `Full` if this lane or priority keeps as many messages as it may: nothing was taken, send again later. `Limit` for
+    /// `Full` if this lane or priority keeps as many messages or bytes as it may, or if too many were delivered since events
+    /// were polled: nothing was taken, send again later. `Limit` for
     /// a channel or a payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
     pub fn send(&mut self, now: Duration, channel: ChannelId, message: Send) -> Result<Token, MessageError> {
         let len = message.payload.len() as u64;
@@ -399,7 +420,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         if found > limit {
             return Err(MessageError::Limit { what: "payload bytes", limit, found });
         }
+        // Not refused for the bytes that are kept: two begun messages could each wait for the end of the other.
+        let len = bytes.len() as u64;
         message.extend(bytes);
+        self.kept_bytes[rank(lane.priority())] += len;
         self.wake(lane);
         Ok(())
     }
@@ -429,7 +453,9 @@ impl<B: AsMut<[u8]>> Session<B> {
     pub fn abandon(&mut self, now: Duration, token: Token) -> Result<(), MessageError> {
         let (lane, message) = self.begun(token)?;
         message.begun = false;
-        let number = token.0 & ((1 << 48) - 1);
+        let held = message.injected;
+        self.kept_bytes[rank(lane.priority())] -= held;
+        let number = number_of(token);
         if self.out[lane.index()].give_up(number) {
             self.urgent.push_back(Control::Cancel(lane, number));
         }
@@ -507,10 +533,12 @@ impl<B: AsMut<[u8]>> Session<B> {
         if len > limit {
             return Err(MessageError::Limit { what: "payload bytes", limit, found: len });
         }
-        if self.room(channel, priority, order) == 0 {
+        let (lane, rank) = (Lane::new(channel, priority, order), rank(priority));
+        let message = message(&self.config);
+        let held = message.injected;
+        if self.room(channel, priority, order) == 0 || !self.has_room_for(rank, held) {
             return Err(MessageError::Full { to: self.peer });
         }
-        let lane = Lane::new(channel, priority, order);
         if !self.expects() {
             // The silence begins to count now.
             self.heard = now;
@@ -519,19 +547,24 @@ impl<B: AsMut<[u8]>> Session<B> {
         if self.out.len() <= lane.index() {
             self.out.resize_with(lane.index() + 1, OutLane::default);
         }
-        let number = self.out[lane.index()].push(message(&self.config));
-        self.kept[rank(priority)] += 1;
+        let number = self.out[lane.index()].push(message);
+        self.kept[rank] += 1;
+        self.kept_bytes[rank] += held;
         self.counters.messages_sent += 1;
         self.wake(lane);
         Ok(token(lane, number))
     }
 
+    /// Whether so many more bytes may be kept of a priority.
+    fn has_room_for(&self, rank: usize, bytes: u64) -> bool {
+        let kept = self.kept_bytes[rank];
+        bytes == 0 || kept == 0 || kept.saturating_add(bytes) <= self.config.queue_bytes
+    }
+
     fn begun(&mut self, token: Token) -> Result<(Lane, &mut Outgoing), MessageError> {
-        let index = (token.0 >> 48) as usize;
-        let number = token.0 & ((1 << 48) - 1);
-        let found = self.out.get_mut(index).and_then(|lane| lane.get_mut(number));
+        let found = self.out.get_mut(lane_of(token).index()).and_then(|lane| lane.get_mut(number_of(token)));
         match found.filter(|message| message.begun) {
-            Some(message) => Ok((Lane::from_index(index), message)),
+            Some(message) => Ok((lane_of(token), message)),
             None => Err(MessageError::NoMessage { token }),
         }
     }
@@ -574,7 +607,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.starved = Default::default();
         self.gated.clear();
         self.gate_at = None;
-        self.kept = [0; 2];
+        (self.kept, self.kept_bytes) = ([0; 2], [0; 2]);
         self.urgent.clear();
         self.lazy.clear();
         self.lazy_at = None;
@@ -601,6 +634,16 @@ impl<B: AsMut<[u8]>> Session<B> {
                 return Some(Event::Message(message));
             }
         }
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        match event {
+            Some(Event::Delivered(token)) => self.untold[rank(lane_of(token).priority())] -= 1,
+            Some(Event::Refused(token)) => {
+                let message =
+                    self.out.get_mut(lane_of(token).index()).and_then(|out| out.get_mut(number_of(token)));
+                message.into_iter().for_each(|message| message.refusal_untold = false);
+            }
+            _ => {}
+        }
+        event
     }
 }

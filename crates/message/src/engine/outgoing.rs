@@ -63,6 +63,8 @@ pub(crate) struct Outgoing {
     lost_end: bool,
     /// How often it was refused.
     pub attempt: u8,
+    /// The user has not polled the last refusal.
+    pub refusal_untold: bool,
     /// The receiver has this attempt's head.
     pub accepted: bool,
     /// The path on which the head went, where paths lose nothing.
@@ -87,6 +89,7 @@ impl Outgoing {
             lost: Ranges::default(),
             lost_end: false,
             attempt: 0,
+            refusal_untold: false,
             accepted: false,
             head_path: None,
             next_fragment: config.first_fragment.max(1),

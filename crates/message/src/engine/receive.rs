@@ -1,6 +1,7 @@
 //! Frames that come in.
 
 use super::incoming::{Incoming, Reassembly, Slot};
+use super::outgoing::Outgoing;
 use super::path::{Carried, Control};
 use super::{rank, token, Broken, Event, PathId, Session};
 use crate::error::LinkError;
@@ -228,7 +229,10 @@ impl<B: AsMut<[u8]>> Session<B> {
                 if let Some(number) = self.sent_number(name)? {
                     let lane = &mut self.out[name.lane.index()];
                     if lane.refused(self.now, number, *attempt, &self.config) {
-                        self.events.push_back(Event::Refused(token(name.lane, number)));
+                        let told = |m: &mut Outgoing| std::mem::replace(&mut m.refusal_untold, true);
+                        if lane.get_mut(number).is_some_and(|m| !told(m)) {
+                            self.events.push_back(Event::Refused(token(name.lane, number)));
+                        }
                         self.gate(name.lane);
                         self.wake(name.lane);
                     }
@@ -324,10 +328,13 @@ impl<B: AsMut<[u8]>> Session<B> {
     }
 
     fn on_done(&mut self, lane: Lane, number: u64) {
-        let out = &mut self.out[lane.index()];
+        let (out, rank) = (&mut self.out[lane.index()], rank(lane.priority()));
+        let held = out.get(number).map_or(0, |m| m.injected);
         if out.done(number) {
-            self.kept[rank(lane.priority())] -= 1;
+            self.kept[rank] -= 1;
+            self.kept_bytes[rank] -= held;
             if out.get(number).is_some_and(|m| !m.cancelled) {
+                self.untold[rank] += 1;
                 self.events.push_back(Event::Delivered(token(lane, number)));
             }
         }

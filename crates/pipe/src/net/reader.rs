@@ -450,11 +450,13 @@ impl NetReader {
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if self.open {
             self.open = false;
-            self.domain.leave();
+            // Writers may wait for that before they take what this unit has sent to them in the domain.
             match self.failed {
                 None => self.client.leave(&Ask::Close),
                 Some(_) => self.client.give_up(),
             }
+            let left = self.domain.leave();
+            return self.failed.clone().map_or(left, Err).map(|()| self.stats);
         }
         self.failed.clone().map_or(Ok(self.stats), Err)
     }

@@ -358,7 +358,6 @@ impl NetWriter {
         if !self.open {
             return self.failed.clone().map_or(Ok(self.stats), Err);
         }
-        self.domain.leave();
         if self.failed.is_none() {
             match self.linger().map_err(|e| e.at(&self.pipe, self.me)) {
                 Err(e) if e.scope() == Scope::Operation => return Err(e),
@@ -368,8 +367,9 @@ impl NetWriter {
         if let Some(PipeError::UnevenSteps { .. }) = self.failed {
             self.outlast();
         }
+        let left = self.domain.leave();
         self.leave();
-        self.failed.clone().map_or(Ok(self.stats), Err)
+        self.failed.clone().map_or(left, Err).map(|()| self.stats)
     }
 
     fn linger(&mut self) -> Result<(), PipeError> {

@@ -43,6 +43,6 @@ pub fn crowd(name: &str, unit: u32, units: u32, times: u64) -> Result<Outcome, B
         return Err(BenchError::Wrong { what: "all to all", count: tally.bad().max(1) });
     }
     domain.barrier()?;
-    domain.leave();
+    domain.leave()?;
     Ok(Outcome { value: took / (u64::from(units) * due) as f64, base: 0.0, curves: Vec::new() })
 }

@@ -181,7 +181,6 @@ impl Carrier for DomainCarrier {
     }
 
     fn finish(self) -> Result<(), BenchError> {
-        self.domain.leave();
-        Ok(())
+        Ok(self.domain.leave()?)
     }
 }

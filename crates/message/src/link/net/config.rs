@@ -55,8 +55,8 @@ pub struct NetConfig {
     pub replaces: bool,
     /// Settings of the sessions; all units of a domain have the same.
     pub session: engine::Config,
-    /// Bytes of a datagram; `None`: 16,000 to this machine, else 1,200, which every path carries.
-    pub datagram_bytes: Option<usize>,
+    /// Bytes of a datagram to another machine, at most. To this one it has what the loopback carries well.
+    pub datagram_bytes: usize,
     /// The kernel may cut and join datagrams where it can.
     pub offload: bool,
     /// Told when there is something to poll.
@@ -92,7 +92,7 @@ impl NetConfig {
             connect_timeout: Duration::from_secs(5),
             replaces: true,
             session,
-            datagram_bytes: None,
+            datagram_bytes: super::datagram::SAFE,
             offload: true,
             waker: None,
         }

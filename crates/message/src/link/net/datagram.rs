@@ -283,13 +283,3 @@ pub fn open<'a>(
 pub fn frame_limit(datagram: usize) -> usize {
     datagram.saturating_sub(HEADER + TAG)
 }
-
-/// Bytes of a datagram to this address where nothing else is said: all that the loopback carries well, else what every path
-/// does.
-pub fn datagram_bytes(to: SocketAddr) -> usize {
-    if to.ip().is_loopback() {
-        LOCAL
-    } else {
-        SAFE
-    }
-}

@@ -22,9 +22,9 @@ use super::config::{NetConfig, NetEvent, Waker};
 use super::events::{Events, Interest};
 use super::hub::Hub;
 use super::Fault;
-use crate::engine::{Counters, Incoming, Send as Outgoing, Status};
+use crate::engine::{Counters, Incoming, Send as Outgoing, Session, Status};
 use crate::error::MessageError;
-use crate::types::{Address, ChannelId, Priority, Token};
+use crate::types::{Address, ChannelId, Order, Priority, Token};
 use core::time::Duration;
 use polyduct_os::poll::EventFd;
 use polyduct_os::{clock, OsError};
@@ -33,6 +33,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 const WAKE: u64 = 0;
+/// What a session is aborted with whose peer does not have all that was sent.
+const LEFT_EARLY: u16 = 1;
 
 struct Shared<B> {
     events: Arc<Events>,
@@ -122,6 +124,12 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// Counts of one priority towards one unit; `None` where it is not connected.
     pub fn status(&self, unit: Address, priority: Priority) -> Option<Status> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.status(priority))
+    }
+
+    /// Sends without payload to a unit, on such a channel, that are sure not to be refused; `None` where it is not connected.
+    pub fn room(&self, unit: Address, channel: ChannelId, priority: Priority, order: Order) -> Option<usize> {
+        let state = self.shared.lock();
+        state.hub.peers.get(&unit).map(|p| p.session.room(channel, priority, order))
     }
 
     /// Messages of all units that have come and were not polled, high and low.
@@ -263,49 +271,68 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// # Errors
     /// As [`close`](NetEndpoint::close).
     pub fn say_goodbye(&self, timeout: Duration) -> Result<(), MessageError> {
-        self.say_goodbye_to(|_| true, timeout)
+        let begun = clock::now();
+        let go_on = |what: &str| {
+            let waited = clock::now().saturating_sub(begun);
+            match timeout.saturating_sub(waited) {
+                Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
+                left => Ok(left),
+            }
+        };
+        self.say_goodbye_to(|_| true, go_on)
     }
 
-    /// The same, for one that does not wait for all: what is on its way to the others may be lost.
+    /// The same, for one that does not wait for all: what is on its way to the others may be lost. `go_on` is asked again and
+    /// again, with what is waited for: how long to wait until it is asked again, or the error to end with.
     ///
     /// # Errors
-    /// As [`close`](NetEndpoint::close).
+    /// What `go_on` gives: those that do not have everything are told that the session is over before its time.
+    /// [`MessageError::System`].
     pub fn say_goodbye_to(
         &self,
         waited_for: impl Fn(Address) -> bool,
-        timeout: Duration,
+        go_on: impl Fn(&str) -> Result<Duration, MessageError>,
     ) -> Result<(), MessageError> {
-        let (begun, mut open) = (clock::now(), Vec::new());
-        {
-            let mut state = self.shared.lock();
-            state.hub.closing = true;
-            let here = state.hub.peers.iter().filter(|(_, p)| p.gone.is_none() && !p.left);
-            open.extend(here.map(|(unit, _)| *unit));
-            for &unit in &open {
-                if let Some(peer) = state.hub.peers.get_mut(&unit) {
-                    peer.session.close(begun);
-                }
-                state.hub.pump(unit, begun);
-                self.shared.reconsider(&mut state, unit)?;
-            }
-        }
+        let mut open = self.tell_all(|session, now| session.close(now), |_| true)?;
         open.retain(|&unit| waited_for(unit));
         while !open.is_empty() {
-            let waited = clock::now().saturating_sub(begun);
-            match self.next_event(Some(timeout.saturating_sub(waited)))? {
-                // One that leaves, too, may be gone before it could say that it has everything.
-                Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. } | NetEvent::Left { unit }) => {
-                    open.retain(|u| *u != unit)
+            let waited = go_on(&format!("units {open:?} to take what was sent"));
+            let event = match waited {
+                Ok(time) => self.next_event(Some(time))?,
+                Err(error) => {
+                    self.tell_all(|session, _| session.abort(LEFT_EARLY), |unit| open.contains(&unit))?;
+                    return Err(error);
                 }
-                Some(_) => {}
-                None if waited >= timeout => {
-                    let what = format!("units {open:?} to take what was sent");
-                    return Err(MessageError::Timeout { what, waited });
-                }
-                None => {}
+            };
+            // One that leaves, too, may be gone before it could say that it has everything.
+            if let Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. } | NetEvent::Left { unit }) =
+                event
+            {
+                open.retain(|u| *u != unit);
             }
         }
         Ok(())
+    }
+
+    /// Has the sessions of those who are connected say something for the last time. Returns who that was.
+    fn tell_all(
+        &self,
+        last: impl Fn(&mut Session<B>, Duration),
+        is_told: impl Fn(Address) -> bool,
+    ) -> Result<Vec<Address>, MessageError> {
+        let (now, mut told) = (clock::now(), Vec::new());
+        let mut state = self.shared.lock();
+        state.hub.closing = true;
+        let here = state.hub.peers.iter().filter(|(&unit, p)| p.gone.is_none() && !p.left && is_told(unit));
+        told.extend(here.map(|(unit, _)| *unit));
+        for &unit in &told {
+            if let Some(peer) = state.hub.peers.get_mut(&unit) {
+                last(&mut peer.session, now);
+            }
+            state.hub.pump(unit, now);
+            self.shared.reconsider(&mut state, unit)?;
+        }
+        Ok(told)
     }
 }
 

@@ -215,6 +215,18 @@ impl Link {
         self.shared.waiting()
     }
 
+    /// Short messages that are sure to be taken now, if nobody else sends, high and low.
+    pub fn sends(&self) -> [u32; 2] {
+        let of = |priority, outlet: &Outlet| {
+            let lane = self.lane(true, priority);
+            // SAFETY: `self` keeps the area mapped.
+            let room = outlet.room(lane.shape, unsafe { &lane.receiver()[0] });
+            room.map_or(0, |(messages, _)| messages)
+        };
+        let [high, low] = &self.shared.outlets;
+        [of(Priority::High, high), of(Priority::Low, low)]
+    }
+
     /// Says which messages were given up, where there was no room for it before. Returns whether all is said; until then the
     /// receiver keeps what it has of them. It is asked to call when there is room.
     pub fn say_abandoned(&self) -> bool {

@@ -142,6 +142,7 @@ impl Run {
         config.messages_in_flight = random.pick(&[8, 64, 4096]) as u32;
         config.first_fragment = random.pick(&[100, 1000, 4096]) as usize;
         config.waiting = random.pick(&[1, 16, 4096]) as usize;
+        config.queue_bytes = random.pick(&[1, 5000, 64 << 20]);
         let ranges = random.pick(&[2, 1024]) as usize;
         config.max_ranges = if lossless { config.max_ranges } else { ranges };
         config.silence = Duration::from_secs(4);
@@ -537,6 +538,19 @@ impl Run {
         for (node, pool) in self.world.pools.iter().enumerate() {
             if pool.out() != 0 {
                 return Err(format!("{} buffers of node {node} are still out", pool.out()));
+            }
+        }
+        for (a, b) in (0..self.nodes).flat_map(|a| (0..self.nodes).map(move |b| (a, b))) {
+            let Some(session) = self.world.session(a, b).filter(|session| session.is_open()) else {
+                continue;
+            };
+            for priority in [Priority::High, Priority::Low] {
+                let (sends, bytes) = (session.status(priority).sends, session.bytes_kept(priority));
+                if (sends, bytes) != (self.config.queue_per_priority, 0) {
+                    return Err(format!(
+                        "node {a} has room for {sends} sends to {b}, and keeps {bytes} bytes"
+                    ));
+                }
             }
         }
         Ok(())

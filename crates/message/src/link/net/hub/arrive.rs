@@ -163,7 +163,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     ) {
         let Established { peer, sealer, opener } = established;
         let Some(at) = self.way_for(&peer, confirm.is_some(), now) else { return };
-        let bytes = self.config.datagram_bytes.unwrap_or_else(|| datagram::datagram_bytes(to));
+        let bytes = if to.ip().is_loopback() { datagram::LOCAL } else { self.config.datagram_bytes };
         let frame = datagram::frame_limit(bytes.min(datagram::LIMIT));
         let confirm = confirm.map(|message| (message, now));
         self.by_index.insert(mine, (peer.unit, at));
