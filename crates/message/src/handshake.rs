@@ -52,6 +52,17 @@ pub enum Incoming<T> {
     Bad(Bad),
 }
 
+/// A value in postcard's form, and nothing behind it.
+///
+/// # Errors
+/// For any other bytes.
+pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, postcard::Error> {
+    match postcard::take_from_bytes(bytes)? {
+        (value, []) => Ok(value),
+        _ => Err(postcard::Error::DeserializeBadEncoding),
+    }
+}
+
 impl Protocol {
     /// Takes a message apart: its body, or `None` when the body lies in a segment.
     ///
@@ -66,8 +77,11 @@ impl Protocol {
         if version != self.version {
             return Err(Bad::Version(version));
         }
+        if header[7] != 0 {
+            return Err(Bad::Malformed);
+        }
         match header[6] {
-            0 => postcard::from_bytes(body).map(Some).map_err(|_| Bad::Malformed),
+            0 => unpack(body).map(Some).map_err(|_| Bad::Malformed),
             1 if body.is_empty() => Ok(None),
             _ => Err(Bad::Malformed),
         }
@@ -118,7 +132,7 @@ impl Protocol {
             })
             // Copied out first: the sender could still write it.
             .and_then(|segment| segment.slice(0..segment.len()).ok().map(<[u8]>::to_vec))
-            .and_then(|body| postcard::from_bytes(&body).ok());
+            .and_then(|body| unpack(&body).ok());
         match value {
             Some(value) => Incoming::Message(value, fds),
             None => Incoming::Bad(Bad::Malformed),

@@ -6,6 +6,9 @@ pub use crate::slots::{bell::Interrupt, names::Policy};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
 
+/// Bytes of a program's name, at most.
+pub(crate) const PROGRAM_BYTES: usize = 256;
+
 const POLICIES: [(&str, Policy); 4] = [
     ("block", Policy::Block),
     ("latest", Policy::Latest),

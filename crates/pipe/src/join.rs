@@ -1,6 +1,6 @@
 //! Joining a pipe: how a unit that is not the writer's unit 0 comes in.
 
-use crate::config::Options;
+use crate::config::{Options, PROGRAM_BYTES};
 use crate::error::{PipeError, Refusal, UnitName};
 use crate::serve::HOST;
 use crate::slots::bits::MAX_UNITS;
@@ -207,11 +207,11 @@ pub fn check_options(options: &Options, side: crate::error::Side) -> Result<Unit
         return bad("unit", options.unit, format!("below units, {}", options.units));
     }
     options.check_counts()?;
-    if options.program.len() > 256 {
+    if options.program.len() > PROGRAM_BYTES {
         return Err(PipeError::BadOption {
             option: "program",
             found: format!("{:?}…", options.program.chars().take(40).collect::<String>()),
-            expected: "at most 256 bytes".into(),
+            expected: format!("at most {PROGRAM_BYTES} bytes").into(),
         });
     }
     Ok(UnitName { side, unit: options.unit })

@@ -98,6 +98,8 @@ pub struct Rendezvous<F> {
     ended: Option<Refusal>,
     /// Why the last one was refused, for those who wait for it in vain.
     turned_away: Option<String>,
+    /// Whether it may take the place of an earlier unit 0: not across hosts.
+    revives: bool,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
     check_layout: CheckLayout,
 }
@@ -150,6 +152,7 @@ impl<F> Rendezvous<F> {
             welcome: None,
             ended: None,
             turned_away: None,
+            revives: true,
             check_layout,
         };
         let mut actions = Vec::new();
@@ -200,6 +203,11 @@ impl<F> Rendezvous<F> {
             self.hello(conn, pid, hello, fds, &mut actions);
         }
         actions
+    }
+
+    /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
+    pub fn revives_nothing(&mut self) {
+        self.revives = false;
     }
 
     /// Gives the segment of a writer unit that came without one.
@@ -395,7 +403,7 @@ impl<F> Rendezvous<F> {
 
     /// A survivor of a pipe that lost its unit 0, which this one replaces.
     fn rejoin(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
-        let first = self.phase == Phase::Gathering;
+        let first = self.phase == Phase::Gathering && self.revives;
         let known = hello.rejoin.clone().filter(|w| match &self.welcome {
             None => first && self.welcomes_me(w),
             Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),

@@ -45,7 +45,8 @@ pub struct Hello {
 /// What only one side says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// A writer: comes with its segment of slots, except as a replacement.
+    /// A writer: comes with its segment of slots, except as a replacement that takes the readers' dataset. Where it replaces
+    /// one, that one's slots are used.
     Writer {
         /// The dataset; `None` takes the readers'.
         dataset: Option<Dataset>,

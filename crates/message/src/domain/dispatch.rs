@@ -5,6 +5,7 @@ use super::collective::Came;
 use super::mail::Mail;
 use super::room::{Buffer, Lease, Of, Rooms};
 use super::{net, peer::lock, system, Inner, Table};
+use crate::handshake::unpack;
 use crate::link::shm::{Incoming, Payload};
 use crate::types::{Address, HandlerId, Head, Priority};
 use crate::{LinkError, MessageError};
@@ -358,7 +359,7 @@ impl Inner {
                     tracing::warn!(from, %error, "a barrier's word was not sent");
                 }
             }
-            system::OFFER if self.options.unit == 0 => match postcard::from_bytes(&steady()) {
+            system::OFFER if self.options.unit == 0 => match unpack(&steady()) {
                 Ok(offer) => {
                     self.handle_came(from, [args[0], args[1]]);
                     let mut agreement = lock(&self.agreement);
@@ -370,8 +371,8 @@ impl Inner {
             system::AGREED if from == 0 => {
                 let bytes = steady();
                 let outcome = match args[0] {
-                    0 => postcard::from_bytes(&bytes).map(Ok),
-                    _ => postcard::from_bytes(&bytes).map(Err),
+                    0 => unpack(&bytes).map(Ok),
+                    _ => unpack(&bytes).map(Err),
                 };
                 match outcome {
                     Ok(outcome) => lock(&self.agreement).outcome = Some(outcome),

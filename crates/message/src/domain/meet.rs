@@ -11,6 +11,7 @@ use super::options::Options;
 use super::room::Buffer;
 use super::system;
 use crate::engine::Send;
+use crate::handshake::unpack;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
@@ -407,5 +408,5 @@ fn other_version(head: &Head) -> Option<u32> {
 }
 
 fn read<T: DeserializeOwned>(payload: &Option<Buffer>) -> Option<T> {
-    postcard::from_bytes(payload.as_ref()?).ok()
+    unpack(payload.as_ref()?).ok()
 }

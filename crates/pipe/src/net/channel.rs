@@ -4,6 +4,7 @@
 //! from a writer's slot and give straight into a reader's array.
 
 use super::silence::Silence;
+use polyduct_message::handshake::unpack;
 use polyduct_message::link::net::{socket, Fault};
 use polyduct_message::link::noise::Established;
 use polyduct_message::link::seal::{Opener, Sealer, RECORD, RECORD_PLAIN, TAG};
@@ -217,7 +218,7 @@ impl Channel {
                 return Err(LinkError::BadField { what, found, expected: "at most 8 MiB" }.into());
             }
             if self.message.len() == want && want > 4 {
-                let value = postcard::from_bytes(&self.message[4..]);
+                let value = unpack(&self.message[4..]);
                 self.message.clear();
                 let bad = LinkError::BadField {
                     what: "message",

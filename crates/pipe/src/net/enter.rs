@@ -47,8 +47,10 @@ pub fn host(
     let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
-    let (rendezvous, first) =
+    let (mut rendezvous, first) =
         Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
+    // The data of all writers are in their processes, and with unit 0 the place that all know is gone.
+    rendezvous.revives_nothing();
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });

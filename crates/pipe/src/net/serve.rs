@@ -249,7 +249,7 @@ impl Server {
                         return self.carry_out(actions);
                     }
                 }
-                // Unit 0 cannot be replaced across hosts.
+                // There are none: the rendezvous was told so.
                 Action::Revive(_) => {}
                 Action::Join(id, unit, pid, start_time) => self.join(id, unit, (pid, start_time)),
                 Action::Go => {

@@ -1,6 +1,7 @@
 //! Who may join a pipe that gathers or lasts, and what the units of a program must agree on.
 
 use super::{name, Phase, Rendezvous};
+use crate::config::PROGRAM_BYTES;
 use crate::error::{Refusal, UnitName};
 use crate::slots::bits::MAX_UNITS;
 use crate::wire::{Dataset, Hello, Role, Welcome};
@@ -29,6 +30,9 @@ impl<F> Rendezvous<F> {
         }
         if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
             return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
+        }
+        if hello.program.len() > PROGRAM_BYTES {
+            return Err(Refusal::Malformed);
         }
         let writer = matches!(hello.role, Role::Writer { .. });
         let program = if writer {

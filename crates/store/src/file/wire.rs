@@ -4,6 +4,7 @@
 //! made of the user, the directory and the file's name; the others connect.
 
 use crate::FileError;
+use polyduct_message::handshake::unpack;
 use polyduct_os::socket::{Conn, Received, Sent, MESSAGE_LIMIT};
 use polyduct_os::{Errno, OsError};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
@@ -170,9 +171,7 @@ pub fn receive<T: DeserializeOwned>(conn: &Conn, buffer: &mut [u8]) -> Incoming<
 /// What is wrong with it.
 pub fn parse<T: DeserializeOwned>(message: &[u8]) -> Result<T, String> {
     match message.split_first() {
-        Some((&VERSION, body)) => {
-            postcard::from_bytes(body).map_err(|e| format!("an unreadable message: {e}"))
-        }
+        Some((&VERSION, body)) => unpack(body).map_err(|e| format!("an unreadable message: {e}")),
         version => Err(format!("messages of version {}, expected {VERSION}", version.map_or(0, |v| *v.0))),
     }
 }

@@ -7,7 +7,7 @@
 //! | then | lines of the four lanes, in the same order |
 //! | then | payload of the four lanes, in the same order |
 //!
-//! Control lines, words: the sender's 0: alarm of the receiver, counting the records sent. The receiver's 0: its head; 1:
+//! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0: its head; 1:
 //! alarm of senders that wait for it; 2: 1 where it can pull.
 
 use super::ring::Shape;
@@ -17,7 +17,7 @@ use polyduct_os::segment::{Access, Segment};
 use polyduct_os::sync::{AtomicU64, Ordering, Words};
 use std::os::fd::OwnedFd;
 
-/// "polyduct", and the version of what lies in the segment in the last byte.
+/// "plyduct", and the version of what lies in the segment in the last byte.
 const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x02");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
@@ -68,7 +68,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// The least that works: 10 KiB for a pair. For very many peers, or very little memory.
+    /// The least that works: 7 KiB for a pair. For very many peers, or very little memory.
     pub fn least() -> Sizes {
         Sizes {
             high_lines: 8,

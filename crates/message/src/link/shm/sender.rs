@@ -271,9 +271,12 @@ impl Sender {
     /// Takes a posted message back, if the receiver has not fetched all of it. Returns whether there is no message; else the
     /// receiver has it. The payload is the caller's again in both cases.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+        // The line may be another record's by now, whose payload may say anything.
+        if self.is_taken(ticket) {
+            return false;
+        }
         // SAFETY: `shared` keeps the area mapped.
         let line = unsafe { self.lane.line(ticket.0) };
-        // If the line has been used again, it does not hold this word.
         let whose =
             line.w[6].compare_exchange(posted(ticket.0), WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
         whose.is_ok()
