@@ -217,9 +217,8 @@ fn a_process_whose_part_cannot_be_read_says_so() {
 
 #[test]
 fn a_signature_has_its_parameters_and_is_drawn() {
-    let rows = json(&["logp", "--link", "shm", "--rounds", "1", "--len", "16,64", "--json"]);
-    assert_eq!(rows.len(), 2);
-    for row in &rows {
+    let of = |link| json(&["logp", "--link", link, "--rounds", "1", "--len", "16,64", "--json"]);
+    for row in ["shm", "tcp", "udp"].map(of).iter().inspect(|rows| assert_eq!(rows.len(), 2)).flatten() {
         assert_eq!(row["verified"], true, "{row}");
         assert!(
             positive(&row["o_s_s"]) && positive(&row["g_s"]) && positive(&row["half_round_trip_s"]),

@@ -108,6 +108,11 @@ pub trait Pair {
     fn status(&mut self, at: Side, priority: Priority) -> Counts;
     /// Kills one side without a word.
     fn kill(&mut self, side: Side);
+    /// Messages of 1 MiB that the other side may have had when the last of many is handed over: where nobody receives but in
+    /// [`Pair::next`], only what is cut in the middle.
+    fn taken_meanwhile(&self) -> usize {
+        1
+    }
 }
 
 /// Longer than anything takes, shorter than anyone's patience.
@@ -291,7 +296,10 @@ fn high_overtakes_low(make: Make<'_>) {
         before += 1;
     }
     // What was on its way when it was sent may arrive before it, not all the rest.
-    assert!(before <= 8, "{before} MiB of low priority came before a message of high priority");
+    assert!(
+        before <= pair.taken_meanwhile(),
+        "{before} MiB of low priority came before a message of high priority"
+    );
     for _ in before..16 {
         assert_eq!(must_come(&mut *pair, Side::B).priority, Priority::Low);
     }
