@@ -31,8 +31,10 @@ fn target(input: &[u8]) {
             assert_eq!(bytes.len() as u64, array.chunk_len());
         }
     }
-    let again = Array::parse(print(array.elem, &array.shape, &array.chunk).as_bytes()).expect("as printed");
+    let again = Array::parse(print(array.elem, &array.shape, &array.chunk, &array.attributes).as_bytes())
+        .expect("as printed");
     assert_eq!((again.elem, &again.shape, &again.chunk), (array.elem, &array.shape, &array.chunk));
+    assert_eq!(again.attributes, array.attributes);
     assert!(again.fill.iter().all(|&b| b == 0));
 }
 

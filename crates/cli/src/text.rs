@@ -56,6 +56,12 @@ pub fn print_json(value: &impl serde::Serialize) -> bool {
     }
 }
 
+/// A path or a name as part of a line: what would end the line, or move the cursor, is escaped.
+pub fn plain(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(plain).collect()
+}
+
 /// `6.7 GB`
 pub fn bytes(count: u64) -> String {
     let mut value = count as f64;

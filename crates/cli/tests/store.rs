@@ -58,10 +58,157 @@ fn a_store_from_its_making_to_the_loss_of_a_unit_and_back() {
     let mut bytes = std::fs::read(&data).unwrap();
     bytes[5] ^= 1;
     std::fs::write(&data, bytes).unwrap();
-    assert!(well(&["store", "scrub", &s, "-q"]).contains("1 made good, 0 words beyond repair"));
+    assert!(well(&["store", "scrub", &s, "-q"]).contains("1 made good (1 of unit 1), 0 words beyond repair"));
     assert!(std::fs::read_to_string(dir.path("s/events.log"))
         .unwrap()
         .contains("was damaged and is made good"));
+}
+
+fn json(args: &[&str], status: i32) -> serde_json::Value {
+    let o = output(args);
+    assert_eq!(o.status.code(), Some(status), "{args:?}: {}", text(&o.stderr));
+    serde_json::from_slice(&o.stdout).unwrap()
+}
+
+fn flip(path: &str) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[5] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damage_is_named_by_unit_and_dataset_and_copies_of_the_manifest_are_made_good() {
+    let dir = Scratch::new("store-scrub");
+    let (s, raw) = (dir.path("s"), dir.write("a.raw", numbers()));
+    well(&["store", "create", &s, "--units", "3", "--parity", "1", "--stripe", "8KiB"]);
+    well(&["cp", "-q", &raw, &format!("store:{s}/a"), "--shape", "30000", "--dtype", "u4"]);
+    let events = || std::fs::read_to_string(dir.path("s/events.log")).unwrap();
+    assert!(!events().contains("done again"), "{}", events());
+    let data = |unit: u32| {
+        let objects = std::fs::read_dir(dir.path(&format!("s/unit{unit}/objects"))).unwrap().flatten();
+        let mut data = objects.map(|e| e.path().display().to_string()).filter(|p| p.ends_with(".data"));
+        data.next().unwrap()
+    };
+    flip(&dir.path("s/unit0/store.toml"));
+    std::fs::remove_file(dir.path("s/unit2/store.toml")).unwrap();
+    flip(&dir.path("s/unit1/superblock"));
+    flip(&data(1));
+    let found = json(&["store", "scrub", &s, "--json"], 0);
+    assert_eq!((&found["manifests"], &found["repaired_by_unit"]), (&2.into(), &serde_json::json!({"1": 1})));
+    for file in ["unit0/store.toml", "unit2/store.toml"] {
+        assert_eq!(
+            std::fs::read(dir.path(&format!("s/{file}"))).unwrap(),
+            std::fs::read(dir.path("s/store.toml")).unwrap()
+        );
+    }
+    assert!(
+        events().contains("unit 1: a copy of its superblock could not be read, and is made good"),
+        "{}",
+        events()
+    );
+    assert!(events().contains("unit 0: the copy of the manifest in "), "{}", events());
+    // Two units at one place are more than parity makes up for.
+    flip(&data(1));
+    flip(&data(2));
+    let found = json(&["store", "scrub", &s, "--json"], 1);
+    assert_eq!(
+        (&found["damaged"], &found["beyond_repair"][0]["name"], &found["beyond_repair"][0]["block"]),
+        (&1.into(), &"a".into(), &0.into())
+    );
+    let o = output(&["store", "scrub", &s, "-q"]);
+    assert!(
+        o.status.code() == Some(1)
+            && text(&o.stdout).contains("beyond repair: 1 word of \"a\", the first is block 0")
+    );
+    ill(&["cp", "-q", &format!("store:{s}/a"), &dir.path("b.raw")], 1);
+    assert!(events().contains("\"a\" is beyond repair: block "), "{}", events());
+}
+
+#[test]
+fn a_unit_that_works_is_replaced_where_that_is_said_and_the_status_tells_of_too_many_losses() {
+    let dir = Scratch::new("store-retire");
+    let (s, raw) = (dir.path("s"), dir.write("a.raw", numbers()));
+    well(&["store", "create", &s, "--units", "3", "--parity", "1", "--stripe", "8KiB"]);
+    let a = format!("store:{s}/a");
+    well(&["cp", "-q", &raw, &a, "--shape", "30000", "--dtype", "u4"]);
+    let with = dir.path("new1");
+    assert!(ill(&["store", "replace", &s, "1", "--with", &with], 1).contains("--in-use"));
+    well(&["store", "replace", &s, "1", "--with", &with, "--in-use"]);
+    let status = json(&["store", "status", &s, "--json"], 1);
+    let unit = &status["units"][1];
+    assert_eq!((&unit["state"], &unit["rebuilt_words"]), (&"joining".into(), &0.into()));
+    assert!(unit["words"].as_u64() > Some(0) && status["spare"] == 0);
+    // Not a second one meanwhile.
+    let error = ill(&["store", "replace", &s, "2", "--with", &dir.path("new2"), "--in-use"], 1);
+    assert!(error.contains("units that may be missing while unit 2 is rebuilt is 0"), "{error}");
+    assert_eq!(output(&["cat", &a]).stdout, numbers());
+    well(&["store", "rebuild", &s, "-q"]);
+    std::fs::remove_dir_all(dir.path("s/unit1")).unwrap();
+    assert_eq!(json(&["store", "status", &s, "--json"], 0)["units"][1]["state"], "ok");
+    for unit in ["s/unit0", "s/unit2"] {
+        std::fs::rename(dir.path(unit), dir.path(&format!("{unit}.away"))).unwrap();
+    }
+    let status = json(&["store", "status", &s, "--json"], 1);
+    let states: Vec<_> = (0..3).map(|unit| status["units"][unit]["state"].as_str().unwrap()).collect();
+    assert_eq!((&states[..], &status["readable"]), (&["lost", "ok", "lost"][..], &false.into()));
+    let o = output(&["store", "status", &s]);
+    assert!(
+        text(&o.stdout).contains("Nothing can be read until 1 of these units are back"),
+        "{}",
+        text(&o.stdout)
+    );
+    for unit in ["s/unit0", "s/unit2"] {
+        std::fs::rename(dir.path(&format!("{unit}.away")), dir.path(unit)).unwrap();
+    }
+    assert_eq!(output(&["cat", &a]).stdout, numbers());
+}
+
+#[test]
+fn what_is_written_down_of_an_array_goes_where_it_goes() {
+    let dir = Scratch::new("store-attributes");
+    let (s, raw, zarr) = (dir.path("s"), dir.write("a.raw", numbers()), dir.path("a.zarr"));
+    well(&["store", "create", &s, "--units", "2"]);
+    well(&["cp", "-q", &raw, &zarr, "--shape", "30000", "--dtype", "u4"]);
+    let meta = dir.path("a.zarr/zarr.json");
+    let about = serde_json::json!({"unit": "K", "nested": {"a": [null, true, 1.5]}});
+    let of = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&meta).unwrap()).unwrap();
+    let mut with = of();
+    with["attributes"] = about.clone();
+    std::fs::write(&meta, with.to_string()).unwrap();
+    let [a, b] = ["a", "b"].map(|name| format!("store:{s}/{name}"));
+    well(&["cp", "-q", &zarr, &a, "--units", "2"]);
+    well(&["cp", "-q", &a, &b]);
+    // Also onto itself, and back.
+    well(&["cp", "-q", &a, &a]);
+    std::fs::remove_dir_all(&zarr).unwrap();
+    well(&["cp", "-q", &b, &zarr]);
+    assert_eq!(of()["attributes"], about);
+    let listed = json(&["store", "ls", &s, "--json"], 0);
+    assert_eq!([&listed[0]["attributes"], &listed[1]["attributes"]], [&about; 2]);
+    let o = output(&["cp", "-q", &a, &dir.path("a.npy")]);
+    assert!(
+        o.status.success() && text(&o.stderr).contains("has no place for the attributes"),
+        "{}",
+        text(&o.stderr)
+    );
+    // What is put in its place knows nothing of them.
+    well(&["cp", "-q", &raw, &a, "--shape", "30000", "--dtype", "u4"]);
+    assert_eq!(json(&["store", "ls", &s, "--json"], 0)[0]["attributes"], serde_json::json!({}));
+}
+
+#[test]
+fn several_are_removed_or_none_is() {
+    let dir = Scratch::new("store-rm");
+    let (s, raw) = (dir.path("s"), dir.write("a.raw", numbers()));
+    well(&["store", "create", &s, "--units", "2"]);
+    for name in ["a", "b/c", "b/d"] {
+        well(&["cp", "-q", &raw, &format!("store:{s}/{name}"), "--shape", "30000", "--dtype", "u4"]);
+    }
+    assert!(ill(&["store", "rm", &s, "a", "nope"], 1).contains("\"nope\""));
+    assert!(ill(&["store", "rm", &s, "a", "b"], 1).contains("-r"));
+    assert_eq!(well(&["store", "ls", &s]), "a\nb/c\nb/d\n");
+    well(&["store", "rm", "-r", &s, "a", "b/c", "b"]);
+    assert_eq!(well(&["store", "ls", &s]), "");
 }
 
 #[test]
@@ -102,13 +249,23 @@ fn what_makes_no_sense_is_said_with_what_would() {
     for (args, status, says) in [
         (&["store", "create", &s, "--units", "3"][..], 1, "a store is there already"),
         (&["store", "create", &dir.path("t"), "--units", "0"], 2, "expected 1 to 128"),
-        (&["store", "create", &dir.path("t"), "--units", "2", "--stripe", "1000"], 1, "multiple of 4 KiB"),
+        (
+            &["store", "create", &dir.path("t"), "--units", "2", "--stripe", "1000"],
+            1,
+            "stripe unit: 1000; expected a multiple of 4 KiB",
+        ),
         (&["store", "create", &dir.path("t"), "--units", "2", "--stripe", "x"], 2, "as 1MiB or 65536"),
         (&["store", "create", &dir.path("t"), "--units", "1", "--parity", "1"], 1, "data units: 0"),
         (&["store", "ls", &dir.path("t")], 1, "polyduct store create"),
         (&["store", "rm", &s, "nothing"], 1, "there is no dataset \"nothing\"; the store is empty"),
         (&["store", "mv", &s, "a", "../b"], 1, "a part of it is . or .."),
         (&["store", "replace", &s, "1"], 1, "it is in use"),
+        (
+            &["store", "replace", &s, "1", "--in-use", "--with", &dir.path("s/unit1")],
+            1,
+            "others, which it does not",
+        ),
+        (&["cat", &format!("store:{s}")], 1, "it is a store; a dataset in it is named behind that"),
         (&["store", "replace", &s, "9"], 1, "there is no unit 9"),
         (&["cat", &format!("store:{s}/x")], 1, "there is no dataset \"x\""),
         (&["cat", &format!("store:{}/x", dir.path("t"))], 1, "no directory on this path is a store"),

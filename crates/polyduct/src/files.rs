@@ -2,7 +2,7 @@
 
 use crate::{Error, Target};
 use polyduct_pipe::{self as pipe, Expect, Given, OnLoss, PipeError, Stats};
-use polyduct_store::{self as store, FileError, Format};
+use polyduct_store::{self as store, Attributes, FileError, Format};
 use std::path::Path;
 
 /// A file, its form, and what of it.
@@ -31,6 +31,7 @@ pub(crate) fn file_options(
     path: &Path,
     options: &pipe::Options,
     tensor: Option<&str>,
+    attributes: &Attributes,
 ) -> Result<store::Options, Error> {
     let bad = |option, found: String, expected: &str| {
         let path = path.display().to_string();
@@ -46,6 +47,7 @@ pub(crate) fn file_options(
     }
     Ok(store::Options {
         tensor: tensor.map(str::to_owned),
+        attributes: attributes.clone(),
         unit: options.unit,
         units: options.units,
         program: options.program.clone(),
@@ -60,11 +62,12 @@ pub(crate) fn write_file(
     file: &StandardFile<'_>,
     given: &Given,
     layout: &str,
+    attributes: &Attributes,
     options: &pipe::Options,
 ) -> Result<store::FileWriter, Error> {
     match given {
         Given::Dataset(data) => {
-            let options = file_options(file.path, options, file.tensor)?;
+            let options = file_options(file.path, options, file.tensor, attributes)?;
             Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
         }
         Given::ByReader => Err(needs_dataset()),
@@ -81,7 +84,7 @@ pub(crate) fn read_file(
     expect: &Expect,
     options: &pipe::Options,
 ) -> Result<store::FileReader, Error> {
-    let options = file_options(file.path, options, file.tensor)?;
+    let options = file_options(file.path, options, file.tensor, &Attributes::new())?;
     Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
 }
 

@@ -4,7 +4,15 @@ use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
+use polyduct_store::Attributes;
 use std::time::Duration;
+
+/// How a writer makes what it writes, where that is no pipe.
+#[derive(Clone, Default)]
+pub(crate) struct About {
+    pub append: bool,
+    pub attributes: Attributes,
+}
 
 /// A port about to be opened: says what is not usual, then [`write`](Open::write) or [`read`](Open::read).
 ///
@@ -28,7 +36,7 @@ pub struct Open {
     shape: Option<Vec<u64>>,
     elem: Option<ElemType>,
     convert: bool,
-    append: bool,
+    about: About,
     trust: Option<Trust>,
     pipe: polyduct_pipe::Options,
 }
@@ -78,7 +86,7 @@ pub fn open(url: &str) -> Open {
         shape: None,
         elem: None,
         convert: false,
-        append: false,
+        about: About::default(),
         trust: None,
         pipe: polyduct_pipe::Options::default(),
     }
@@ -157,7 +165,14 @@ impl Open {
 
     /// Lets the steps of a writer follow those that are there, in a store.
     pub fn append(mut self, append: bool) -> Open {
-        self.append = append;
+        self.about.append = append;
+        self
+    }
+
+    /// What is written down of the array that a writer makes: kept by a store (not where it is appended to) and by Zarr, and
+    /// nowhere else. Unit 0's count.
+    pub fn attributes(mut self, attributes: Attributes) -> Open {
+        self.about.attributes = attributes;
         self
     }
 
@@ -207,7 +222,7 @@ impl Open {
         self.place()?;
         let target = self.target(Mode::Write)?;
         let opening = Opening::begin(&target, Mode::Write);
-        let port = Writer::open(&target, given, layout, self.append, &self.pipe, self.trust);
+        let port = Writer::open(&target, given, layout, &self.about, &self.pipe, self.trust);
         opening.end(port.is_ok());
         port
     }

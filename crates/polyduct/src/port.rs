@@ -4,13 +4,14 @@ use crate::at::At;
 use crate::files::{
     file_expect, file_options, file_stats, needs_dataset, read_file, standard_file, write_file,
 };
+use crate::open::About;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, NetStepMut, NetWriter, Trust};
 use polyduct_pipe::{Addresses, Expect, Given, Stats};
-use polyduct_store::{self as store, disk};
+use polyduct_store::{self as store, disk, Attributes};
 use std::ops::{Deref, DerefMut};
 
 /// One unit's writing port.
@@ -34,11 +35,11 @@ impl Writer {
         target: &Target,
         given: &Given,
         layout: &str,
-        append: bool,
+        about: &About,
         options: &pipe::Options,
         trust: Option<Trust>,
     ) -> Result<Writer, Error> {
-        if append && !matches!(target, Target::Store(_)) {
+        if about.append && !matches!(target, Target::Store(_)) {
             let what = "only what is in a store can be appended to (store:DIR/NAME)";
             return Err(Error::Misuse { what: what.into() });
         }
@@ -50,13 +51,24 @@ impl Writer {
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
-                let options = file_options(path, options, None)?;
+                let options = file_options(path, options, None, &about.attributes)?;
                 let (dir, name) = disk::split(path)?;
                 WriteEnd::Store(Box::new(disk::StoreWriter::open(
-                    &dir, &name, data, layout, append, &options,
+                    &dir,
+                    &name,
+                    data,
+                    layout,
+                    about.append,
+                    &options,
                 )?))
             }
-            file => WriteEnd::File(Box::new(write_file(&standard_file(file)?, given, layout, options)?)),
+            file => WriteEnd::File(Box::new(write_file(
+                &standard_file(file)?,
+                given,
+                layout,
+                &about.attributes,
+                options,
+            )?)),
         };
         Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
     }
@@ -275,7 +287,7 @@ impl Reader {
                 ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
             }
             Target::Store(path) => {
-                let options = file_options(path, options, None)?;
+                let options = file_options(path, options, None, &Attributes::new())?;
                 let (dir, name) = disk::split(path)?;
                 let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
                 ReadEnd::Store(Box::new(port))
@@ -292,6 +304,15 @@ impl Reader {
             ReadEnd::Net(r) => r.dataset(),
             ReadEnd::File(r) => r.dataset(),
             ReadEnd::Store(r) => r.dataset(),
+        }
+    }
+
+    /// What is written down of the array: in a store, or in Zarr; elsewhere there is no place for that.
+    pub fn attributes(&self) -> Attributes {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => Attributes::new(),
+            ReadEnd::File(r) => r.attributes().clone(),
+            ReadEnd::Store(r) => r.meta().attributes.clone(),
         }
     }
 

@@ -121,7 +121,7 @@ impl Store {
     }
 
     fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.with(py, |store| store.remove(name, false).map(drop))
+        self.with(py, |store| store.remove(&[name], false).map(drop))
     }
 
     fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {

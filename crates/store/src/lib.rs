@@ -52,4 +52,4 @@ pub mod zarr;
 pub use error::{Blame, FileError, Scope};
 #[doc(hidden)]
 pub use file::Without;
-pub use file::{Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};
+pub use file::{Attributes, Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};

@@ -1,15 +1,18 @@
 //! Looking after a store: checking it, and bringing back what was lost. Each goes in steps, between which others use the store.
 
 use super::{open, Failure, Outcome};
-use crate::text::{bytes, print_json};
+use crate::text::{bytes, print, print_json};
 use indicatif::{ProgressBar, ProgressStyle};
 use polyduct::store::disk::Store;
-use polyduct::store::volume::{Progress, Scrub, BLOCK};
+use polyduct::store::volume::{Cursor, Progress, Scrub, BLOCK};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Words of a step.
 const STEP: u64 = 4096;
+/// Datasets with words beyond repair that are named.
+const NAMED: usize = 20;
 
 /// `store scrub`.
 #[derive(clap::Args)]
@@ -47,6 +50,9 @@ pub struct ReplaceArgs {
     /// Take the directory even where it belongs to something else: what it has is lost.
     #[arg(long)]
     force: bool,
+    /// Give the unit up although it is in use, as when its disk is about to fail: what it has is computed from the others.
+    #[arg(long, requires = "with")]
+    in_use: bool,
 }
 
 #[derive(Serialize)]
@@ -54,8 +60,24 @@ struct Found {
     words: u64,
     checked_blocks: u64,
     repaired_blocks: u64,
+    /// The same of each unit that had some.
+    repaired_by_unit: BTreeMap<u32, u64>,
+    /// Copies of the manifest that were written anew.
+    manifests: u64,
     /// Words that cannot be repaired.
     damaged: u64,
+    /// The first of them.
+    beyond_repair: Vec<Word>,
+}
+
+/// A word that cannot be repaired: a block of each unit.
+#[derive(Serialize)]
+struct Word {
+    /// The dataset that it is of; none once that is removed.
+    name: Option<String>,
+    object: u64,
+    /// The block in the file of each unit.
+    block: u64,
 }
 
 fn bar(quiet: bool, what: &str) -> ProgressBar {
@@ -78,35 +100,77 @@ pub fn scrub(args: &ScrubArgs) -> Outcome {
     let store = open(&args.dir)?;
     let bar = bar(args.quiet || args.json, "checking");
     let mut scrub = Scrub::default();
-    loop {
+    let manifests = store.own()?.mend_manifests()?;
+    let owned = loop {
         let mut owned = store.own()?;
         let progress = owned.scrub(&mut scrub, STEP).map_err(|e| owned.error(e))?;
         show(&bar, progress);
         if progress.finished {
-            break;
+            break owned;
         }
-    }
+    };
     bar.finish_and_clear();
     let report = scrub.report();
+    let word = |at: &Cursor| {
+        let name = owned.name_of(at.object).map(str::to_owned);
+        Word { name, object: at.object, block: at.block }
+    };
     let found = Found {
         words: report.words,
         checked_blocks: report.checked.values().sum(),
         repaired_blocks: report.repaired.values().sum(),
+        repaired_by_unit: report.repaired.clone(),
+        manifests,
         damaged: report.damaged,
+        beyond_repair: report.listed.iter().map(word).collect(),
     };
-    let text = format!(
-        "{} blocks checked ({}), {} made good, {} words beyond repair",
+    drop(owned);
+    let (summary, details) = text(&found);
+    store.note(&format!("scrubbed: {summary}"));
+    details.iter().for_each(|line| store.note(line));
+    let printed = match args.json {
+        true => print_json(&found),
+        false => print(&std::iter::once(summary).chain(details).map(|line| line + "\n").collect::<String>()),
+    };
+    Ok(u8::from(found.damaged > 0 || !printed))
+}
+
+/// What was found, in a line, and in more where there is more to say.
+fn text(found: &Found) -> (String, Vec<String>) {
+    let by_unit = found.repaired_by_unit.iter().map(|(unit, n)| format!("{n} of unit {unit}"));
+    let by_unit = match by_unit.collect::<Vec<_>>() {
+        none if none.is_empty() => String::new(),
+        some => format!(" ({})", some.join(", ")),
+    };
+    let words = |n: u64| format!("{n} word{}", if n == 1 { "" } else { "s" });
+    let summary = format!(
+        "{} blocks checked ({}), {} made good{by_unit}, {} beyond repair",
         found.checked_blocks,
         bytes(found.checked_blocks * BLOCK as u64),
         found.repaired_blocks,
-        found.damaged
+        words(found.damaged)
     );
-    store.note(&format!("scrubbed: {text}"));
-    match args.json {
-        true => drop(print_json(&found)),
-        false => drop(super::say(&format!("{text}\n"))),
+    // By dataset: how many, and the first.
+    let mut lost: BTreeMap<(&Option<String>, u64), (u64, u64)> = BTreeMap::new();
+    for word in &found.beyond_repair {
+        lost.entry((&word.name, word.object)).or_insert((0, word.block)).0 += 1;
     }
-    Ok(u8::from(found.damaged > 0))
+    let mut details: Vec<String> = lost
+        .into_iter()
+        .take(NAMED)
+        .map(|((name, object), (n, first))| {
+            let name = name.as_ref().map_or(format!("object {object:x}"), |name| format!("{name:?}"));
+            format!("beyond repair: {} of {name}, the first is block {first} of each unit", words(n))
+        })
+        .collect();
+    if found.manifests > 0 {
+        details.push(format!("copies of the manifest that are written anew: {}", found.manifests));
+    }
+    let listed = found.beyond_repair.len() as u64;
+    if found.damaged > listed {
+        details.push(format!("beyond repair: {} more, not listed", words(found.damaged - listed)));
+    }
+    (summary, details)
 }
 
 /// Rebuilds all units that are joining.
@@ -117,16 +181,19 @@ pub fn rebuild(args: &RebuildArgs) -> Outcome {
         crate::text::say!("polyduct: no unit is joining; `polyduct store replace` takes one back");
         return Ok(0);
     }
-    let mut damaged = 0;
+    let (mut damaged, mut printed) = (0, true);
     for unit in joining {
         let bar = bar(args.quiet, &format!("rebuilding unit {unit}"));
-        damaged += rebuild_one(&store, unit, &bar)?;
+        let (text, missing) = rebuild_one(&store, unit, &bar)?;
         bar.finish_and_clear();
+        printed &= print(&text);
+        damaged += missing;
     }
-    Ok(u8::from(damaged > 0))
+    Ok(u8::from(damaged > 0 || !printed))
 }
 
-fn rebuild_one(store: &Store, unit: u32, bar: &ProgressBar) -> Result<u64, Failure> {
+/// Rebuilds a unit. Gives what there is to say of it, and the words that could not be.
+fn rebuild_one(store: &Store, unit: u32, bar: &ProgressBar) -> Result<(String, u64), Failure> {
     store.note(&format!("unit {unit} is being rebuilt"));
     loop {
         let mut owned = store.own()?;
@@ -140,8 +207,7 @@ fn rebuild_one(store: &Store, unit: u32, bar: &ProgressBar) -> Result<u64, Failu
                 n => format!(", of which {n} could not be"),
             };
             store.note(&format!("{text}{missing}"));
-            let _ = super::say(&format!("{text}{missing}\n"));
-            return Ok(progress.damaged);
+            return Ok((format!("{text}{missing}\n"), progress.damaged));
         }
     }
 }
@@ -153,7 +219,10 @@ pub fn replace(args: &ReplaceArgs) -> Outcome {
         let absolute = |dir: &str| std::path::absolute(dir).unwrap_or_else(|_| dir.into());
         text.split('+').map(absolute).collect()
     });
-    store.replace(args.unit, dirs, args.force)?;
+    match dirs {
+        Some(dirs) if args.in_use => store.replace_in_use(args.unit, dirs, args.force)?,
+        dirs => store.replace(args.unit, dirs, args.force)?,
+    };
     super::say(&format!(
         "unit {} is joining; `polyduct store rebuild {}` brings it up\n",
         args.unit,

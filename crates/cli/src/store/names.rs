@@ -101,9 +101,8 @@ pub fn ls(args: &LsArgs) -> Outcome {
 /// Removes.
 pub fn rm(args: &RmArgs) -> Outcome {
     let store = open(&args.dir)?;
-    for name in &args.names {
-        store.remove(name.trim_end_matches('/'), args.recursive)?;
-    }
+    let names: Vec<&str> = args.names.iter().map(|name| name.trim_end_matches('/')).collect();
+    store.remove(&names, args.recursive)?;
     Ok(0)
 }
 

@@ -1,9 +1,10 @@
 //! What a store is made of, and how it is.
 
 use super::{open, Outcome};
-use crate::text::{bytes, print, print_json, table};
-use polyduct::store::disk::log;
-use polyduct::store::volume::BLOCK;
+use crate::text::{bytes, plain, print, print_json, table};
+use polyduct::message::config::show_bytes;
+use polyduct::store::disk::{log, StoreError};
+use polyduct::store::volume::{VolumeError, BLOCK};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,14 @@ struct Status {
     data: u32,
     parity: u32,
     stripe: u64,
-    epoch: u64,
+    /// Whether enough units are there.
+    readable: bool,
     /// Units that may still be lost.
     spare: u32,
-    datasets: usize,
-    bytes: u64,
+    /// What can be known only where it is readable.
+    epoch: Option<u64>,
+    datasets: Option<usize>,
+    bytes: Option<u64>,
     units: Vec<Unit>,
 }
 
@@ -43,6 +47,11 @@ struct Unit {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// Of a unit that is joining: what is rebuilt, and of how much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rebuilt_words: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<u64>,
     free_bytes: u64,
     size_bytes: u64,
 }
@@ -50,9 +59,16 @@ struct Unit {
 /// Shows it. The status is 1 when a unit is lost.
 pub fn status(args: &StatusArgs) -> Outcome {
     let store = open(&args.dir)?;
-    let owned = store.own()?;
-    let (g, lost) = (store.geometry(), owned.lost().map(|(u, why)| (u, why.to_owned())).collect::<Vec<_>>());
-    let joining: Vec<_> = owned.joining().collect();
+    let g = store.geometry();
+    let (owned, lost): (_, Vec<(u32, String)>) = match store.own() {
+        Ok(owned) => {
+            let lost = owned.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
+            (Some(owned), lost)
+        }
+        Err(StoreError::Volume { source: VolumeError::TooManyLost { lost, .. }, .. }) => (None, lost),
+        Err(error) => return Err(error.into()),
+    };
+    let joining: Vec<_> = owned.iter().flat_map(|owned| owned.joining()).collect();
     let of_unit = |unit: u32| {
         let dirs = store.manifest().dirs(store.dir(), unit);
         let why = lost.iter().find(|(u, _)| *u == unit).map(|(_, why)| why.clone());
@@ -70,21 +86,26 @@ pub fn status(args: &StatusArgs) -> Outcome {
                 Some(p) => Some(format!("{} of {} words rebuilt", p.done, p.total)),
                 None => why,
             },
+            rebuilt_words: progress.map(|p| p.done),
+            words: progress.map(|p| p.total),
             free_bytes,
             size_bytes,
         }
     };
-    let datasets = owned.datasets()?;
+    let datasets = owned.as_ref().map(|owned| owned.datasets()).transpose()?;
     let status = Status {
         store: args.dir.display().to_string(),
         id: store.manifest().id.iter().map(|b| format!("{b:02x}")).collect(),
         data: g.data(),
         parity: g.parity(),
         stripe: u64::from(g.chunk_blocks()) * BLOCK as u64,
-        epoch: owned.epoch(),
+        readable: owned.is_some(),
         spare: g.parity().saturating_sub(lost.len() as u32),
-        datasets: datasets.len(),
-        bytes: datasets.values().map(|m| m.dataset.len_bytes().saturating_mul(m.steps)).sum(),
+        epoch: owned.as_ref().map(|owned| owned.epoch()),
+        datasets: datasets.as_ref().map(|all| all.len()),
+        bytes: datasets
+            .as_ref()
+            .map(|all| all.values().map(|m| m.dataset.len_bytes().saturating_mul(m.steps)).sum()),
         units: (0..g.units()).map(of_unit).collect(),
     };
     let all_there = lost.is_empty();
@@ -102,18 +123,15 @@ fn text(s: &Status, dir: &Path) -> String {
         1 => "1 parity unit (XOR)".to_owned(),
         n => format!("{n} parity units (Reed-Solomon)"),
     };
-    let mut text = format!(
-        "{}: {} data, {parity}, stripe unit {}\n{} dataset{}, {}\n\n",
-        s.store,
-        s.data,
-        bytes(s.stripe),
-        s.datasets,
-        if s.datasets == 1 { "" } else { "s" },
-        bytes(s.bytes)
-    );
+    let stripe = show_bytes(s.stripe);
+    let mut text = format!("{}: {} data, {parity}, stripe unit {stripe}\n", plain(&s.store), s.data);
+    if let (Some(datasets), Some(len)) = (s.datasets, s.bytes) {
+        text += &format!("{datasets} dataset{}, {}\n", if datasets == 1 { "" } else { "s" }, bytes(len));
+    }
+    text.push('\n');
     let mut rows = vec![["UNIT", "STATE", "FREE", "OF", "DIRECTORY"].map(str::to_owned)];
     for unit in &s.units {
-        let dirs = unit.directories.join(" + ");
+        let dirs = plain(&unit.directories.join(" + "));
         rows.push([
             unit.unit.to_string(),
             unit.state.into(),
@@ -126,18 +144,23 @@ fn text(s: &Status, dir: &Path) -> String {
     for unit in s.units.iter().filter(|u| u.state != "ok") {
         text += &format!("\nunit {}: {}", unit.unit, unit.why.as_deref().unwrap_or(unit.state));
     }
-    let lost = s.units.iter().filter(|u| u.state != "ok").count();
-    match lost {
-        0 => {}
-        _ if s.units.iter().any(|u| u.state == "joining") => {
-            text += "\n\n`polyduct store rebuild` goes on with what is joining.\n";
-        }
-        _ => {
-            text += &format!(
-                "\n\nEverything is readable; {} more may be lost. Bring the unit back, then: polyduct store replace {} UNIT\n",
-                s.spare, s.store
-            );
-        }
+    let lost: Vec<usize> = s.units.iter().filter(|u| u.state == "lost").map(|u| u.unit).collect();
+    if s.units.iter().any(|u| u.state == "joining") {
+        let store = plain(&s.store);
+        text += &format!("\n\nWhat is joining is brought up by: polyduct store rebuild {store}\n");
+    }
+    if let (Some(first), true) = (lost.first(), s.readable) {
+        text += &format!(
+            "\n\nEverything is readable; {} more may be lost. Bring the unit back where it was, or give it another directory \
+             (--with), by: polyduct store replace {} {first}\n",
+            s.spare,
+            plain(&s.store)
+        );
+    } else if !s.readable {
+        text += &format!(
+            "\n\nNothing can be read until {} of these units are back where they were; then they are used again by themselves.\n",
+            lost.len() as u32 - s.parity.min(lost.len() as u32)
+        );
     }
     let log = std::fs::read_to_string(dir.join(log::NAME)).unwrap_or_default();
     let events: Vec<&str> = log.lines().rev().take(EVENTS).collect();

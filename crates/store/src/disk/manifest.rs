@@ -133,12 +133,16 @@ impl Manifest {
         use std::io::Read;
         let path = dir.join(NAME);
         let shown = path.display().to_string();
-        let fail = |e: std::io::Error| match e.kind() {
+        let fail = |e: std::io::Error| {
+            match e.kind() {
             std::io::ErrorKind::NotFound => StoreError::NoStore {
                 store: dir.display().to_string(),
-                problem: format!("no store: it has no {NAME}"),
+                problem: format!(
+                    "no store: it has no {NAME}. If that was lost: each directory of its units has a copy, to be copied back as it is"
+                ),
             },
             _ => StoreError::sys(&shown, "read", errno(&e)),
+        }
         };
         let file = std::fs::File::open(&path).map_err(fail)?;
         let mut text = String::new();
@@ -211,7 +215,7 @@ impl Manifest {
 }
 
 /// Where a directory is, whatever links lead there, or will be once it is made.
-fn place_of(dir: &Path) -> PathBuf {
+pub(super) fn place_of(dir: &Path) -> PathBuf {
     let made = dir.ancestors().find_map(|there| Some((there, std::fs::canonicalize(there).ok()?)));
     made.map_or(dir.to_owned(), |(there, place)| place.join(dir.strip_prefix(there).unwrap_or(dir)))
 }

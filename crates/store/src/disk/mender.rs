@@ -3,10 +3,10 @@
 use super::fetch::Blocks;
 use super::io::RowIo;
 use super::owned::Owned;
-use super::{Store, StoreError};
+use super::{log, Store, StoreError};
 use crate::volume::parity::Block;
 use crate::volume::rows::BytesMut;
-use crate::volume::BLOCK;
+use crate::volume::{VolumeError, BLOCK};
 use polyduct_copy::Kernels;
 
 /// Rows of which a block is computed by reading all that there is of them, at most so long.
@@ -40,7 +40,13 @@ impl<'a> Repairer<'a> {
             Some(owned) => owned,
             none => none.insert(self.store.own()?),
         };
-        owned.read(self.object, block).map_err(StoreError::volume(&self.store.shown))
+        owned.read(self.object, block).map_err(|error| {
+            if let VolumeError::Damaged { .. } = error {
+                let name = owned.name_of(self.object).unwrap_or("a dataset that has no name any more");
+                log::note_once(&self.store.dir, &format!("{name:?} is beyond repair: {error}"));
+            }
+            owned.error(error)
+        })
     }
 
     /// Copies as much of a block as fits to `to`.

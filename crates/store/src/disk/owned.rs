@@ -78,6 +78,35 @@ impl<'a> Owned<'a> {
         }
     }
 
+    /// Looks at the manifest and its copies in the directories of all units that are used, and writes anew what is damaged, gone,
+    /// or another. Gives how many that were.
+    ///
+    /// # Errors
+    /// [`StoreError::System`], [`StoreError::Os`]: one could not be written.
+    pub fn mend_manifests(&mut self) -> Result<u64, StoreError> {
+        let (store, manifest) = (self.store, self.store.current());
+        let used = (0..manifest.geometry.units()).filter(|&unit| self.lost().all(|(lost, _)| lost != unit));
+        let of_unit = |unit| manifest.dirs(&store.dir, unit).into_iter().map(move |dir| (Some(unit), dir));
+        let mut mended = 0;
+        for (unit, dir) in std::iter::once((None, store.dir.to_path_buf())).chain(used.flat_map(of_unit)) {
+            if Manifest::read(&dir).is_ok_and(|there| there == manifest) {
+                continue;
+            }
+            manifest.write(&dir)?;
+            mended += 1;
+            let whose = unit.map_or("the store's manifest".to_owned(), |unit| {
+                format!("unit {unit}: the copy of the manifest in {}", dir.display())
+            });
+            store.note(&format!("{whose} was damaged, gone, or another, and is written anew"));
+        }
+        Ok(mended)
+    }
+
+    /// The name of what an object holds.
+    pub fn name_of(&self, object: u64) -> Option<&str> {
+        self.names().iter().find(|(_, entry)| entry.object == object).map(|(name, _)| name.as_str())
+    }
+
     /// Makes good some more of a unit that joins, as [`Volume::rebuild`]; with the last of it everybody who has an array open
     /// uses the unit again.
     ///

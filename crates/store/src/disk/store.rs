@@ -12,7 +12,7 @@ use crate::volume::units::UnitError;
 use crate::volume::{Geometry, Progress, Volume};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -66,7 +66,7 @@ impl Store {
         let manifest = Manifest::read(dir).or_else(|e| {
             let manifest = manifest_elsewhere(dir).ok_or(e)?;
             if manifest.write(dir).is_ok() {
-                log::note(dir, "the manifest was damaged or gone, and is written anew from a unit's");
+                log::note(dir, "the manifest was damaged or gone, and is written anew from a unit's copy");
             }
             Ok::<_, StoreError>(manifest)
         })?;
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// The manifest as it is now, which names other directories once a unit was replaced.
-    fn current(&self) -> Manifest {
+    pub(super) fn current(&self) -> Manifest {
         let same = |now: &Manifest| now.id == self.manifest.id && now.geometry == self.manifest.geometry;
         Manifest::read(&self.dir).ok().filter(same).unwrap_or_else(|| self.manifest.clone())
     }
@@ -128,9 +128,9 @@ impl Store {
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         let byte = self.turn()?;
         let kept = self.kept().take();
-        let (turn, same) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
+        let (turn, before) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
-        if let Some((_, volume)) = kept.filter(|_| same) {
+        if let Some((_, volume)) = kept.filter(|_| before == Before::Same) {
             return Ok(Owned::new(self, volume, turn));
         }
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
@@ -139,8 +139,13 @@ impl Store {
         let volume = Volume::open_among(self.disks(), id, geometry, now(), &in_use);
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
-        if let changes @ 1.. = volume.replayed() {
-            self.note(&format!("changes that stood in the logs and were done again: {changes}"));
+        if let (changes @ 1.., Before::Unfinished) = (volume.replayed(), before) {
+            self.note(&format!(
+                "who changed the store last did not end its turn; changes that stood in the logs and were done again: {changes}"
+            ));
+        }
+        for (unit, what) in volume.unreadable() {
+            self.note(&format!("unit {unit}: {what} could not be read, and is made good"));
         }
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
             log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
@@ -244,26 +249,27 @@ impl Store {
         self.own()?.datasets()
     }
 
-    /// Removes a dataset, or all those of a folder; returns how many. Who reads one goes on.
+    /// Removes datasets, with `folder` also all those of folders; all or, where one is not there, none. Returns how many. Who
+    /// reads one goes on.
     ///
     /// # Errors
     /// [`StoreError::NotThere`]; as [`own`](Store::own).
-    pub fn remove(&self, name: &str, folder: bool) -> Result<usize, StoreError> {
-        check_name(&self.shown, name)?;
+    pub fn remove(&self, names: &[&str], folder: bool) -> Result<usize, StoreError> {
+        names.iter().try_for_each(|name| check_name(&self.shown, name))?;
         let mut owned = self.own()?;
-        let inside = format!("{name}/");
-        let gone: Vec<String> = owned
-            .names()
-            .keys()
-            .filter(|n| *n == name || folder && n.starts_with(&inside))
-            .cloned()
-            .collect();
-        if gone.is_empty() {
-            let hint = match owned.names().keys().any(|n| n.starts_with(&inside)) {
-                true => "; it is a folder: remove it with all that it has (-r)".into(),
-                false => owned.hint(),
-            };
-            return Err(StoreError::NotThere { store: self.shown.clone(), name: name.into(), hint });
+        let mut gone = BTreeSet::new();
+        for &name in names {
+            let inside = format!("{name}/");
+            let of_this = |there: &&String| *there == name || folder && there.starts_with(&inside);
+            let before = gone.len();
+            gone.extend(owned.names().keys().filter(of_this).cloned());
+            if gone.len() == before && !owned.names().keys().any(|there| of_this(&there)) {
+                let hint = match owned.names().keys().any(|there| there.starts_with(&inside)) {
+                    true => "; it is a folder: remove it with all that it has (-r)".into(),
+                    false => owned.hint(),
+                };
+                return Err(StoreError::NotThere { store: self.shown.clone(), name: name.into(), hint });
+            }
         }
         let n = gone.len();
         owned.commit_names(gone.into_iter().map(|name| (name, None)).collect())?;
@@ -318,15 +324,60 @@ impl Store {
         with: Option<Vec<PathBuf>>,
         force: bool,
     ) -> Result<Progress, StoreError> {
+        self.move_unit(unit, with, force, false)
+    }
+
+    /// The same for a unit that is in use, of which its user knows that it will not be for long: it is given up, and what it had is
+    /// computed from the others.
+    ///
+    /// # Errors
+    /// [`StoreError::Bad`] where it stays in its directories, or where no unit may be missing meanwhile; as
+    /// [`replace`](Store::replace).
+    pub fn replace_in_use(
+        &mut self,
+        unit: u32,
+        with: Vec<PathBuf>,
+        force: bool,
+    ) -> Result<Progress, StoreError> {
+        self.move_unit(unit, Some(with), force, true)
+    }
+
+    fn move_unit(
+        &mut self,
+        unit: u32,
+        with: Option<Vec<PathBuf>>,
+        force: bool,
+        in_use: bool,
+    ) -> Result<Progress, StoreError> {
         let mut owned = self.own()?;
         let mut manifest = self.current();
         if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
-            let is_elsewhere = *chain != dirs;
+            let places = |dirs: &[PathBuf]| -> Vec<PathBuf> {
+                dirs.iter().map(|dir| manifest::place_of(&self.dir.join(dir))).collect()
+            };
+            let is_elsewhere = places(chain) != places(&dirs);
             *chain = dirs;
             manifest.check_moved(&self.dir, &self.shown, unit)?;
             if is_elsewhere && owned.is_joining(unit) {
                 // In other directories it begins anew.
                 owned.report(UnitError { unit, reason: "it is replaced again".into(), full: false });
+            }
+            if in_use && owned.lost().all(|(lost, _)| lost != unit) {
+                let spare = self.geometry().parity() as usize - owned.lost().count();
+                let bad = |what: &str, found: String, expected: &str| {
+                    let (store, what) = (self.shown.clone(), what.to_owned());
+                    Err(StoreError::Bad { store, what, found, expected: expected.to_owned() })
+                };
+                if !is_elsewhere {
+                    let expected = "others, which it does not have yet";
+                    return bad("the directories of a unit that is in use", "the same".into(), expected);
+                }
+                if spare == 0 {
+                    let what =
+                        format!("the number of units that may be missing while unit {unit} is rebuilt");
+                    return bad(&what, "0".into(), "1 or more; copy the datasets to another store instead");
+                }
+                owned.report(UnitError { unit, reason: "it is given up".into(), full: false });
             }
         }
         if owned.lost().all(|(lost, _)| lost != unit) {
@@ -375,7 +426,8 @@ impl Store {
 }
 
 /// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
-/// was drawn for it. It is for those who live; what is there after a cut does not matter.
+/// was drawn for it, and a byte that is 1 until it has ended. It is for those who live; what is there after a cut does not
+/// matter.
 pub(super) struct Turn {
     byte: InUse,
     /// Who has this one.
@@ -389,24 +441,45 @@ pub(super) struct Who {
     process: u32,
 }
 
+/// Who had the turn before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// The same.
+    Same,
+    Another,
+    /// One that did not come to its end.
+    Unfinished,
+}
+
 impl Turn {
     /// `byte` is byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
-    fn begin(byte: InUse, last: Option<Who>) -> std::io::Result<(Turn, bool)> {
+    fn begin(byte: InUse, last: Option<Who>) -> std::io::Result<(Turn, Before)> {
         let process = std::process::id();
-        let mut number = [0; 16];
         // A file that is new is empty, and nobody is all zeros.
-        byte.lock.read_at(&mut number, 0)?;
-        if let Some(who) = last.filter(|last| *last == Who { number, process }) {
-            return Ok((Turn { byte, who }, true));
+        let mut there = [0; 17];
+        byte.lock.read_at(&mut there, 0)?;
+        let [mut number @ .., unfinished] = there;
+        if let Some(who) = last.filter(|last| *last == Who { number, process } && unfinished == 0) {
+            byte.lock.write_all_at(&[1], 16)?;
+            return Ok((Turn { byte, who }, Before::Same));
         }
         polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
         let turn = Turn { byte, who: Who { number, process } };
-        turn.byte.lock.write_all_at(&number, 0)?;
-        Ok((turn, false))
+        there = [1; 17];
+        there[..16].copy_from_slice(&number);
+        turn.byte.lock.write_all_at(&there, 0)?;
+        Ok((turn, if unfinished == 1 { Before::Unfinished } else { Before::Another }))
     }
 
     pub(super) fn who(&self) -> Who {
         self.who
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Where it cannot be said, the next one believes that this one died.
+        let _ = self.byte.lock.write_all_at(&[0], 16);
     }
 }
 
@@ -447,7 +520,10 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
     let found = ways().find(is_store).or_else(|| ways().find(|dir| manifest_elsewhere(dir).is_some()));
     let shown = path.display().to_string();
     let Some(dir) = found else {
-        let problem = "no directory on this path is a store".into();
+        let problem = match is_store(&path) {
+            true => "it is a store; a dataset in it is named behind that, DIR/NAME".into(),
+            false => "no directory on this path is a store".into(),
+        };
         return Err(StoreError::NoStore { store: shown, problem });
     };
     let Some(name) = path.strip_prefix(dir).unwrap_or(path).to_str() else {

@@ -6,7 +6,7 @@ use super::staging::{is_straight, Staging, Windows};
 use super::store::InUse;
 use super::team::{Stage, Team};
 use super::{Fill, Store, StoreError};
-use crate::file::{Options, Stats, Without};
+use crate::file::{Attributes, Options, Stats, Without};
 use crate::volume::rows::Bytes;
 use crate::volume::units::{File as Named, UnitError};
 use crate::volume::Entry;
@@ -131,7 +131,7 @@ impl StoreWriter {
         let mut appends_to = None;
         let begun: Start = team.agree(Stage::Open, wish, |wishes| {
             same(&shown, &wishes)?;
-            let (start, there, held) = begin(&store, name, dataset, append)?;
+            let (start, there, held) = begin(&store, name, dataset, append, &options.attributes)?;
             mine = Some(held);
             appends_to = append.then_some(there);
             Ok(start)
@@ -510,6 +510,7 @@ fn begin(
     name: &str,
     dataset: &Dataset,
     append: bool,
+    attributes: &Attributes,
 ) -> Result<(Start, Option<u64>, Held), StoreError> {
     let mut owned = store.own()?;
     owned.check_free(name, &[name])?;
@@ -537,7 +538,9 @@ fn begin(
         (entry.object, meta, (store.use_object(entry.object)?, Some(appending)))
     } else {
         let (object, in_use) = owned.fresh()?;
-        (object, Meta::new(*dataset), (in_use, None))
+        let mut meta = Meta::new(*dataset);
+        meta.attributes.clone_from(attributes);
+        (object, meta, (in_use, None))
     };
     meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
     let start = Start {

@@ -6,7 +6,7 @@
 
 use super::io::Io;
 use super::work::Work;
-use super::Options;
+use super::{Attributes, Options};
 use crate::zarr::{self, index_entries, index_len, Array, Shard, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
@@ -146,6 +146,11 @@ pub fn mapping(array: &Array, dataset: &Dataset, path: &str) -> Result<(Mapping,
 }
 
 impl Chunked {
+    /// What is written down of the array.
+    pub fn attributes(&self) -> &Attributes {
+        &self.array.attributes
+    }
+
     pub fn new(dir: OwnedFd, array: Array, grid: Vec<u64>) -> Chunked {
         let steps = array.shape.len() > grid.len();
         Chunked { dir, array, steps, grid, file: None, kept: Vec::new(), kept_bytes: 0 }

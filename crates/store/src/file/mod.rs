@@ -83,6 +83,9 @@ pub struct Expect {
     pub convert: bool,
 }
 
+/// What the users of an array wrote down of it: a JSON object.
+pub type Attributes = serde_json::Map<String, serde_json::Value>;
+
 /// What a unit says when it opens its side of a file.
 #[derive(Clone)]
 pub struct Options {
@@ -101,6 +104,9 @@ pub struct Options {
     pub tensor: Option<String>,
     /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several short steps.
     pub chunk_bytes: u64,
+    /// What its users write down of an array that is written, where its form has a place for that: Zarr, and a store's new
+    /// dataset. Unit 0's count.
+    pub attributes: Attributes,
     /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
     /// For measurements alone.
@@ -128,6 +134,7 @@ impl Default for Options {
             open_timeout: Duration::from_secs(60),
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
+            attributes: Attributes::new(),
             interrupt: None,
             without: Without::default(),
         }

@@ -4,7 +4,7 @@ use super::chunks::{self, Chunked};
 use super::io::Io;
 use super::shape::{self, Contents};
 use super::work::Work;
-use super::{timed, Expect, Format, Options, Stats};
+use super::{timed, Attributes, Expect, Format, Options, Stats};
 use crate::npy::{self, Header};
 use crate::safetensors::{self, Tensor};
 use crate::FileError;
@@ -117,6 +117,14 @@ impl FileReader {
     /// The file's mapping: one unit that has everything, or the chunks of a Zarr array as units.
     pub fn source_mapping(&self) -> &Mapping {
         &self.contents.file
+    }
+
+    /// What is written down of the array: nothing where the form has no place for that.
+    pub fn attributes(&self) -> Attributes {
+        match &self.source {
+            Source::Chunks(chunks) => chunks.attributes().clone(),
+            _ => Attributes::new(),
+        }
     }
 
     /// Steps in the file.

@@ -5,7 +5,7 @@
 //! first chunks are named as if it were the only one; when there are more steps, they are renamed at the end.
 
 use super::io::Io;
-use super::Options;
+use super::{Attributes, Options};
 use crate::{zarr, FileError};
 use polyduct_layout::Dataset;
 use rustix::fs::{Mode, OFlags};
@@ -24,6 +24,8 @@ const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
 pub struct Slabs {
     dataset: Dataset,
     cut: Cut,
+    /// What its users wrote down of it.
+    attributes: Attributes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,8 @@ impl Slabs {
     pub fn new(dataset: Dataset, chunk_bytes: u64) -> Slabs {
         let step = dataset.len_bytes();
         if step <= chunk_bytes {
-            return Slabs { dataset, cut: Cut::Steps((chunk_bytes / step.max(1)).max(1)) };
+            let cut = Cut::Steps((chunk_bytes / step.max(1)).max(1));
+            return Slabs { dataset, cut, attributes: Attributes::new() };
         }
         let shape = dataset.shape();
         let plane_of = |dim: usize| shape[dim + 1..].iter().product::<u64>() * dataset.elem().len_bytes();
@@ -69,7 +72,13 @@ impl Slabs {
         };
         // All about the same, and not one that is padded most of all.
         let pieces = (size * plane).div_ceil(chunk_bytes).clamp(1, size);
-        Slabs { dataset, cut: Cut::Within { dim, rows: size.div_ceil(pieces), plane } }
+        let cut = Cut::Within { dim, rows: size.div_ceil(pieces), plane };
+        Slabs { dataset, cut, attributes: Attributes::new() }
+    }
+
+    /// With what its users wrote down of it.
+    pub fn about(self, attributes: Attributes) -> Slabs {
+        Slabs { attributes, ..self }
     }
 
     /// Where a byte of a step lies.
@@ -160,7 +169,7 @@ impl Slabs {
             shape.insert(0, steps);
             chunk.insert(0, of_steps);
         }
-        zarr::print(self.dataset.elem(), &shape, &chunk)
+        zarr::print(self.dataset.elem(), &shape, &chunk, &self.attributes)
     }
 
     /// Gives the chunks their length and their names, makes them and `zarr.json` last.

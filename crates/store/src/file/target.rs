@@ -447,7 +447,8 @@ impl Form {
         if let (Format::Zarr, ElemType::Bytes(zarr::MAX_RAW_BYTES..)) = (format, dataset.elem()) {
             return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
         }
-        let slabs = (format == Format::Zarr).then(|| Slabs::new(dataset, options.chunk_bytes));
+        let slabs = (format == Format::Zarr)
+            .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.attributes.clone()));
         Ok(Form { format, dataset, data_at: data_at as u64, slabs, tensor })
     }
 

@@ -16,7 +16,10 @@ pub enum VolumeError {
         expected: &'static str,
     },
     /// More units are gone than there is parity.
-    #[error("{missing} of {units} units are not to be used, and the parity makes up for {parity}: {why}")]
+    #[error(
+        "{missing} of {units} units are not to be used, and the parity makes up for {parity}: {}",
+        each(lost)
+    )]
     TooManyLost {
         /// Units that are not to be used.
         missing: u32,
@@ -24,8 +27,8 @@ pub enum VolumeError {
         units: u32,
         /// Units that may be missing.
         parity: u32,
-        /// What is the matter with them.
-        why: String,
+        /// Which, and what is the matter with them.
+        lost: Vec<(u32, String)>,
     },
     /// A block is damaged, and so is too much of what would give it back.
     #[error("block {block} of object {object} is damaged, and {damaged} blocks of its word where parity makes up for {parity}")]
@@ -76,4 +79,8 @@ pub enum VolumeError {
     /// A unit refused, and nothing was changed: its disk is full.
     #[error("{0}")]
     Full(UnitError),
+}
+
+fn each(lost: &[(u32, String)]) -> String {
+    lost.iter().map(|(unit, why)| format!("unit {unit}: {why}")).collect::<Vec<_>>().join("; ")
 }

@@ -36,6 +36,14 @@ pub struct Place {
     pub at: u32,
 }
 
+fn bad_chunk(found: u64) -> VolumeError {
+    VolumeError::Geometry {
+        what: "bytes of a stripe unit",
+        found,
+        expected: "a multiple of 4 KiB, up to 1 GiB",
+    }
+}
+
 impl Geometry {
     /// `data` chunks of `chunk_bytes` and `parity` chunks in each row.
     ///
@@ -44,8 +52,9 @@ impl Geometry {
     pub fn new(data: u32, parity: u32, chunk_bytes: u64) -> Result<Geometry, VolumeError> {
         let chunk_blocks = u32::try_from(chunk_bytes / BLOCK as u64).unwrap_or(u32::MAX);
         let whole = chunk_bytes.is_multiple_of(BLOCK as u64);
-        let geometry = Geometry { data, parity, chunk_blocks: if whole { chunk_blocks } else { 0 } };
-        geometry.check().map(|()| geometry)
+        let geometry = Geometry { data, parity, chunk_blocks: if whole { chunk_blocks } else { 1 } };
+        geometry.check()?;
+        whole.then_some(geometry).ok_or_else(|| bad_chunk(chunk_bytes))
     }
 
     /// What was read from somewhere is checked before it is used.
@@ -58,8 +67,7 @@ impl Geometry {
             return bad("parity units", self.parity.into(), "no more than 128 units in all");
         }
         if self.chunk_blocks == 0 || self.chunk_blocks > MAX_CHUNK_BLOCKS {
-            let found = u64::from(self.chunk_blocks) * BLOCK as u64;
-            return bad("bytes of a stripe unit", found, "a multiple of 4 KiB, up to 1 GiB");
+            return Err(bad_chunk(u64::from(self.chunk_blocks) * BLOCK as u64));
         }
         Ok(())
     }

@@ -100,6 +100,8 @@ pub struct Volume<U> {
     repairs: Vec<Repair>,
     /// Changes of the logs that were done again when this was opened.
     replayed: u64,
+    /// What could not be read of a unit when this was opened, and others told.
+    unreadable: Vec<(u32, &'static str)>,
     planted: Option<Bug>,
 }
 
@@ -148,6 +150,11 @@ impl<U: Units> Volume<U> {
     /// Units that are not used, and why. Those that are joining are among them.
     pub fn lost(&self) -> impl Iterator<Item = (u32, &str)> {
         (0..).zip(&self.lost).filter_map(|(unit, why)| Some((unit, why.as_deref()?)))
+    }
+
+    /// What could not be read of units that are used when this was opened: others made up for it, and it is written anew.
+    pub fn unreadable(&self) -> &[(u32, &'static str)] {
+        &self.unreadable
     }
 
     /// How many changes stood in the logs and were done again when this was opened.
@@ -382,12 +389,12 @@ impl<U: Units> Volume<U> {
     }
 
     fn too_many(&self) -> VolumeError {
-        let why: Vec<String> = self.lost().map(|(unit, why)| format!("unit {unit}: {why}")).collect();
+        let lost: Vec<(u32, String)> = self.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
         VolumeError::TooManyLost {
-            missing: why.len() as u32,
+            missing: lost.len() as u32,
             units: self.geometry.units(),
             parity: self.geometry.parity(),
-            why: why.join("; "),
+            lost,
         }
     }
 }

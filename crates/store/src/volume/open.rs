@@ -114,6 +114,7 @@ impl<U: Units> Volume<U> {
             dirty: BTreeSet::new(),
             repairs: Vec::new(),
             replayed: 0,
+            unreadable: Vec::new(),
             planted: None,
         }
     }
@@ -134,7 +135,14 @@ impl<U: Units> Volume<U> {
         let mut found: Vec<Option<Superblock>> = Vec::new();
         for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
             let bytes = bytes.unwrap_or_default();
-            let slots = bytes.chunks(SLOT).filter_map(|slot| unseal::<Superblock>(SUPERBLOCK, slot));
+            let slots = bytes.chunks(SLOT).filter_map(|slot| {
+                let block = unseal::<Superblock>(SUPERBLOCK, slot);
+                // One that was never written is all zeros.
+                if block.is_none() && slot.iter().any(|&byte| byte != 0) {
+                    self.unreadable.push((unit as u32, "a copy of its superblock"));
+                }
+                block
+            });
             let possible = slots.map(|(block, _)| block).filter(Superblock::is_possible);
             let newest = possible.max_by_key(|block| block.seq);
             match &newest {
@@ -176,13 +184,18 @@ impl<U: Units> Volume<U> {
         }
         // Below, a log counts only in the epoch of its unit's superblock.
         let epochs = found.iter().map(|block| block.as_ref().map_or((0, 0), |b| (b.epoch, b.trimmed)));
-        self.replay(&epochs.collect::<Vec<_>>())
+        self.replay(&epochs.collect::<Vec<_>>())?;
+        // Of a unit that is not used it is known why.
+        let (lost, joining) = (&self.lost, &self.joining);
+        let is_used = |unit: u32| lost[unit as usize].is_none() || joining[unit as usize].is_some();
+        self.unreadable.retain(|&(unit, _)| is_used(unit));
+        Ok(())
     }
 
     /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
     /// the same word some logs may be gone.
     fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
-        let mut told: BTreeMap<u64, Action> = BTreeMap::new();
+        let (mut told, mut ends): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
         for (unit, bytes) in self.read_all(File::Log, LOG_READ)?.into_iter().enumerate() {
             let (epoch, trimmed) = epochs[unit];
             let (mut rest, mut last) = (&bytes.unwrap_or_default()[..], trimmed);
@@ -198,7 +211,11 @@ impl<U: Units> Volume<U> {
                 }
                 rest = rest.get(len.next_multiple_of(super::BLOCK)..).unwrap_or_default();
             }
+            // A unit that missed the last epoch has nothing of it.
+            ends.extend(Some((unit as u32, last)).filter(|_| epoch == self.epoch));
         }
+        let behind = ends.into_iter().filter(|&(_, last)| told.range(last + 1..).next().is_some());
+        self.unreadable.extend(behind.map(|(unit, _)| (unit, "the end of its log")));
         self.read_catalogs()?;
         if self.has(Bug::NothingReplayed) {
             return Ok(());
@@ -261,10 +278,14 @@ impl<U: Units> Volume<U> {
         for slot in 0..2 {
             let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
             for (unit, bytes) in (0..).zip(all) {
-                let Some((catalog, _)) = bytes.and_then(|b| unseal::<Catalog>(CATALOG, &b)) else { continue };
-                if catalog.volume != self.id || catalog.unit != unit || !catalog.is_possible() {
+                let bytes = bytes.unwrap_or_default();
+                let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible();
+                let Some(catalog) = unseal::<Catalog>(CATALOG, &bytes).map(|(c, _)| c).filter(own) else {
+                    if !bytes.is_empty() {
+                        self.unreadable.push((unit, "a copy of its catalog"));
+                    }
                     continue;
-                }
+                };
                 if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
                     let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
                     (best[unit as usize], self.catalog[unit as usize]) = (Some(catalog.tx), next);

@@ -72,7 +72,7 @@ impl<U: Units> Volume<U> {
         let why = |why: &str| VolumeError::NotJoined { unit, why: why.to_owned() };
         match self.lost.get(unit as usize) {
             None => return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() }),
-            Some(None) => return Err(why("it is in use, and only a lost unit is replaced")),
+            Some(None) => return Err(why("it is in use, and replaced only if that is said (--in-use)")),
             Some(Some(_)) => {}
         }
         if self.joining[unit as usize].is_some() {

@@ -52,6 +52,8 @@ pub struct Array {
     /// What chunks lie in, the outermost first; none where each has a file.
     pub(crate) shards: Vec<Shard>,
     keys: Keys,
+    /// What its users wrote down of it.
+    pub attributes: Map<String, Value>,
 }
 
 /// How inner chunks lie in a file, or in a part of it that is a chunk of another shard.
@@ -181,7 +183,7 @@ impl Array {
     /// use polyduct_layout::ElemType;
     /// use polyduct_store::zarr::{print, Array};
     ///
-    /// let text = print(ElemType::F32, &[100, 20], &[64, 20]);
+    /// let text = print(ElemType::F32, &[100, 20], &[64, 20], &Default::default());
     /// let array = Array::parse(text.as_bytes())?;
     /// assert_eq!((array.elem, array.shape.as_slice()), (ElemType::F32, &[100, 20][..]));
     /// assert_eq!(array.key(&[1, 0]), "c.1.0");
@@ -225,7 +227,13 @@ impl Array {
             other => return Err(wrong("codecs", "a list", other)),
         };
         let (chain, chunk, shards) = inner_codecs(codecs, &outer)?;
-        let array = Array { elem, shape, chunk, fill, order: chain.order.clone(), chain, shards, keys };
+        let attributes = match get("attributes") {
+            None => Map::new(),
+            Some(Value::Object(attributes)) => attributes.clone(),
+            other => return Err(wrong("attributes", "an object", other)),
+        };
+        let order = chain.order.clone();
+        let array = Array { elem, shape, chunk, fill, order, chain, shards, keys, attributes };
         if !array.chain.is_plain() && array.chunk_len() > MAX_CHUNK_BYTES {
             return Err(ZarrError::LargeChunk { len: array.chunk_len(), limit: MAX_CHUNK_BYTES });
         }
@@ -330,7 +338,7 @@ impl Keys {
 }
 
 /// Prints the `zarr.json` of an array whose chunks are not encoded, all in one directory.
-pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64]) -> String {
+pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64], attributes: &Map<String, Value>) -> String {
     let document = serde_json::json!({
         "zarr_format": 3,
         "node_type": "array",
@@ -340,7 +348,7 @@ pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64]) -> String {
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": fill::zero(elem),
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": {},
+        "attributes": attributes,
     });
     format!("{document:#}\n")
 }

@@ -54,7 +54,7 @@ fn arrays_are_understood() {
         (array.chunk.as_slice(), levels),
         (&[1, 2][..], vec![(&[2, 2][..], true), (&[2, 2][..], false)])
     );
-    let scalar = print(ElemType::U8, &[], &[]);
+    let scalar = print(ElemType::U8, &[], &[], &Map::new());
     assert_eq!(Array::parse(scalar.as_bytes()).unwrap().key(&[]), "c");
 }
 

@@ -454,16 +454,20 @@ fn what_the_logs_had_is_done_again_and_written_down() {
     put(&place, "a", &dataset, false, 0..1);
     let said = || std::fs::read_to_string(place.0.join("events.log")).unwrap();
     let again = |n: u64| said().matches(&format!("were done again: {n}\n")).count();
-    let before = again(2);
     let array = open(&place, "a");
     for at in [0, 100] {
         array.write_box(0..1, &[at], &[at + 2], &[7, 8]).unwrap();
     }
-    assert_eq!(again(2), before, "who goes on has nothing to do again");
     drop(array);
-    // It was not closed: the next owner opens the store as if this one had been killed.
+    // Each had its turn to the end, and that their changes still stand in the logs is nothing to tell.
     drop(Store::open(&place.0).unwrap().own().unwrap());
-    assert_eq!(again(2), before + 1, "{}", said());
+    assert_eq!(again(2), 0, "{}", said());
+    // As if the last one had been killed in its turn.
+    open(&place, "a").write_box(0..1, &[50], &[52], &[9, 9]).unwrap();
+    let lock = std::fs::File::options().write(true).open(place.0.join("lock")).unwrap();
+    lock.write_all_at(&[1], 16).unwrap();
+    drop(Store::open(&place.0).unwrap().own().unwrap());
+    assert_eq!(again(1), 1, "{}", said());
     let mut bytes = [0; 102];
     open(&place, "a").read_box(0..1, &[0], &[102], &mut bytes).unwrap();
     assert_eq!((bytes[..2].to_vec(), bytes[100..].to_vec()), (vec![7, 8], vec![7, 8]));

@@ -179,7 +179,7 @@ fn without_any_room_nothing_is_lost() {
         write(dir, "other", KEPT, 4).into_iter().for_each(Result::unwrap);
         let fillers: Vec<PathBuf> = (0..3).map(|unit| fill(dir, unit)).collect();
         // What has a name can be removed, and so there is room again.
-        store.remove("other", false).unwrap();
+        store.remove(&["other"], false).unwrap();
         drop(store.own().unwrap());
         assert!((0..3).all(|unit| free(dir, unit) >= KEPT / 2), "the room of what was removed");
         fillers.iter().for_each(|filler| std::fs::remove_file(filler).unwrap());

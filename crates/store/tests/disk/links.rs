@@ -102,7 +102,7 @@ fn comes_back(place: &Place, file: &str, before: &BTreeMap<PathBuf, Vec<u8>>) {
     while !owned.scrub(&mut scrub, 100).unwrap().finished {}
     assert_eq!((owned.lost().count(), scrub.report().repaired.len(), scrub.report().damaged), (0, 0, 0));
     drop(owned);
-    store.remove("x", false).unwrap();
+    store.remove(&["x"], false).unwrap();
     drop(store.own().unwrap());
     assert!(tree(&place.0.join("outside")) == *before, "{file}: what lies elsewhere was touched");
 }

@@ -67,7 +67,7 @@ fn steps_are_appended_and_readers_keep_the_version_that_they_opened() {
         good(write(&place.0, name, &dataset, "block", 1, false, 20..21));
         good(check(&place.0, name, &dataset, "*", 1, 20..21));
         let store = Store::open(&place.0).unwrap();
-        store.remove(name, false).unwrap();
+        store.remove(&[name], false).unwrap();
         drop(store.own().unwrap());
         assert_eq!(old.read(&mut got).unwrap(), Some(0));
         assert!(got == part(&dataset, "*", 0, 1, 0));

@@ -212,7 +212,7 @@ fn names(dir: &Path) -> (Vec<Known>, Option<StoreError>) {
             }
             1 => {
                 next.remove("y");
-                store.remove("y", false).map(drop)
+                store.remove(&["y"], false).map(drop)
             }
             2 => store.set_attributes("b/x", serde_json::json!({"unit": "K"}).as_object().unwrap().clone()),
             _ => {

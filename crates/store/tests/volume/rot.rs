@@ -28,7 +28,7 @@ fn used(g: Geometry, bug: Option<Bug>) -> (Disks, Vec<u64>) {
     (sim.disks, seeds)
 }
 
-/// Reads all. An error is one, and so is a block that is not right.
+/// Reads all. An error is one, and so is a block that is not right. Gives what was found damaged and made good.
 fn read(disks: Disks, g: Geometry, seeds: &[u64], bug: Option<Bug>) -> Result<(Disks, usize), String> {
     let mut sim = Sim::of(disks, &[]);
     let mut v = Volume::open_with(&mut sim, ID, g, 10_000, bug).map_err(|e| e.to_string())?;
@@ -38,7 +38,7 @@ fn read(disks: Disks, g: Geometry, seeds: &[u64], bug: Option<Bug>) -> Result<(D
             return Err(format!("block {b} is wrong"));
         }
     }
-    let repairs = v.take_repairs().len();
+    let repairs = v.take_repairs().len() + v.unreadable().len();
     drop(v);
     Ok((sim.disks, repairs))
 }
@@ -59,6 +59,10 @@ fn flips(g: Geometry, count: u64, bug: Option<Bug>) -> Result<usize, String> {
         let context = |e: String| format!("{key:?}, bit {bit}: {e}");
         let (disks, repairs) = read(disks, g, &seeds, bug).map_err(context)?;
         repaired += repairs;
+        // Of these every bit says something.
+        if repairs == 0 && matches!(key.1, File::Catalog(_)) {
+            return Err(context("nobody has found it".to_owned()));
+        }
         // Made good: another time nothing is found.
         let (_, repairs) = read(disks, g, &seeds, bug).map_err(context)?;
         if repairs > 0 {
