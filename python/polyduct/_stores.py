@@ -228,6 +228,18 @@ class StoredArray:
         return f"<polyduct.StoredArray {self._name!r} of {str(self._store.path)!r}: {self._shape} {self._dtype}>"
 
 
+def _chain(number: int, unit: Path | Sequence[Path]) -> list[str]:
+    """The directories of a unit."""
+    if isinstance(unit, (str, os.PathLike)):
+        unit = [unit]
+    elif isinstance(unit, bytes) or not isinstance(unit, Iterable):
+        raise refused("units", f"{unit!r} as unit {number}; expected a directory, or several")
+    dirs = [_path("a unit", one) for one in unit]
+    if not dirs or any(not one or "\0" in one for one in dirs):
+        raise refused("units", f"{dirs!r} as unit {number}; expected a directory, or several")
+    return dirs
+
+
 class Store(Mapping[str, StoredArray]):
     """Arrays by name, on several disks (units), of which as many may be lost as there is parity.
 
@@ -280,8 +292,7 @@ class Store(Mapping[str, StoredArray]):
         elif isinstance(units, (str, bytes)) or not isinstance(units, Iterable):
             raise refused("units", f"{units!r}; expected a number or directories")
         else:
-            chains = [[unit] if isinstance(unit, (str, os.PathLike)) else list(unit) for unit in units]
-            dirs = [[_path("a unit", one) for one in chain] for chain in chains]
+            dirs = [_chain(n, unit) for n, unit in enumerate(units)]
         _native.create_store(where, dirs, natural("parity", parity, 2**32, BadOption), _bytes(stripe))
         return cls(where, timeout=timeout)
 

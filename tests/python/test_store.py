@@ -11,6 +11,7 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -359,7 +360,10 @@ def test_stores_that_are_not_there_or_cannot_be(tmp_path: Path, small: polyduct.
         lambda: polyduct.Store.create(tmp_path / "t", 2, stripe=1000),
         lambda: polyduct.Store.create(tmp_path / "t", 2, stripe="1 parsec"),
         lambda: polyduct.Store.create(tmp_path / "t", "unit0"),
-        lambda: polyduct.Store.create(tmp_path / "t", [[]]),
+        *[
+            partial(polyduct.Store.create, tmp_path / "t", units)
+            for units in ([[]], [""], ["a\0b"], [3], [b"a"], ["a", ["b", ""]], [f"u{n}" for n in range(200)])
+        ],
         lambda: polyduct.Store(small.path, timeout=-1),
         lambda: polyduct.Store(5),  # type: ignore[arg-type]
         lambda: small.__setitem__("../x", 1),

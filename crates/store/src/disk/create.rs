@@ -32,7 +32,8 @@ impl Store {
     /// then.
     ///
     /// # Errors
-    /// [`StoreError::Volume`] for units, parity or stripe that cannot be; [`StoreError::Exists`] where there is a store, or a unit
+    /// [`StoreError::Volume`] for units, parity or stripe that cannot be; [`StoreError::Manifest`] for a unit without directories,
+    /// or of more than 64, and for what is no path; [`StoreError::Exists`] where there is a store, or a unit
     /// that is not empty; [`StoreError::Bad`] for a directory that is used twice, or in which another is just making a store;
     /// [`StoreError::System`]. What was made till then is removed.
     pub fn create(dir: &Path, how: &Create) -> Result<Store, StoreError> {
@@ -46,6 +47,8 @@ impl Store {
         let mut id = [0; 16];
         polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
         let manifest = Manifest { id, geometry, units: how.units.clone() };
+        // Whoever reads it must take its units for paths.
+        Manifest::parse(&shown, &manifest.to_text()?)?;
         let all: Vec<Vec<PathBuf>> = (0..units).map(|unit| manifest.dirs(dir, unit)).collect();
         let mut made = Made::default();
         for path in std::iter::once(dir).chain(all.iter().flatten().map(PathBuf::as_path)) {

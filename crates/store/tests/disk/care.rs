@@ -343,6 +343,9 @@ fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
     let named = |names: &[&str]| names.iter().map(|n| vec![PathBuf::from(n)]).collect::<Vec<_>>();
     std::fs::create_dir_all(place.0.join("full/x")).unwrap();
     for (units, parity, stripe, says) in [
+        (vec![vec![]], 0, 4096, "unit 0 has 0 directories"),
+        (named(&["a", "b\0"]), 0, 4096, "is no path"),
+        (named(&[""]), 0, 4096, "is no path"),
         (named(&[]), 0, 4096, "data units: 0"),
         (named(&["a"]), 1, 4096, "data units: 0"),
         (named(&["a", "b"]), 0, 1000, "multiple of 4 KiB"),
