@@ -127,7 +127,10 @@ fn first<T: DeserializeOwned>(stream: &mut &[u8]) -> Result<Option<T>, ()> {
     }
     let Some((body, rest)) = rest.split_at_checked(len) else { return Ok(None) };
     *stream = rest;
-    postcard::from_bytes(body).map(Some).map_err(drop)
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(Some(message)),
+        _ => Err(()),
+    }
 }
 
 fn check_messages(sent: &Sent<'_>, sealed: bool) {

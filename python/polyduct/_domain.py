@@ -18,7 +18,7 @@ from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
 from polyduct._regions import Named, Region, array_in, check_out, fill, region_id, rounded
-from polyduct.errors import BadOption, Error, Misuse, NoMemory, RegionError, WrongSize, WrongType
+from polyduct.errors import BadOption, Error, InHandler, Misuse, NoMemory, RegionError, WrongSize, WrongType
 
 Data: TypeAlias = "Array | bytes | bytearray | memoryview | np.generic[Any]"
 """What can be sent: arrays of any shape and any dtype but ``object``, NumPy's numbers, bytes."""
@@ -386,7 +386,11 @@ class Domain:
         if not self._closed:
             self._stop_serving()
             self._closed = True
-            end()
+            try:
+                end()
+            except InHandler:
+                self._closed = False
+                raise
 
     def _stop_serving(self) -> None:
         """Ends the threads that answer in the background."""

@@ -517,3 +517,22 @@ def test_ctrl_c_ends_a_leave_that_waits() -> None:
     left.set()
     thread.join(30)
     assert [str(e) for e in told] and "unit 1" in str(told[0]) and "gave up" in str(told[0])
+
+
+def test_a_handler_cannot_leave() -> None:
+    def run(d: Domain) -> None:
+        seen: list[str] = []
+
+        def leave(from_: int, args: object, payload: bytes) -> None:
+            try:
+                d.leave()
+            except polyduct.InHandler:
+                seen.append("refused")
+
+        d.handler("leave", leave)
+        d.synchronise()
+        d.post(d.unit, "leave")
+        assert seen == ["refused"]
+        d.barrier()
+
+    units(2, run)

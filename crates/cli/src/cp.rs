@@ -181,12 +181,13 @@ fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError
     let mut reader = source(args, unit, "in").read(&args.layout).map_err(at_open(&args.src))?;
     let dataset = *reader.dataset();
     let attributes = reader.attributes();
-    if unit == 0 && !attributes.is_empty() && !keeps_attributes(&args.dst) {
+    let some = !attributes.is_empty();
+    let writer = port(args, &args.dst, unit, "out").attributes(attributes).write(&dataset, &args.layout);
+    let mut writer = writer.map_err(at_open(&args.dst))?;
+    if unit == 0 && some && !writer.keeps_attributes() {
         let (src, dst) = (&args.src, &args.dst);
         crate::text::say!("polyduct: {dst} has no place for the attributes of {src}: they are not copied");
     }
-    let writer = port(args, &args.dst, unit, "out").attributes(attributes).write(&dataset, &args.layout);
-    let mut writer = writer.map_err(at_open(&args.dst))?;
     let mut count = 0;
     let outcome = loop {
         let mut step = match writer.step() {
@@ -213,11 +214,6 @@ fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError
     writer.close().map_err(of_dst)?;
     reader.close().map_err(of_src)?;
     Ok(count)
-}
-
-/// Whether there is a place for what is written down of an array.
-fn keeps_attributes(url: &str) -> bool {
-    url.starts_with("store:") || url.ends_with(".zarr") || url.contains(".zarr/")
 }
 
 fn compare_unit(args: &CpArgs, unit: u32) -> Result<u64, CpError> {

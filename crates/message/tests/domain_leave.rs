@@ -5,7 +5,7 @@ mod units;
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::calls::CallError;
-use polyduct_message::domain::{Domain, Options};
+use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::MessageError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Barrier, Mutex};
@@ -166,6 +166,82 @@ fn who_leaves_and_waits_answers_nobody() {
             };
             assert_eq!(unit, 1);
             assert_eq!(d.barrier(), Err(MessageError::PeerLeft { unit: 1 }), "{place:?}");
+            assert_eq!(take_all(&d, 1), (MAILS, MessageError::PeerLeft { unit: 1 }), "{place:?}");
+        });
+    }
+}
+
+#[test]
+fn another_thread_may_hear_the_others_good_bye() {
+    for place in places() {
+        at_with(place, 2, &|_| (), &|d| {
+            let left = AtomicBool::new(false);
+            std::thread::scope(|s| {
+                let (d, left) = (&d, &left);
+                s.spawn(move || d.serve_until(None, || left.load(Ordering::Acquire)));
+                d.send(1 - d.unit(), 1, [0; 2], &payload(1)).unwrap();
+                d.barrier().unwrap();
+                d.leave().unwrap();
+                left.store(true, Ordering::Release);
+                d.wake();
+            });
+        });
+    }
+}
+
+#[test]
+fn a_handler_leaves_when_it_is_over() {
+    for place in places() {
+        at_with(place, 2, &small_inbox, &|d| {
+            // The handler has the last handle.
+            let (last, over) = (Arc::new(Mutex::new(None::<Domain>)), Arc::new(AtomicBool::new(false)));
+            let (own, done) = (last.clone(), over.clone());
+            d.handler("leave", 1, move |_, _| {
+                let d = own.lock().unwrap().take().unwrap();
+                (0..MAILS).for_each(|n| d.send(0, n, [n, 1], &payload(n)).unwrap());
+                assert_eq!(d.leave(), Err(MessageError::InHandler));
+                done.store(true, Ordering::Release);
+            })
+            .unwrap();
+            d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
+            if d.unit() == 1 {
+                *last.lock().unwrap() = Some(d.clone());
+            }
+            d.synchronise().unwrap();
+            if d.unit() == 0 {
+                d.post(1, "leave", [0; 4], b"").unwrap();
+                assert_eq!(take_all(&d, 1), (MAILS, MessageError::PeerLeft { unit: 1 }), "{place:?}");
+                return;
+            }
+            d.serve_until(None, || over.load(Ordering::Acquire)).unwrap();
+        });
+    }
+}
+
+/// Who goes on after a loss does not leave because of it: what it sent arrives.
+#[test]
+fn where_losses_end_no_waits_they_cost_no_messages() {
+    for place in HOSTS {
+        let (say, hear) = mpsc::channel();
+        let (say, hear) = (Mutex::new(say), Mutex::new(hear));
+        let adjust = |options: &mut Options| {
+            small_inbox(options);
+            options.on_loss = OnLoss::Continue;
+        };
+        at_with(place, 3, &adjust, &|d| {
+            if d.unit() == 1 {
+                send_without_waiting(&d, 0);
+                d.serve_until(None, || d.gone(2).unwrap().is_some()).unwrap();
+                say.lock().unwrap().send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                d.leave().unwrap();
+                return;
+            }
+            d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
+            d.synchronise().unwrap();
+            if d.unit() == 2 {
+                return d.give_up();
+            }
+            until_asleep(hear.lock().unwrap().recv().unwrap());
             assert_eq!(take_all(&d, 1), (MAILS, MessageError::PeerLeft { unit: 1 }), "{place:?}");
         });
     }

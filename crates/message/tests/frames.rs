@@ -4,7 +4,7 @@ use polyduct_message::engine::{
     Begun, Broken, Config, Event, Incoming, PathId, Send, Session, SessionId, Transmit,
 };
 use polyduct_message::wire::{build, checksum, Fragment, Frame, Lane, Name, Piece, MAX_ACK_RANGES};
-use polyduct_message::{ChannelId, HandlerId, Head, LinkError, Order, Priority};
+use polyduct_message::{ChannelId, HandlerId, Head, LinkError, MessageError, Order, Priority};
 use std::time::Duration;
 
 const PATH: PathId = PathId(0);
@@ -511,6 +511,45 @@ fn answers_to_a_flood_are_bounded() {
         assert!(sent < 10_000, "{sent} bytes and more were waiting");
     }
     victim.lives();
+}
+
+/// A peer says that it has all of a message whose sender still hands it over.
+#[test]
+fn a_receipt_for_what_is_still_handed_over_ends_it() {
+    let config = Config { queue_bytes: 100, ..config() };
+    for given_up in [true, false] {
+        let mut victim = Victim::new(config.clone());
+        let send = |payload: &[u8]| Send {
+            priority: Priority::Low,
+            order: Order::Any,
+            head: head(),
+            payload: payload.to_vec().into(),
+        };
+        let session = &mut victim.session;
+        // One before it is on its way, so it is not forgotten at once.
+        session.send(NOW, ChannelId(1), send(&[1; 40])).unwrap();
+        let second = session.begin(NOW, ChannelId(1), send(&[2; 40]), None).unwrap();
+        let mut transmit = Transmit::new();
+        while session.poll_transmit(NOW, PATH, &mut transmit) {}
+        let lane = Lane::new(ChannelId(1), Priority::Low, Order::Any);
+        victim.pieces(&[Piece::Done(Name { lane, number: 1 })]).unwrap();
+        let session = &mut victim.session;
+        assert_eq!(session.bytes_kept(Priority::Low), 40);
+        assert_eq!(
+            session.extend(second, vec![3; 10].into()),
+            Err(MessageError::NoMessage { token: second })
+        );
+        match given_up {
+            true => assert_eq!(session.abandon(NOW, second), Err(MessageError::NoMessage { token: second })),
+            false => assert_eq!(session.finish(second), Err(MessageError::NoMessage { token: second })),
+        }
+        assert_eq!(session.bytes_kept(Priority::Low), 40);
+        victim.pieces(&[Piece::Done(Name { lane, number: 0 })]).unwrap();
+        let session = &mut victim.session;
+        assert_eq!(session.bytes_kept(Priority::Low), 0);
+        session.send(NOW, ChannelId(2), send(&[4; 100])).unwrap();
+        victim.lives();
+    }
 }
 
 #[test]

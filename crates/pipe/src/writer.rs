@@ -343,13 +343,14 @@ impl Writer {
     }
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
-    /// number of steps. Does not wait for the readers, but where lost units may be [replaced](crate::OnLoss::Wait) unit 0
-    /// stays until all writers have closed and all readers have closed or read every step.
+    /// number of steps. Does not wait for the readers to fetch them, but where lost units may be [replaced](crate::OnLoss::Wait)
+    /// unit 0 stays until all writers have closed and all readers have closed or read every step. Leaves the port's
+    /// [domain](Self::domain) if nobody else has it, which waits until others have what this unit sent there.
     ///
     /// # Errors
     /// The error that the port failed with before, if any; [`PipeError::UnevenSteps`] where another unit closed after
     /// more or fewer steps; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while unit 0 stays, after which it can be
-    /// called again.
+    /// called again; [`PipeError::Domain`] where others did not take what was sent in the domain.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
         let ended = match failed {

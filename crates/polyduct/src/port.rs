@@ -73,6 +73,15 @@ impl Writer {
         Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
     }
 
+    /// Whether there is a place for what is written down of the array ([`Open::attributes`](crate::Open::attributes)).
+    pub fn keeps_attributes(&self) -> bool {
+        match &self.end {
+            WriteEnd::Pipe(_) | WriteEnd::Net(_) => false,
+            WriteEnd::File(w) => w.format() == store::Format::Zarr,
+            WriteEnd::Store(_) => true,
+        }
+    }
+
     /// The dataset and who owns what of it.
     pub fn mapping(&self) -> &Mapping {
         match &self.end {

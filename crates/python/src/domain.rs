@@ -315,8 +315,7 @@ impl Domain {
         })
     }
 
-    /// Messages of high and low priority that have come and were not handled, those for `recv` that were not taken, and
-    /// calls under way.
+    /// The counts of `polyduct.Status`, in its order.
     fn status(&self, py: Python<'_>) -> PyResult<[u64; 8]> {
         self.run(py, |domain| {
             if message::Domain::in_handler() {
@@ -416,6 +415,9 @@ impl Domain {
     /// Leaves in order.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.guard.check_ours(py)?;
+        if let (true, Some(domain)) = (message::Domain::in_handler(), lock(&self.domain).as_ref()) {
+            return Err(raise(py, &MessageError::InHandler, domain));
+        }
         let left = self.leave_now(py);
         self.handlers.clear();
         settle(py);

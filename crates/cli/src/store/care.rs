@@ -3,8 +3,8 @@
 use super::{open, Failure, Outcome};
 use crate::text::{bytes, print, print_json};
 use indicatif::{ProgressBar, ProgressStyle};
-use polyduct::store::disk::Store;
-use polyduct::store::volume::{Cursor, Progress, Scrub, BLOCK};
+use polyduct::store::disk::{Store, StoreError};
+use polyduct::store::volume::{Cursor, Progress, Scrub, VolumeError, BLOCK};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -100,7 +100,8 @@ pub fn scrub(args: &ScrubArgs) -> Outcome {
     let store = open(&args.dir)?;
     let bar = bar(args.quiet || args.json, "checking");
     let mut scrub = Scrub::default();
-    let manifests = store.own()?.mend_manifests()?;
+    let (manifests, not_written) = store.own()?.mend_manifests();
+    not_written.iter().for_each(|error| crate::text::say!("polyduct: {error}"));
     let owned = loop {
         let mut owned = store.own()?;
         let progress = owned.scrub(&mut scrub, STEP).map_err(|e| owned.error(e))?;
@@ -132,7 +133,7 @@ pub fn scrub(args: &ScrubArgs) -> Outcome {
         true => print_json(&found),
         false => print(&std::iter::once(summary).chain(details).map(|line| line + "\n").collect::<String>()),
     };
-    Ok(u8::from(found.damaged > 0 || !printed))
+    Ok(u8::from(found.damaged > 0 || !not_written.is_empty() || !printed))
 }
 
 /// What was found, in a line, and in more where there is more to say.
@@ -155,6 +156,7 @@ fn text(found: &Found) -> (String, Vec<String>) {
     for word in &found.beyond_repair {
         lost.entry((&word.name, word.object)).or_insert((0, word.block)).0 += 1;
     }
+    let more = lost.len().saturating_sub(NAMED);
     let mut details: Vec<String> = lost
         .into_iter()
         .take(NAMED)
@@ -163,6 +165,9 @@ fn text(found: &Found) -> (String, Vec<String>) {
             format!("beyond repair: {} of {name}, the first is block {first} of each unit", words(n))
         })
         .collect();
+    if more > 0 {
+        details.push(format!("beyond repair: words of {more} datasets more"));
+    }
     if found.manifests > 0 {
         details.push(format!("copies of the manifest that are written anew: {}", found.manifests));
     }
@@ -221,7 +226,15 @@ pub fn replace(args: &ReplaceArgs) -> Outcome {
     });
     match dirs {
         Some(dirs) if args.in_use => store.replace_in_use(args.unit, dirs, args.force)?,
-        dirs => store.replace(args.unit, dirs, args.force)?,
+        dirs => {
+            let with = dirs.is_some();
+            store.replace(args.unit, dirs, args.force).inspect_err(|error| {
+                let in_use = |e: &VolumeError| matches!(e, VolumeError::NotJoined { why, .. } if why.contains("it is in use"));
+                if with && matches!(error, StoreError::Volume { source, .. } if in_use(source)) {
+                    crate::text::say!("polyduct: to give it up although it is in use: --in-use");
+                }
+            })?
+        }
     };
     super::say(&format!(
         "unit {} is joining; `polyduct store rebuild {}` brings it up\n",

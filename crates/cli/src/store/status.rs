@@ -4,7 +4,7 @@ use super::{open, Outcome};
 use crate::text::{bytes, plain, print, print_json, table};
 use polyduct::message::config::show_bytes;
 use polyduct::store::disk::{log, StoreError};
-use polyduct::store::volume::{VolumeError, BLOCK};
+use polyduct::store::volume::{Progress, VolumeError, BLOCK};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -60,24 +60,28 @@ struct Unit {
 pub fn status(args: &StatusArgs) -> Outcome {
     let store = open(&args.dir)?;
     let g = store.geometry();
-    let (owned, lost): (_, Vec<(u32, String)>) = match store.own() {
+    type Found = (Vec<(u32, String)>, Vec<(u32, Option<Progress>)>);
+    let (owned, (lost, joining)): (_, Found) = match store.own() {
         Ok(owned) => {
             let lost = owned.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
-            (Some(owned), lost)
+            let joining = owned.joining().map(|(unit, progress)| (unit, Some(progress))).collect();
+            (Some(owned), (lost, joining))
         }
-        Err(StoreError::Volume { source: VolumeError::TooManyLost { lost, .. }, .. }) => (None, lost),
+        Err(StoreError::Volume { source: VolumeError::TooManyLost { lost, joining, .. }, .. }) => {
+            (None, (lost, joining.into_iter().map(|unit| (unit, None)).collect()))
+        }
         Err(error) => return Err(error.into()),
     };
-    let joining: Vec<_> = owned.iter().flat_map(|owned| owned.joining()).collect();
     let of_unit = |unit: u32| {
         let dirs = store.manifest().dirs(store.dir(), unit);
         let why = lost.iter().find(|(u, _)| *u == unit).map(|(_, why)| why.clone());
-        let progress = joining.iter().find(|(u, _)| *u == unit).map(|(_, p)| *p);
+        let joins = joining.iter().find(|(u, _)| *u == unit);
+        let progress = joins.and_then(|(_, progress)| *progress);
         let (free_bytes, size_bytes) = room(&dirs);
         Unit {
             unit: unit as usize,
             directories: dirs.iter().map(|d| d.display().to_string()).collect(),
-            state: match (&why, &progress) {
+            state: match (&why, &joins) {
                 (None, _) => "ok",
                 (Some(_), Some(_)) => "joining",
                 (Some(_), None) => "lost",
@@ -157,9 +161,11 @@ fn text(s: &Status, dir: &Path) -> String {
             plain(&s.store)
         );
     } else if !s.readable {
+        let missing = s.units.iter().filter(|u| u.state != "ok").count() as u32 - s.parity;
+        let of: Vec<String> = lost.iter().map(usize::to_string).collect();
         text += &format!(
-            "\n\nNothing can be read until {} of these units are back where they were; then they are used again by themselves.\n",
-            lost.len() as u32 - s.parity.min(lost.len() as u32)
+            "\n\nNothing can be read until {missing} of the units {} are back where they were; then they are used again by themselves.\n",
+            of.join(", ")
         );
     }
     let log = std::fs::read_to_string(dir.join(log::NAME)).unwrap_or_default();

@@ -121,7 +121,8 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn flush_backlog(&self) {
+    /// Sends what waits, as far as there is room. Returns whether anything still waits.
+    pub(super) fn flush_backlog(&self) -> bool {
         self.backlog.store(false, Ordering::Release);
         let mut waits = false;
         for (unit, peer) in (0..).zip(&self.peers) {
@@ -134,6 +135,7 @@ impl Inner {
         if waits {
             self.backlog.store(true, Ordering::Release);
         }
+        waits
     }
 }
 

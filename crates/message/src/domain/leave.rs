@@ -1,10 +1,11 @@
 //! How a unit takes its leave: in order, or because it cannot go on.
 
 use super::ask::knock;
+use super::dispatch::in_handler;
 use super::host::Host;
 use super::peer::lock;
 use super::wait::is_loss;
-use super::Inner;
+use super::{Inner, OnLoss};
 use crate::MessageError;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -23,15 +24,30 @@ pub(super) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        match std::thread::panicking() {
-            false => {
-                if let Err(error) = self.inner.leave() {
-                    tracing::warn!(%error, "left while something was under way");
+        if std::thread::panicking() {
+            // The process may live on, and the others would wait for it.
+            return self.inner.give_up();
+        }
+        match self.inner.leave() {
+            // What is to be waited for comes when this handler is over.
+            Err(MessageError::InHandler) => {
+                let (inner, host) = (self.inner.clone(), self._host.take());
+                let leave = move || {
+                    let _host = host;
+                    warn(inner.leave());
+                };
+                if std::thread::Builder::new().name("polyduct-leave".to_owned()).spawn(leave).is_err() {
+                    self.inner.give_up();
                 }
             }
-            // The process may live on, and the others would wait for it.
-            true => self.inner.give_up(),
+            left => warn(left),
         }
+    }
+}
+
+fn warn(left: Result<(), MessageError>) {
+    if let Err(error) = left {
+        tracing::warn!(%error, "left while something was under way");
     }
 }
 
@@ -39,25 +55,27 @@ impl Inner {
     /// Leaves when others have what this unit sent; the first time. Who has left takes no mail any more: two that leave would
     /// each wait for room that the other makes by taking its own.
     pub(super) fn leave(&self) -> Result<(), MessageError> {
+        if self.left.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if in_handler() {
+            return Err(MessageError::InHandler);
+        }
         if self.left.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         lock(&self.mailbox).clear();
-        // What waits for room goes before. After a loss nobody waits.
-        if self.backlog.load(Ordering::Acquire) && self.lost().is_none() {
-            let sent = |inner: &Inner| {
-                inner.flush_backlog();
-                (!inner.backlog.load(Ordering::Acquire)).then_some(Ok(()))
-            };
-            match self.wait("others to take what was sent", None, sent) {
-                Err(error) if !is_loss(&error) => {
-                    self.end_early();
-                    return Err(error);
-                }
-                _ => {}
+        // What waits for room goes before. After a loss that ends all waits nobody waits for it.
+        let sent = |inner: &Inner| (!inner.flush_backlog()).then_some(Ok(()));
+        match self.wait("others to take what was sent", None, sent) {
+            Err(error) if !is_loss(&error) => {
+                self.end_early();
+                return Err(error);
             }
+            _ => {}
         }
-        let because = self.leaves_because_of();
+        // Who goes on after a loss does not leave because of it.
+        let because = (self.options.on_loss == OnLoss::Raise).then(|| self.leaves_because_of()).flatten();
         self.board.leave(self.options.unit, because);
         self.close_links();
         match &self.net {

@@ -123,7 +123,7 @@ impl Net {
                     let _ = self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message);
                 }
                 if dooms_this_one {
-                    let _ = self.endpoint.say_goodbye(FAREWELL);
+                    let _ = self.endpoint.say_goodbye(|_| true, |_| false, within(FAREWELL));
                 }
             }
             if dooms_this_one {
@@ -358,9 +358,14 @@ impl Net {
             let _ = self.push(inner, to, head, Vec::new());
         }
         self.flush(inner);
-        if let Err(error) = self.endpoint.say_goodbye(FAREWELL) {
+        if let Err(error) = self.endpoint.say_goodbye(|_| true, |to| self.owes_to(to), within(FAREWELL)) {
             tracing::warn!(%error, "gave up while something was under way");
         }
+    }
+
+    /// Whether something waits that could not even be sent to a unit.
+    fn owes_to(&self, to: Address) -> bool {
+        lock(&self.queue).iter().any(|(&(unit, _), waiting)| unit == to && waiting.bytes > 0)
     }
 
     /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent. `because` of a
@@ -379,30 +384,36 @@ impl Net {
         for to in self.far_connected(inner) {
             let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, words.clone());
         }
-        let (begun, time) = (clock::now(), because.map_or(inner.options.timeout, |_| Some(LAST_NEWS)));
-        let go_on = |what: &str| {
-            let waited = clock::now().saturating_sub(begun);
-            if inner.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
-            }
-            let left = time.map_or(SLICE, |time| SLICE.min(time.saturating_sub(waited)));
-            match left.is_zero() {
-                true => Err(MessageError::Timeout { what: what.to_owned(), waited }),
-                false => Ok(left),
-            }
+        let interrupt = inner.options.interrupt.as_ref();
+        let in_time =
+            within(because.map_or(inner.options.timeout, |_| Some(LAST_NEWS)).unwrap_or(Duration::MAX));
+        let go_on = |what: &str| match interrupt.is_some_and(|ask| ask()) {
+            true => Err(MessageError::Interrupted),
+            false => in_time(what),
         };
         // What found no room goes before the good-bye.
         let mut said = Ok(());
         while said.is_ok() && self.flush(inner) {
-            said = go_on("others to take what was sent")
-                .and_then(|time| self.endpoint.next_event(Some(time)).map(drop));
+            let time = go_on("others to take what was sent");
+            said = time.and_then(|time| self.endpoint.next_event(Some(time)).map(drop));
         }
         // Who is known to be dead answers nothing, and those of this host have the board.
         let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
-        // Who is lost, or left, because of a loss is not the one to be named.
-        match said.and_then(|()| self.endpoint.say_goodbye_to(there, go_on)) {
-            Err(error) if because.is_none() => Err(error),
-            _ => Ok(()),
+        let go_on = |what: &str| said.clone().and_then(|()| go_on(what));
+        let left = self.endpoint.say_goodbye(there, |to| self.owes_to(to), go_on).and(said.clone());
+        // Who goes because of a loss waits for nobody.
+        left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
+    }
+}
+
+/// Goes on for so long, and looks up now and then.
+fn within(time: Duration) -> impl Fn(&str) -> Result<Duration, MessageError> {
+    let begun = clock::now();
+    move |what| {
+        let waited = clock::now().saturating_sub(begun);
+        match SLICE.min(time.saturating_sub(waited)) {
+            Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
+            left => Ok(left),
         }
     }
 }

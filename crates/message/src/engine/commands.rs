@@ -49,8 +49,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             out.begun = true;
             out
         };
-        let token = self.enqueue(now, channel, message.priority, message.order, len.unwrap_or(first), out)?;
-        Ok(token)
+        self.enqueue(now, channel, message.priority, message.order, len.unwrap_or(first), out)
     }
 
     /// Hands over more of a payload.

@@ -322,6 +322,16 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
+    /// Whether all that was sent before [`close`](Session::close) is delivered and the peer knows that no more comes.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Messages sent and not yet known to be delivered.
+    pub fn unconfirmed(&self) -> usize {
+        self.kept.iter().sum()
+    }
+
     /// Buffers that the session holds: of messages under way and of those not polled.
     pub fn buffers_held(&self) -> usize {
         let lanes = self.inn.iter().flat_map(|lane| &lane.slots).filter(|slot| slot.holds_buffer()).count();

@@ -479,6 +479,8 @@ impl OutLane {
             return false;
         }
         m.over = true;
+        // A peer may say so of what is still being handed over.
+        (m.begun, m.injected) = (false, 0);
         m.payload = Payload::Whole(Bytes::new());
         m.lost.clear();
         self.drop_from_sets(number);

@@ -28,6 +28,8 @@ const VERSION: u32 = 2;
 const LIMIT: u64 = 1 << 20;
 /// The most directories of a unit.
 const MAX_CHAIN: usize = 64;
+/// What helps who had one.
+const IF_LOST: &str = "If that was lost: each directory of its units has a copy, to be copied back as it is";
 const HEAD: &str = "# A polyduct store. `polyduct store status` shows it.\n";
 
 /// What a store is made of.
@@ -133,16 +135,12 @@ impl Manifest {
         use std::io::Read;
         let path = dir.join(NAME);
         let shown = path.display().to_string();
-        let fail = |e: std::io::Error| {
-            match e.kind() {
-            std::io::ErrorKind::NotFound => StoreError::NoStore {
-                store: dir.display().to_string(),
-                problem: format!(
-                    "no store: it has no {NAME}. If that was lost: each directory of its units has a copy, to be copied back as it is"
-                ),
-            },
+        let fail = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                let problem = format!("no store: it has no {NAME}. {IF_LOST}");
+                StoreError::NoStore { store: dir.display().to_string(), problem }
+            }
             _ => StoreError::sys(&shown, "read", errno(&e)),
-        }
         };
         let file = std::fs::File::open(&path).map_err(fail)?;
         let mut text = String::new();

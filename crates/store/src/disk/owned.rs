@@ -10,6 +10,7 @@ use crate::volume::{Entry, Progress, Volume, VolumeError};
 use polyduct_os::lock::is_held;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 
 /// Names that a line of the log of events has.
 const SAID: usize = 10;
@@ -79,27 +80,48 @@ impl<'a> Owned<'a> {
     }
 
     /// Looks at the manifest and its copies in the directories of all units that are used, and writes anew what is damaged, gone,
-    /// or another. Gives how many that were.
-    ///
-    /// # Errors
-    /// [`StoreError::System`], [`StoreError::Os`]: one could not be written.
-    pub fn mend_manifests(&mut self) -> Result<u64, StoreError> {
-        let (store, manifest) = (self.store, self.store.current());
-        let used = (0..manifest.geometry.units()).filter(|&unit| self.lost().all(|(lost, _)| lost != unit));
-        let of_unit = |unit| manifest.dirs(&store.dir, unit).into_iter().map(move |dir| (Some(unit), dir));
-        let mut mended = 0;
-        for (unit, dir) in std::iter::once((None, store.dir.to_path_buf())).chain(used.flat_map(of_unit)) {
+    /// or another. Gives how many that were, and what could not be written.
+    pub fn mend_manifests(&mut self) -> (u64, Vec<StoreError>) {
+        let (store, geometry) = (self.store, self.store.geometry());
+        let used: Vec<u32> =
+            (0..geometry.units()).filter(|&unit| self.lost().all(|(lost, _)| lost != unit)).collect();
+        let copies = |manifest: &Manifest| -> Vec<(u32, PathBuf)> {
+            let of_unit =
+                |&unit: &u32| manifest.dirs(&store.dir, unit).into_iter().map(move |dir| (unit, dir));
+            used.iter().flat_map(of_unit).collect()
+        };
+        let opened = store.manifest();
+        let same = |m: &Manifest| m.id == opened.id && m.geometry == opened.geometry;
+        // Where the store's own is gone the units' tell of what was replaced since this store was opened.
+        let told = || {
+            let mut count: BTreeMap<_, (u32, Manifest)> = BTreeMap::new();
+            let there =
+                copies(opened).into_iter().filter_map(|(_, dir)| Manifest::read(&dir).ok()).filter(same);
+            there.for_each(|m| count.entry(m.units.clone()).or_insert((0, m)).0 += 1);
+            count.into_values().max_by_key(|(count, _)| *count).map(|(_, manifest)| manifest)
+        };
+        let manifest = Manifest::read(&store.dir).ok().filter(same).or_else(told);
+        let manifest = manifest.unwrap_or_else(|| opened.clone());
+        let own = std::iter::once((None, store.dir.to_path_buf()));
+        let (mut mended, mut failed) = (0, Vec::new());
+        for (unit, dir) in own.chain(copies(&manifest).into_iter().map(|(unit, dir)| (Some(unit), dir))) {
             if Manifest::read(&dir).is_ok_and(|there| there == manifest) {
                 continue;
             }
-            manifest.write(&dir)?;
-            mended += 1;
             let whose = unit.map_or("the store's manifest".to_owned(), |unit| {
                 format!("unit {unit}: the copy of the manifest in {}", dir.display())
             });
-            store.note(&format!("{whose} was damaged, gone, or another, and is written anew"));
+            let written = manifest.write(&dir);
+            store.note(&match &written {
+                Ok(()) => format!("{whose} was damaged, gone, or another, and is written anew"),
+                Err(error) => {
+                    format!("{whose} is damaged, gone, or another, and could not be written anew: {error}")
+                }
+            });
+            mended += u64::from(written.is_ok());
+            failed.extend(written.err());
         }
-        Ok(mended)
+        (mended, failed)
     }
 
     /// The name of what an object holds.

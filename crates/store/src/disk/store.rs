@@ -128,9 +128,10 @@ impl Store {
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         let byte = self.turn()?;
         let kept = self.kept().take();
-        let (turn, before) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
+        let (mut turn, before) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
         if let Some((_, volume)) = kept.filter(|_| before == Before::Same) {
+            turn.ends_well = true;
             return Ok(Owned::new(self, volume, turn));
         }
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
@@ -139,13 +140,14 @@ impl Store {
         let volume = Volume::open_among(self.disks(), id, geometry, now(), &in_use);
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
+        turn.ends_well = true;
         if let (changes @ 1.., Before::Unfinished) = (volume.replayed(), before) {
             self.note(&format!(
                 "who changed the store last did not end its turn; changes that stood in the logs and were done again: {changes}"
             ));
         }
         for (unit, what) in volume.unreadable() {
-            self.note(&format!("unit {unit}: {what} could not be read, and is made good"));
+            self.note(&format!("unit {unit}: {what}"));
         }
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
             log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
@@ -349,8 +351,8 @@ impl Store {
         force: bool,
         in_use: bool,
     ) -> Result<Progress, StoreError> {
-        let mut owned = self.own()?;
-        let mut manifest = self.current();
+        let (mut owned, mut manifest) = (self.own()?, self.current());
+        let gives_up = in_use && owned.lost().all(|(lost, _)| lost != unit);
         if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
             let places = |dirs: &[PathBuf]| -> Vec<PathBuf> {
                 dirs.iter().map(|dir| manifest::place_of(&self.dir.join(dir))).collect()
@@ -362,31 +364,33 @@ impl Store {
                 // In other directories it begins anew.
                 owned.report(UnitError { unit, reason: "it is replaced again".into(), full: false });
             }
-            if in_use && owned.lost().all(|(lost, _)| lost != unit) {
-                let spare = self.geometry().parity() as usize - owned.lost().count();
-                let bad = |what: &str, found: String, expected: &str| {
-                    let (store, what) = (self.shown.clone(), what.to_owned());
-                    Err(StoreError::Bad { store, what, found, expected: expected.to_owned() })
-                };
-                if !is_elsewhere {
-                    let expected = "others, which it does not have yet";
-                    return bad("the directories of a unit that is in use", "the same".into(), expected);
-                }
-                if spare == 0 {
-                    let what =
-                        format!("the number of units that may be missing while unit {unit} is rebuilt");
-                    return bad(&what, "0".into(), "1 or more; copy the datasets to another store instead");
-                }
-                owned.report(UnitError { unit, reason: "it is given up".into(), full: false });
+            if gives_up && !is_elsewhere {
+                let (what, found) = ("the directories of a unit that is in use", "the same".to_owned());
+                return Err(self.bad(what, found, "others, which it does not have yet"));
             }
         }
-        if owned.lost().all(|(lost, _)| lost != unit) {
+        if gives_up && owned.lost().count() >= self.geometry().parity() as usize {
+            let what = format!("the number of units that may be missing while unit {unit} is rebuilt");
+            let expected = "1 or more; copy the datasets to another store instead";
+            return Err(self.bad(&what, "0".to_owned(), expected));
+        }
+        if !gives_up && owned.lost().all(|(lost, _)| lost != unit) {
             // It says why not.
             return owned.replace(unit, force, now()).map_err(|e| owned.error(e));
         }
-        let mut made = Made::default();
-        let dirs = manifest.dirs(&self.dir, unit);
+        let (mut made, dirs) = (Made::default(), manifest.dirs(&self.dir, unit));
         dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
+        if gives_up {
+            // A refusal must not cost the unit that works.
+            let is_unit =
+                |dir: &PathBuf| ["superblock", "objects"].iter().any(|name| dir.join(name).exists());
+            if !force && dirs.iter().any(is_unit) {
+                let of = |other| if other == unit { dirs.clone() } else { Vec::new() };
+                let fits = owned.check_place(&mut Disks::open(&(0..=unit).map(of).collect::<Vec<_>>()), unit);
+                fits.map_err(|e| owned.error(e))?;
+            }
+            owned.report(UnitError { unit, reason: "it is given up".into(), full: false });
+        }
         owned.units_mut().move_to(unit, &dirs);
         let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
         made.keep();
@@ -406,6 +410,11 @@ impl Store {
         written?;
         self.manifest = manifest;
         Ok(progress)
+    }
+
+    fn bad(&self, what: &str, found: String, expected: &str) -> StoreError {
+        let (store, what) = (self.shown.clone(), what.to_owned());
+        StoreError::Bad { store, what, found, expected: expected.to_owned() }
     }
 
     /// Changes what is written down of a dataset.
@@ -432,6 +441,8 @@ pub(super) struct Turn {
     byte: InUse,
     /// Who has this one.
     who: Who,
+    /// What those before left undone is done.
+    ends_well: bool,
 }
 
 /// Somebody who has turns, one after the other: a store that a process has open. After a fork there are two.
@@ -461,10 +472,10 @@ impl Turn {
         let [mut number @ .., unfinished] = there;
         if let Some(who) = last.filter(|last| *last == Who { number, process } && unfinished == 0) {
             byte.lock.write_all_at(&[1], 16)?;
-            return Ok((Turn { byte, who }, Before::Same));
+            return Ok((Turn { byte, who, ends_well: false }, Before::Same));
         }
         polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
-        let turn = Turn { byte, who: Who { number, process } };
+        let turn = Turn { byte, who: Who { number, process }, ends_well: unfinished == 0 };
         there = [1; 17];
         there[..16].copy_from_slice(&number);
         turn.byte.lock.write_all_at(&there, 0)?;
@@ -479,7 +490,9 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         // Where it cannot be said, the next one believes that this one died.
-        let _ = self.byte.lock.write_all_at(&[0], 16);
+        if self.ends_well {
+            let _ = self.byte.lock.write_all_at(&[0], 16);
+        }
     }
 }
 

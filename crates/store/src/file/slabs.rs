@@ -154,7 +154,7 @@ impl Slabs {
     }
 
     /// `zarr.json` of so many steps.
-    fn metadata(&self, steps: u64) -> String {
+    pub fn metadata(&self, steps: u64) -> String {
         let mut shape = self.dataset.shape().to_vec();
         let mut chunk: Vec<u64> = shape.iter().map(|&n| n.max(1)).collect();
         let mut of_steps = 1;

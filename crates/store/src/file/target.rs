@@ -449,6 +449,16 @@ impl Form {
         }
         let slabs = (format == Format::Zarr)
             .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.attributes.clone()));
+        if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
+            if len > zarr::MAX_METADATA_BYTES {
+                return Err(FileError::BadOption {
+                    path: path.to_owned(),
+                    option: "attributes",
+                    found: format!("{len} bytes of zarr.json"),
+                    expected: format!("at most {}", zarr::MAX_METADATA_BYTES),
+                });
+            }
+        }
         Ok(Form { format, dataset, data_at: data_at as u64, slabs, tensor })
     }
 

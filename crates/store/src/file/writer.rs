@@ -191,6 +191,11 @@ impl FileWriter {
         self.mapping.dataset()
     }
 
+    /// The form of the file.
+    pub fn format(&self) -> Format {
+        self.form.format
+    }
+
     /// The dataset and who owns what of it.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping

@@ -29,6 +29,8 @@ pub enum VolumeError {
         parity: u32,
         /// Which, and what is the matter with them.
         lost: Vec<(u32, String)>,
+        /// Those of them that are joining: what they lack is with others.
+        joining: Vec<u32>,
     },
     /// A block is damaged, and so is too much of what would give it back.
     #[error("block {block} of object {object} is damaged, and {damaged} blocks of its word where parity makes up for {parity}")]

@@ -100,7 +100,7 @@ pub struct Volume<U> {
     repairs: Vec<Repair>,
     /// Changes of the logs that were done again when this was opened.
     replayed: u64,
-    /// What could not be read of a unit when this was opened, and others told.
+    /// What was wrong with units when this was opened, and others made up for.
     unreadable: Vec<(u32, &'static str)>,
     planted: Option<Bug>,
 }
@@ -152,7 +152,7 @@ impl<U: Units> Volume<U> {
         (0..).zip(&self.lost).filter_map(|(unit, why)| Some((unit, why.as_deref()?)))
     }
 
-    /// What could not be read of units that are used when this was opened: others made up for it, and it is written anew.
+    /// Units that are used, and what was found wrong with them when this was opened, in words: others made up for it.
     pub fn unreadable(&self) -> &[(u32, &'static str)] {
         &self.unreadable
     }
@@ -395,6 +395,7 @@ impl<U: Units> Volume<U> {
             units: self.geometry.units(),
             parity: self.geometry.parity(),
             lost,
+            joining: (0..self.geometry.units()).filter(|&unit| self.is_joining(unit)).collect(),
         }
     }
 }

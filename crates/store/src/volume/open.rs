@@ -139,7 +139,10 @@ impl<U: Units> Volume<U> {
                 let block = unseal::<Superblock>(SUPERBLOCK, slot);
                 // One that was never written is all zeros.
                 if block.is_none() && slot.iter().any(|&byte| byte != 0) {
-                    self.unreadable.push((unit as u32, "a copy of its superblock"));
+                    self.unreadable.push((
+                        unit as u32,
+                        "a copy of its superblock could not be read, and is written anew",
+                    ));
                 }
                 block
             });
@@ -215,7 +218,9 @@ impl<U: Units> Volume<U> {
             ends.extend(Some((unit as u32, last)).filter(|_| epoch == self.epoch));
         }
         let behind = ends.into_iter().filter(|&(_, last)| told.range(last + 1..).next().is_some());
-        self.unreadable.extend(behind.map(|(unit, _)| (unit, "the end of its log")));
+        self.unreadable.extend(
+            behind.map(|(unit, _)| (unit, "its log ends before those of others, which tell what it lacks")),
+        );
         self.read_catalogs()?;
         if self.has(Bug::NothingReplayed) {
             return Ok(());
@@ -282,7 +287,8 @@ impl<U: Units> Volume<U> {
                 let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible();
                 let Some(catalog) = unseal::<Catalog>(CATALOG, &bytes).map(|(c, _)| c).filter(own) else {
                     if !bytes.is_empty() {
-                        self.unreadable.push((unit, "a copy of its catalog"));
+                        self.unreadable
+                            .push((unit, "a copy of its catalog could not be read, and is written anew"));
                     }
                     continue;
                 };

@@ -72,7 +72,7 @@ impl<U: Units> Volume<U> {
         let why = |why: &str| VolumeError::NotJoined { unit, why: why.to_owned() };
         match self.lost.get(unit as usize) {
             None => return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() }),
-            Some(None) => return Err(why("it is in use, and replaced only if that is said (--in-use)")),
+            Some(None) => return Err(why("it is in use, and only a lost unit is replaced")),
             Some(Some(_)) => {}
         }
         if self.joining[unit as usize].is_some() {
@@ -96,6 +96,17 @@ impl<U: Units> Volume<U> {
         }
         self.joined(unit)?;
         Ok(self.progress(unit))
+    }
+
+    /// Whether these units' directory of a unit may become that unit's: [`replace`](Volume::replace) would take it. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`VolumeError::Foreign`], [`VolumeError::NotJoined`].
+    pub fn check_place(&mut self, units: &mut U, unit: u32) -> Result<(), VolumeError> {
+        std::mem::swap(&mut self.units, units);
+        let held = self.look_into(unit);
+        std::mem::swap(&mut self.units, units);
+        self.may_take(unit, &held?)
     }
 
     /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What was rebuilt is durable

@@ -21,6 +21,7 @@
 use super::config::{NetConfig, NetEvent, Waker};
 use super::events::{Events, Interest};
 use super::hub::Hub;
+use super::peer::Peer;
 use super::Fault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Session, Status};
 use crate::error::MessageError;
@@ -35,6 +36,10 @@ use std::thread::JoinHandle;
 const WAKE: u64 = 0;
 /// What a session is aborted with whose peer does not have all that was sent.
 const LEFT_EARLY: u16 = 1;
+/// How often who says good-bye looks whether another thread has heard the answer.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long those who have everything are given to say so where the wait for others is over.
+const MOMENT: Duration = Duration::from_millis(250);
 
 struct Shared<B> {
     events: Arc<Events>,
@@ -263,76 +268,87 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// # Errors
     /// [`MessageError::Timeout`] where some peer did not take everything; [`MessageError::System`].
     pub fn close(self, timeout: Duration) -> Result<(), MessageError> {
-        self.say_goodbye(timeout)
-    }
-
-    /// The same, for one that others may still refer to. Nothing can be sent any more.
-    ///
-    /// # Errors
-    /// As [`close`](NetEndpoint::close).
-    pub fn say_goodbye(&self, timeout: Duration) -> Result<(), MessageError> {
         let begun = clock::now();
-        let go_on = |what: &str| {
-            let waited = clock::now().saturating_sub(begun);
-            match timeout.saturating_sub(waited) {
-                Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
-                left => Ok(left),
-            }
-        };
-        self.say_goodbye_to(|_| true, go_on)
+        self.say_goodbye(
+            |_| true,
+            |_| false,
+            |what| {
+                let waited = clock::now().saturating_sub(begun);
+                match timeout.saturating_sub(waited) {
+                    Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
+                    left => Ok(left),
+                }
+            },
+        )
     }
 
-    /// The same, for one that does not wait for all: what is on its way to the others may be lost. `go_on` is asked again and
-    /// again, with what is waited for: how long to wait until it is asked again, or the error to end with.
+    /// The same, for one that others may still refer to, and that waits only for those who are `waited_for`: what is on its way
+    /// to the others may be lost. Nothing can be sent any more. `go_on` is asked again and again, with what is waited for: how
+    /// long to wait until it is asked again, or the error to end with. Other threads may poll meanwhile.
     ///
     /// # Errors
-    /// What `go_on` gives: those that do not have everything are told that the session is over before its time.
-    /// [`MessageError::System`].
-    pub fn say_goodbye_to(
+    /// What `go_on` gives. Those that do not have everything, and those to whom the caller `owes` what it could not even send, are
+    /// told that the session is over before its time. [`MessageError::System`].
+    pub fn say_goodbye(
         &self,
         waited_for: impl Fn(Address) -> bool,
+        owes: impl Fn(Address) -> bool,
         go_on: impl Fn(&str) -> Result<Duration, MessageError>,
     ) -> Result<(), MessageError> {
-        let mut open = self.tell_all(|session, now| session.close(now), |_| true)?;
-        open.retain(|&unit| waited_for(unit));
-        while !open.is_empty() {
-            let waited = go_on(&format!("units {open:?} to take what was sent"));
-            let event = match waited {
-                Ok(time) => self.next_event(Some(time))?,
+        self.shared.lock().hub.closing = true;
+        self.tell(&self.open(&owes), |session, _| session.abort(LEFT_EARLY))?;
+        self.tell(&self.open(|_| true), |session, now| session.close(now))?;
+        loop {
+            let open = self.open(&waited_for);
+            if open.is_empty() {
+                return Ok(());
+            }
+            match go_on(&format!("units {open:?} to take what was sent")) {
+                Ok(time) => drop(self.next_event(Some(time.min(LOOK)))?),
                 Err(error) => {
-                    self.tell_all(|session, _| session.abort(LEFT_EARLY), |unit| open.contains(&unit))?;
+                    self.break_off(&waited_for)?;
                     return Err(error);
                 }
-            };
-            // One that leaves, too, may be gone before it could say that it has everything.
-            if let Some(NetEvent::Closed { unit } | NetEvent::Lost { unit, .. } | NetEvent::Left { unit }) =
-                event
-            {
-                open.retain(|u| *u != unit);
             }
+        }
+    }
+
+    /// Ends the sessions of those who do not have everything; the others have a moment to say that they do.
+    fn break_off(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
+        let stuck: Vec<_> = {
+            let open = self.open(waited_for);
+            let state = self.shared.lock();
+            let lacks =
+                |unit: &Address| state.hub.peers.get(unit).is_some_and(|p| p.session.unconfirmed() > 0);
+            open.into_iter().filter(lacks).collect()
+        };
+        self.tell(&stuck, |session, _| session.abort(LEFT_EARLY))?;
+        let end = clock::now() + MOMENT;
+        while !self.open(waited_for).is_empty() && clock::now() < end {
+            self.next_event(Some(LOOK))?;
         }
         Ok(())
     }
 
-    /// Has the sessions of those who are connected say something for the last time. Returns who that was.
-    fn tell_all(
-        &self,
-        last: impl Fn(&mut Session<B>, Duration),
-        is_told: impl Fn(Address) -> bool,
-    ) -> Result<Vec<Address>, MessageError> {
-        let (now, mut told) = (clock::now(), Vec::new());
+    /// Who has not yet said that it has everything, or leaves, or is lost. Who leaves, too, may be gone before it could say it.
+    fn open(&self, of: impl Fn(Address) -> bool) -> Vec<Address> {
+        let state = self.shared.lock();
+        let open = |(_, p): &(&Address, &Peer<B>)| p.gone.is_none() && !p.left && !p.session.is_closed();
+        state.hub.peers.iter().filter(open).map(|(unit, _)| *unit).filter(|&unit| of(unit)).collect()
+    }
+
+    /// Has the sessions of these units say something for the last time.
+    fn tell(&self, units: &[Address], last: impl Fn(&mut Session<B>, Duration)) -> Result<(), MessageError> {
+        let now = clock::now();
         let mut state = self.shared.lock();
-        state.hub.closing = true;
-        let here = state.hub.peers.iter().filter(|(&unit, p)| p.gone.is_none() && !p.left && is_told(unit));
-        told.extend(here.map(|(unit, _)| *unit));
-        for &unit in &told {
+        for &unit in units {
             if let Some(peer) = state.hub.peers.get_mut(&unit) {
                 last(&mut peer.session, now);
             }
             state.hub.pump(unit, now);
             self.shared.reconsider(&mut state, unit)?;
         }
-        Ok(told)
+        Ok(())
     }
 }
 
