@@ -18,7 +18,7 @@ from polyduct._atexit import watch
 from polyduct._encode import decode, describe, encode, flat_bytes
 from polyduct._lent import Lent, lend
 from polyduct._regions import Named, Region, array_in, check_out, fill, region_id, rounded
-from polyduct.errors import BadOption, Error, InHandler, Misuse, NoMemory, RegionError, WrongSize, WrongType
+from polyduct.errors import BadOption, Error, Misuse, NoMemory, RegionError, WrongSize, WrongType
 
 Data: TypeAlias = "Array | bytes | bytearray | memoryview | np.generic[Any]"
 """What can be sent: arrays of any shape and any dtype but ``object``, NumPy's numbers, bytes."""
@@ -372,8 +372,11 @@ class Domain:
         """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped. Again does nothing.
 
         Waits until the others have what this unit sent, or it lies where they find it, as long as they live: raises
-        `TimeoutError` after the domain's timeout, and to those who miss something this unit is lost then.
+        `TimeoutError` after the domain's timeout, and to those who miss something this unit is lost then. `InHandler` in a
+        handler, where nothing is done.
         """
+        if not self._closed:
+            self._port.check_outside()
         self._end(self._port.close)
 
     close = leave
@@ -386,11 +389,7 @@ class Domain:
         if not self._closed:
             self._stop_serving()
             self._closed = True
-            try:
-                end()
-            except InHandler:
-                self._closed = False
-                raise
+            end()
 
     def _stop_serving(self) -> None:
         """Ends the threads that answer in the background."""

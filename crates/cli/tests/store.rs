@@ -133,8 +133,13 @@ fn a_unit_that_works_is_replaced_where_that_is_said_and_the_status_tells_of_too_
     well(&["store", "create", &dir.path("t"), "--units", "2"]);
     let error = ill(&["store", "replace", &s, "1", "--with", &dir.path("t/unit0"), "--in-use"], 1);
     assert!(error.contains("it belongs to another store"), "{error}");
+    // Nor can anything be written there.
+    let error = ill(&["store", "replace", &s, "1", "--with", "/proc", "--in-use", "--force"], 1);
+    assert!(error.contains("/proc"), "{error}");
     assert_eq!(json(&["store", "status", &s, "--json"], 0)["units"][1]["state"], "ok");
     well(&["store", "replace", &s, "1", "--with", &with, "--in-use"]);
+    // Another place for one that is joining is looked at before it loses what it has.
+    ill(&["store", "replace", &s, "1", "--with", &dir.path("t/unit0")], 1);
     let status = json(&["store", "status", &s, "--json"], 1);
     let unit = &status["units"][1];
     assert_eq!((&unit["state"], &unit["rebuilt_words"]), (&"joining".into(), &0.into()));

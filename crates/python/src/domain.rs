@@ -412,12 +412,17 @@ impl Domain {
         self.run(py, |domain| domain.region_of(unit, id)).map(Region)
     }
 
+    /// An exception in a handler.
+    fn check_outside(&self, py: Python<'_>) -> PyResult<()> {
+        match (message::Domain::in_handler(), lock(&self.domain).as_ref()) {
+            (true, Some(domain)) => Err(raise(py, &MessageError::InHandler, domain)),
+            _ => Ok(()),
+        }
+    }
+
     /// Leaves in order.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.guard.check_ours(py)?;
-        if let (true, Some(domain)) = (message::Domain::in_handler(), lock(&self.domain).as_ref()) {
-            return Err(raise(py, &MessageError::InHandler, domain));
-        }
         let left = self.leave_now(py);
         self.handlers.clear();
         settle(py);

@@ -400,7 +400,9 @@ impl Net {
         // Who is known to be dead answers nothing, and those of this host have the board.
         let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
         let go_on = |what: &str| said.clone().and_then(|()| go_on(what));
-        let left = self.endpoint.say_goodbye(there, |to| self.owes_to(to), go_on).and(said.clone());
+        // What another thread sends from here on is no part of it: all know that this unit leaves.
+        let owes = |to| said.is_err() && self.owes_to(to);
+        let left = self.endpoint.say_goodbye(there, owes, go_on).and(said.clone());
         // Who goes because of a loss waits for nobody.
         left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
     }

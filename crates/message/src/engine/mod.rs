@@ -362,7 +362,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.paths.get_mut(usize::from(path.0))?.as_mut()
     }
 
-    fn is_broken(&self) -> bool {
+    /// Whether it ended before its time.
+    pub fn is_broken(&self) -> bool {
         matches!(self.phase, Phase::Broken(_))
     }
 

@@ -353,6 +353,8 @@ impl Store {
     ) -> Result<Progress, StoreError> {
         let (mut owned, mut manifest) = (self.own()?, self.current());
         let gives_up = in_use && owned.lost().all(|(lost, _)| lost != unit);
+        // A unit that is joining does so in other directories.
+        let mut begins_anew = false;
         if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
             let places = |dirs: &[PathBuf]| -> Vec<PathBuf> {
                 dirs.iter().map(|dir| manifest::place_of(&self.dir.join(dir))).collect()
@@ -360,10 +362,7 @@ impl Store {
             let is_elsewhere = places(chain) != places(&dirs);
             *chain = dirs;
             manifest.check_moved(&self.dir, &self.shown, unit)?;
-            if is_elsewhere && owned.is_joining(unit) {
-                // In other directories it begins anew.
-                owned.report(UnitError { unit, reason: "it is replaced again".into(), full: false });
-            }
+            begins_anew = is_elsewhere && owned.is_joining(unit);
             if gives_up && !is_elsewhere {
                 let (what, found) = ("the directories of a unit that is in use", "the same".to_owned());
                 return Err(self.bad(what, found, "others, which it does not have yet"));
@@ -380,16 +379,11 @@ impl Store {
         }
         let (mut made, dirs) = (Made::default(), manifest.dirs(&self.dir, unit));
         dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
-        if gives_up {
-            // A refusal must not cost the unit that works.
-            let is_unit =
-                |dir: &PathBuf| ["superblock", "objects"].iter().any(|name| dir.join(name).exists());
-            if !force && dirs.iter().any(is_unit) {
-                let of = |other| if other == unit { dirs.clone() } else { Vec::new() };
-                let fits = owned.check_place(&mut Disks::open(&(0..=unit).map(of).collect::<Vec<_>>()), unit);
-                fits.map_err(|e| owned.error(e))?;
-            }
-            owned.report(UnitError { unit, reason: "it is given up".into(), full: false });
+        if gives_up || begins_anew {
+            // A refusal must not cost what there is.
+            self.check_place(&mut owned, unit, &dirs, force)?;
+            let reason = if gives_up { "it is given up" } else { "it is replaced again" };
+            owned.report(UnitError { unit, reason: reason.into(), full: false });
         }
         owned.units_mut().move_to(unit, &dirs);
         let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
@@ -410,6 +404,32 @@ impl Store {
         written?;
         self.manifest = manifest;
         Ok(progress)
+    }
+
+    /// Whether a unit can be in these directories: nobody else's, and such as can be written.
+    fn check_place(
+        &self,
+        owned: &mut Owned<'_>,
+        unit: u32,
+        dirs: &[PathBuf],
+        force: bool,
+    ) -> Result<(), StoreError> {
+        let places =
+            || (0..=unit).map(|of| if of == unit { dirs.to_vec() } else { Vec::new() }).collect::<Vec<_>>();
+        let is_unit = |dir: &PathBuf| ["superblock", "objects"].iter().any(|name| dir.join(name).exists());
+        if !force && dirs.iter().any(is_unit) {
+            let fits = owned.check_place(&mut Disks::open(&places()), unit, false);
+            fits.map_err(|e| owned.error(e))?;
+        }
+        for dir in dirs {
+            let probe = dir.join(format!(".{}.probe", manifest::NAME));
+            let tried = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
+            tried.map_err(|e| {
+                StoreError::sys(&dir.display().to_string(), "write into the directory", manifest::errno(&e))
+            })?;
+        }
+        let fits = owned.check_place(&mut Disks::make(&places()), unit, true);
+        fits.map_err(|e| owned.error(e))
     }
 
     fn bad(&self, what: &str, found: String, expected: &str) -> StoreError {

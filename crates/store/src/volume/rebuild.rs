@@ -98,15 +98,20 @@ impl<U: Units> Volume<U> {
         Ok(self.progress(unit))
     }
 
-    /// Whether these units' directory of a unit may become that unit's: [`replace`](Volume::replace) would take it. Nothing is changed.
+    /// Whether these units' directory of a unit may become that unit's: [`replace`](Volume::replace) would take it. With `force` only
+    /// whether it can be read. Nothing is changed.
     ///
     /// # Errors
     /// [`VolumeError::Foreign`], [`VolumeError::NotJoined`].
-    pub fn check_place(&mut self, units: &mut U, unit: u32) -> Result<(), VolumeError> {
+    pub fn check_place(&mut self, units: &mut U, unit: u32, force: bool) -> Result<(), VolumeError> {
         std::mem::swap(&mut self.units, units);
         let held = self.look_into(unit);
         std::mem::swap(&mut self.units, units);
-        self.may_take(unit, &held?)
+        let held = held?;
+        if force {
+            return Ok(());
+        }
+        self.may_take(unit, &held)
     }
 
     /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What was rebuilt is durable

@@ -315,14 +315,12 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
 
     /// Ends the sessions of those who do not have everything; the others have a moment to say that they do.
     fn break_off(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
-        let stuck: Vec<_> = {
-            let open = self.open(waited_for);
-            let state = self.shared.lock();
-            let lacks =
-                |unit: &Address| state.hub.peers.get(unit).is_some_and(|p| p.session.unconfirmed() > 0);
-            open.into_iter().filter(lacks).collect()
+        let lacks = |session: &mut Session<B>, _| {
+            if session.unconfirmed() > 0 {
+                session.abort(LEFT_EARLY);
+            }
         };
-        self.tell(&stuck, |session, _| session.abort(LEFT_EARLY))?;
+        self.tell(&self.open(waited_for), lacks)?;
         let end = clock::now() + MOMENT;
         while !self.open(waited_for).is_empty() && clock::now() < end {
             self.next_event(Some(LOOK))?;
@@ -332,9 +330,15 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
 
     /// Who has not yet said that it has everything, or leaves, or is lost. Who leaves, too, may be gone before it could say it.
     fn open(&self, of: impl Fn(Address) -> bool) -> Vec<Address> {
-        let state = self.shared.lock();
-        let open = |(_, p): &(&Address, &Peer<B>)| p.gone.is_none() && !p.left && !p.session.is_closed();
-        state.hub.peers.iter().filter(open).map(|(unit, _)| *unit).filter(|&unit| of(unit)).collect()
+        let answers =
+            |p: &Peer<B>| p.gone.is_none() && !p.left && !p.session.is_closed() && !p.session.is_broken();
+        let mut open: Vec<_> = {
+            let state = self.shared.lock();
+            state.hub.peers.iter().filter(|(_, p)| answers(p)).map(|(unit, _)| *unit).collect()
+        };
+        // Not while the state is locked: who asks may have locks of his own.
+        open.retain(|&unit| of(unit));
+        open
     }
 
     /// Has the sessions of these units say something for the last time.
@@ -345,6 +349,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             if let Some(peer) = state.hub.peers.get_mut(&unit) {
                 last(&mut peer.session, now);
             }
+            state.hub.mark(unit);
             state.hub.pump(unit, now);
             self.shared.reconsider(&mut state, unit)?;
         }

@@ -264,7 +264,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.lost.insert(unit, error);
     }
 
-    fn mark(&mut self, unit: Address) {
+    /// There may be something to poll of a peer.
+    pub fn mark(&mut self, unit: Address) {
         if let Some(peer) = self.peers.get_mut(&unit).filter(|p| !p.ready) {
             peer.ready = true;
             self.ready.push_back(unit);
