@@ -70,6 +70,19 @@ fn until_asleep(thread: i32) {
     }
 }
 
+/// Leaves, and says before in which thread.
+fn leave_saying_where(d: &Domain, say: &Mutex<mpsc::Sender<i32>>) {
+    say.lock().unwrap().send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+    d.leave().unwrap();
+}
+
+/// Comes to where [`send_without_waiting`] waits for all, and waits until the other sleeps in its leave.
+fn come_and_hear(d: &Domain, hear: &Mutex<mpsc::Receiver<i32>>) {
+    d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
+    d.synchronise().unwrap();
+    until_asleep(hear.lock().unwrap().recv().unwrap());
+}
+
 #[test]
 fn what_was_accepted_arrives_however_late_it_is_taken() {
     for place in places() {
@@ -78,13 +91,9 @@ fn what_was_accepted_arrives_however_late_it_is_taken() {
         at_with(place, 2, &small_inbox, &|d| {
             if d.unit() == 1 {
                 send_without_waiting(&d, 0);
-                say.lock().unwrap().send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-                d.leave().unwrap();
-                return;
+                return leave_saying_where(&d, &say);
             }
-            d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
-            d.synchronise().unwrap();
-            until_asleep(hear.lock().unwrap().recv().unwrap());
+            come_and_hear(&d, &hear);
             assert_eq!(take_all(&d, 1), (MAILS, MessageError::PeerLeft { unit: 1 }), "{place:?}");
         });
     }
@@ -147,13 +156,9 @@ fn who_leaves_and_waits_answers_nobody() {
         at_with(place, 2, &small_inbox, &|d| {
             if d.unit() == 1 {
                 send_without_waiting(&d, 0);
-                say.lock().unwrap().send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-                d.leave().unwrap();
-                return;
+                return leave_saying_where(&d, &say);
             }
-            d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
-            d.synchronise().unwrap();
-            until_asleep(hear.lock().unwrap().recv().unwrap());
+            come_and_hear(&d, &hear);
             // Their answers could not come behind what this unit does not take.
             while let Ok(answer) = d.call(1, "echo", b"?", None).unwrap().wait() {
                 assert_eq!(answer, b"?");
@@ -232,9 +237,7 @@ fn where_losses_end_no_waits_they_cost_no_messages() {
             if d.unit() == 1 {
                 send_without_waiting(&d, 0);
                 d.serve_until(None, || d.gone(2).unwrap().is_some()).unwrap();
-                say.lock().unwrap().send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-                d.leave().unwrap();
-                return;
+                return leave_saying_where(&d, &say);
             }
             d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
             d.synchronise().unwrap();
