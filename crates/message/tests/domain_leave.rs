@@ -229,6 +229,7 @@ fn where_losses_end_no_waits_they_cost_no_messages() {
     for place in HOSTS {
         let (say, hear) = mpsc::channel();
         let (say, hear) = (Mutex::new(say), Mutex::new(hear));
+        let met = Barrier::new(3);
         let adjust = |options: &mut Options| {
             small_inbox(options);
             options.on_loss = OnLoss::Continue;
@@ -236,11 +237,14 @@ fn where_losses_end_no_waits_they_cost_no_messages() {
         at_with(place, 3, &adjust, &|d| {
             if d.unit() == 1 {
                 send_without_waiting(&d, 0);
+                met.wait();
                 d.serve_until(None, || d.gone(2).unwrap().is_some()).unwrap();
                 return leave_saying_where(&d, &say);
             }
             d.function("echo", 1, |_, x| Ok(x.to_vec())).unwrap();
             d.synchronise().unwrap();
+            // None is lost to another that still waits for all.
+            met.wait();
             if d.unit() == 2 {
                 return d.give_up();
             }
