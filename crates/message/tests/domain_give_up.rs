@@ -7,7 +7,7 @@ use polyduct_message::domain::Domain;
 use polyduct_message::{MessageError, Priority};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
-use units::{at, Place, HOSTS};
+use units::{at, until_asleep, Place, HOSTS};
 
 /// By when those who sleep are to know. They look by themselves every 100 ms.
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -40,19 +40,6 @@ impl Wait {
             Wait::Serve => d.serve_until(None, || false).err(),
         };
         error.expect("unit 2 is gone")
-    }
-}
-
-/// Waits until a thread of this process sleeps.
-fn until_asleep(thread: i32) {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        if stat.rsplit(')').next().unwrap().trim_start().starts_with('S') {
-            return;
-        }
-        assert!(Instant::now() < end, "thread {thread} does not sleep: {stat}");
-        std::thread::yield_now();
     }
 }
 

@@ -2,12 +2,11 @@
 
 mod units;
 
-use polyduct_message::config::Config;
 use polyduct_message::domain::Options;
 use polyduct_message::MessageError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use units::{at_with, Place, HOSTS};
+use units::{at_with, sizes, Place, HOSTS};
 
 /// Bytes of messages that wait to be taken, the least that can be set.
 const INBOX: u64 = 64 << 10;
@@ -20,8 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(20);
 
 fn small_inbox(options: &mut Options) {
-    let inbox = |v: &str| (v == "POLYDUCT_MESSAGE_INBOX").then(|| INBOX.to_string());
-    options.config = Config::from_sources(None, inbox).unwrap();
+    options.config = sizes(&[("inbox", INBOX)]);
     options.timeout = Some(if options.unit == 1 { PATIENCE } else { LONG });
 }
 

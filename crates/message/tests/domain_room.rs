@@ -8,7 +8,7 @@ use polyduct_message::{MessageError, Priority};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use units::{at_with, Place, HOSTS};
+use units::{at_with, sizes, Place, HOSTS};
 
 /// What a unit may hold, the least that can be set.
 const INBOX: u64 = 64 << 10;
@@ -21,8 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(20);
 
 fn small_inbox(options: &mut Options) {
-    let inbox = |v: &str| (v == "POLYDUCT_MESSAGE_INBOX").then(|| INBOX.to_string());
-    options.config = Config::from_sources(None, inbox).unwrap();
+    options.config = sizes(&[("inbox", INBOX)]);
     options.timeout = Some(LONG);
 }
 
@@ -55,11 +54,7 @@ fn what_a_sender_keeps_has_a_limit() {
     for place in HOSTS.into_iter().filter(|place| matches!(place, Place::Hosts(..))) {
         let full = Barrier::new(2);
         let adjust = |options: &mut Options| {
-            let small = |v: &str| {
-                let small = ["POLYDUCT_MESSAGE_INBOX", "POLYDUCT_MESSAGE_QUEUE"].contains(&v);
-                small.then(|| INBOX.to_string())
-            };
-            options.config = Config::from_sources(None, small).unwrap();
+            options.config = sizes(&[("inbox", INBOX), ("queue", INBOX)]);
             options.timeout = Some(if options.unit == 0 { LONG } else { PATIENCE });
         };
         at_with(place, 2, &adjust, &|d| {

@@ -5,7 +5,7 @@ mod units;
 use polyduct_message::config::Config;
 use polyduct_message::domain::Options;
 use polyduct_message::link::net::config::Transport;
-use units::{at_with, Place};
+use units::{at_with, sizes, Place};
 
 /// Shorter and longer than every threshold but those that make no pieces any more.
 const LENGTHS: [usize; 9] = [0, 1, 32, 33, 257, 5000, 9000, 70_000, 300_000];
@@ -32,11 +32,7 @@ fn every_setting_works_from_its_least_to_its_most() {
     for setting in ends.settings() {
         for value in [setting.min, setting.max] {
             let what = format!("{} = {value}", setting.name);
-            let adjust = |options: &mut Options| {
-                let name = format!("POLYDUCT_MESSAGE_{}", setting.name.to_uppercase());
-                let given = |variable: &str| (variable == name).then(|| value.to_string());
-                options.config = Config::from_sources(None, given).unwrap();
-            };
+            let adjust = |options: &mut Options| options.config = sizes(&[(setting.name, value)]);
             for place in [Place::Here, Place::Hosts(Transport::Tcp, true), Place::Hosts(Transport::Udp, true)]
             {
                 exchange(place, &adjust, &what);
@@ -47,21 +43,15 @@ fn every_setting_works_from_its_least_to_its_most() {
 
 #[test]
 fn all_settings_of_fragments_at_their_least_work_together() {
-    let small = |options: &mut Options| {
-        let least = |variable: &str| {
-            let least = [
-                "FIRST_FRAGMENT",
-                "MAX_FRAGMENT",
-                "FAR_FIRST_FRAGMENT",
-                "TCP_MAX_FRAGMENT",
-                "UDP_MAX_FRAGMENT",
-                "WHOLE",
-            ];
-            let name = variable.strip_prefix("POLYDUCT_MESSAGE_")?;
-            least.contains(&name).then(|| "256".to_owned())
-        };
-        options.config = Config::from_sources(None, least).unwrap();
-    };
+    let names = [
+        "first_fragment",
+        "max_fragment",
+        "far_first_fragment",
+        "tcp_max_fragment",
+        "udp_max_fragment",
+        "whole",
+    ];
+    let small = |options: &mut Options| options.config = sizes(&names.map(|name| (name, 256)));
     for place in [Place::Here, Place::Hosts(Transport::Tcp, false), Place::Hosts(Transport::Udp, true)] {
         exchange(place, &small, "all at their least");
     }

@@ -399,7 +399,7 @@ fn volume(error: &VolumeError) -> Class {
         VolumeError::Damaged { .. } => of_store("damaged"),
         VolumeError::NotThere { .. } => of_store("not_there"),
         VolumeError::Limit { .. } => of_store("limit"),
-        VolumeError::NotJoined { .. } => of_store("not_joined"),
+        VolumeError::NotJoined { .. } | VolumeError::InUse { .. } => of_store("not_joined"),
         VolumeError::Foreign { .. } => of_store("foreign"),
         VolumeError::Full(_) => {
             ("StoreError", vec![("reason", Value::Text("no_space".into())), number(Errno::NOSPC)])

@@ -229,8 +229,8 @@ pub fn replace(args: &ReplaceArgs) -> Outcome {
         dirs => {
             let with = dirs.is_some();
             store.replace(args.unit, dirs, args.force).inspect_err(|error| {
-                let in_use = |e: &VolumeError| matches!(e, VolumeError::NotJoined { why, .. } if why.contains("it is in use"));
-                if with && matches!(error, StoreError::Volume { source, .. } if in_use(source)) {
+                let in_use = matches!(error, StoreError::Volume { source: VolumeError::InUse { .. }, .. });
+                if with && in_use {
                     crate::text::say!("polyduct: to give it up although it is in use: --in-use");
                 }
             })?

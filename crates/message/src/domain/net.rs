@@ -18,12 +18,11 @@ use super::wait::SLICE;
 use super::{system, Inner, Table};
 use crate::engine::{self, Send};
 use crate::link::net::config::NetEvent;
-use crate::link::net::endpoint::NetEndpoint;
+use crate::link::net::endpoint::{within, NetEndpoint};
 use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
-use polyduct_os::clock;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -395,7 +394,7 @@ impl Net {
         let mut said = Ok(());
         while said.is_ok() && self.flush(inner) {
             let time = go_on("others to take what was sent");
-            said = time.and_then(|time| self.endpoint.next_event(Some(time)).map(drop));
+            said = time.and_then(|time| self.endpoint.next_event(Some(time.min(SLICE))).map(drop));
         }
         // Who is known to be dead answers nothing, and those of this host have the board.
         let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
@@ -405,18 +404,6 @@ impl Net {
         let left = self.endpoint.say_goodbye(there, owes, go_on).and(said.clone());
         // Who goes because of a loss waits for nobody.
         left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
-    }
-}
-
-/// Goes on for so long, and looks up now and then.
-fn within(time: Duration) -> impl Fn(&str) -> Result<Duration, MessageError> {
-    let begun = clock::now();
-    move |what| {
-        let waited = clock::now().saturating_sub(begun);
-        match SLICE.min(time.saturating_sub(waited)) {
-            Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
-            left => Ok(left),
-        }
     }
 }
 

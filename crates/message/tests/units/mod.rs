@@ -2,13 +2,14 @@
 
 #![allow(dead_code)]
 
+use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, Options};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::Address;
 use polyduct_rig::free_address;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A name that nobody else has.
 pub fn unique(what: &str) -> String {
@@ -81,4 +82,26 @@ pub fn at_with<T: Send>(
         let done = threads.into_iter().map(|t| t.join());
         done.collect::<Result<Vec<_>, _>>().unwrap_or_else(|_| panic!("{place:?}"))
     })
+}
+
+/// Waits until a thread of this process sleeps.
+pub fn until_asleep(thread: i32) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        if stat.rsplit(')').next().unwrap().trim_start().starts_with('S') {
+            return;
+        }
+        assert!(Instant::now() < end, "thread {thread} does not sleep: {stat}");
+        std::thread::yield_now();
+    }
+}
+
+/// These settings with these values, all others by default.
+pub fn sizes(given: &[(&str, u64)]) -> Config {
+    let value = |variable: &str| {
+        let name = variable.strip_prefix("POLYDUCT_MESSAGE_")?.to_lowercase();
+        given.iter().find(|(setting, _)| *setting == name).map(|(_, value)| value.to_string())
+    };
+    Config::from_sources(None, value).unwrap()
 }

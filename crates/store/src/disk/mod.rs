@@ -28,10 +28,12 @@ mod mender;
 pub mod meta;
 mod owned;
 pub mod reader;
+mod replace;
 mod requests;
 mod staging;
 pub mod store;
 mod team;
+mod turn;
 pub mod writer;
 
 pub use access::StoredArray;

@@ -3,7 +3,8 @@
 use super::disks::Disks;
 use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
-use super::store::{now, InUse, Store, Turn};
+use super::store::{now, Store};
+use super::turn::{InUse, Turn};
 use super::StoreError;
 use crate::volume::units::File as Named;
 use crate::volume::{Entry, Progress, Volume, VolumeError};

@@ -1,21 +1,20 @@
 //! A store on disks: opened, looked at, changed.
 
-use super::create::Made;
 use super::disks::Disks;
 use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
 use super::owned::Owned;
+use super::turn::{Before, InUse, Turn, Who};
 use super::StoreError;
 use crate::file::Interrupt;
-use crate::volume::units::UnitError;
-use crate::volume::{Geometry, Progress, Volume};
+use crate::volume::{Geometry, Volume};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -44,7 +43,7 @@ pub struct Store {
     /// As the caller named it.
     pub(super) shown: String,
     pub(super) dir: PathBuf,
-    manifest: Manifest,
+    pub(super) manifest: Manifest,
     pub(super) lock: File,
     /// The directory.
     fd: Arc<OwnedFd>,
@@ -263,15 +262,15 @@ impl Store {
         for &name in names {
             let inside = format!("{name}/");
             let of_this = |there: &&String| *there == name || folder && there.starts_with(&inside);
-            let before = gone.len();
-            gone.extend(owned.names().keys().filter(of_this).cloned());
-            if gone.len() == before && !owned.names().keys().any(|there| of_this(&there)) {
+            let mut found = owned.names().keys().filter(of_this).cloned().peekable();
+            if found.peek().is_none() {
                 let hint = match owned.names().keys().any(|there| there.starts_with(&inside)) {
                     true => "; it is a folder: remove it with all that it has (-r)".into(),
                     false => owned.hint(),
                 };
                 return Err(StoreError::NotThere { store: self.shown.clone(), name: name.into(), hint });
             }
+            gone.extend(found);
         }
         let n = gone.len();
         owned.commit_names(gone.into_iter().map(|name| (name, None)).collect())?;
@@ -313,130 +312,6 @@ impl Store {
         Ok(n)
     }
 
-    /// Takes a lost unit back, or other directories in its place: it joins, and is [rebuilt](Volume::rebuild). With `force` also
-    /// directories that belong to something else.
-    ///
-    /// # Errors
-    /// [`StoreError::Volume`] for a unit that is in use, or a directory that is another's; also with `force`,
-    /// [`StoreError::Manifest`] for what is no path and [`StoreError::Bad`] for a directory that other units use;
-    /// [`StoreError::System`]; as [`own`](Store::own).
-    pub fn replace(
-        &mut self,
-        unit: u32,
-        with: Option<Vec<PathBuf>>,
-        force: bool,
-    ) -> Result<Progress, StoreError> {
-        self.move_unit(unit, with, force, false)
-    }
-
-    /// The same for a unit that is in use, of which its user knows that it will not be for long: it is given up, and what it had is
-    /// computed from the others.
-    ///
-    /// # Errors
-    /// [`StoreError::Bad`] where it stays in its directories, or where no unit may be missing meanwhile; as
-    /// [`replace`](Store::replace).
-    pub fn replace_in_use(
-        &mut self,
-        unit: u32,
-        with: Vec<PathBuf>,
-        force: bool,
-    ) -> Result<Progress, StoreError> {
-        self.move_unit(unit, Some(with), force, true)
-    }
-
-    fn move_unit(
-        &mut self,
-        unit: u32,
-        with: Option<Vec<PathBuf>>,
-        force: bool,
-        in_use: bool,
-    ) -> Result<Progress, StoreError> {
-        let (mut owned, mut manifest) = (self.own()?, self.current());
-        let gives_up = in_use && owned.lost().all(|(lost, _)| lost != unit);
-        // A unit that is joining does so in other directories.
-        let mut begins_anew = false;
-        if let (Some(dirs), Some(chain)) = (with, manifest.units.get_mut(unit as usize)) {
-            let places = |dirs: &[PathBuf]| -> Vec<PathBuf> {
-                dirs.iter().map(|dir| manifest::place_of(&self.dir.join(dir))).collect()
-            };
-            let is_elsewhere = places(chain) != places(&dirs);
-            *chain = dirs;
-            manifest.check_moved(&self.dir, &self.shown, unit)?;
-            begins_anew = is_elsewhere && owned.is_joining(unit);
-            if gives_up && !is_elsewhere {
-                let (what, found) = ("the directories of a unit that is in use", "the same".to_owned());
-                return Err(self.bad(what, found, "others, which it does not have yet"));
-            }
-        }
-        if gives_up && owned.lost().count() >= self.geometry().parity() as usize {
-            let what = format!("the number of units that may be missing while unit {unit} is rebuilt");
-            let expected = "1 or more; copy the datasets to another store instead";
-            return Err(self.bad(&what, "0".to_owned(), expected));
-        }
-        if !gives_up && owned.lost().all(|(lost, _)| lost != unit) {
-            // It says why not.
-            return owned.replace(unit, force, now()).map_err(|e| owned.error(e));
-        }
-        let (mut made, dirs) = (Made::default(), manifest.dirs(&self.dir, unit));
-        dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
-        if gives_up || begins_anew {
-            // A refusal must not cost what there is.
-            self.check_place(&mut owned, unit, &dirs, force)?;
-            let reason = if gives_up { "it is given up" } else { "it is replaced again" };
-            owned.report(UnitError { unit, reason: reason.into(), full: false });
-        }
-        owned.units_mut().move_to(unit, &dirs);
-        let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
-        made.keep();
-        // The unit says of itself that it joins: from here on the manifest may name it.
-        for unit in 0..manifest.geometry.units() {
-            for dir in manifest.dirs(&self.dir, unit) {
-                // A unit that is lost is told when it comes back.
-                let _ = manifest.write(&dir);
-            }
-        }
-        let written = manifest.write(&self.dir);
-        self.note(&format!(
-            "unit {unit} is joining, in {}",
-            dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" + ")
-        ));
-        drop(owned);
-        written?;
-        self.manifest = manifest;
-        Ok(progress)
-    }
-
-    /// Whether a unit can be in these directories: nobody else's, and such as can be written.
-    fn check_place(
-        &self,
-        owned: &mut Owned<'_>,
-        unit: u32,
-        dirs: &[PathBuf],
-        force: bool,
-    ) -> Result<(), StoreError> {
-        let places =
-            || (0..=unit).map(|of| if of == unit { dirs.to_vec() } else { Vec::new() }).collect::<Vec<_>>();
-        let is_unit = |dir: &PathBuf| ["superblock", "objects"].iter().any(|name| dir.join(name).exists());
-        if !force && dirs.iter().any(is_unit) {
-            let fits = owned.check_place(&mut Disks::open(&places()), unit, false);
-            fits.map_err(|e| owned.error(e))?;
-        }
-        for dir in dirs {
-            let probe = dir.join(format!(".{}.probe", manifest::NAME));
-            let tried = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
-            tried.map_err(|e| {
-                StoreError::sys(&dir.display().to_string(), "write into the directory", manifest::errno(&e))
-            })?;
-        }
-        let fits = owned.check_place(&mut Disks::make(&places()), unit, true);
-        fits.map_err(|e| owned.error(e))
-    }
-
-    fn bad(&self, what: &str, found: String, expected: &str) -> StoreError {
-        let (store, what) = (self.shown.clone(), what.to_owned());
-        StoreError::Bad { store, what, found, expected: expected.to_owned() }
-    }
-
     /// Changes what is written down of a dataset.
     ///
     /// # Errors
@@ -454,88 +329,12 @@ impl Store {
     }
 }
 
-/// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
-/// was drawn for it, and a byte that is 1 until it has ended. It is for those who live; what is there after a cut does not
-/// matter.
-pub(super) struct Turn {
-    byte: InUse,
-    /// Who has this one.
-    who: Who,
-    /// What those before left undone is done.
-    ends_well: bool,
-}
-
-/// Somebody who has turns, one after the other: a store that a process has open. After a fork there are two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Who {
-    number: [u8; 16],
-    process: u32,
-}
-
-/// Who had the turn before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    /// The same.
-    Same,
-    Another,
-    /// One that did not come to its end.
-    Unfinished,
-}
-
-impl Turn {
-    /// `byte` is byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
-    fn begin(byte: InUse, last: Option<Who>) -> std::io::Result<(Turn, Before)> {
-        let process = std::process::id();
-        // A file that is new is empty, and nobody is all zeros.
-        let mut there = [0; 17];
-        byte.lock.read_at(&mut there, 0)?;
-        let [mut number @ .., unfinished] = there;
-        if let Some(who) = last.filter(|last| *last == Who { number, process } && unfinished == 0) {
-            byte.lock.write_all_at(&[1], 16)?;
-            return Ok((Turn { byte, who, ends_well: false }, Before::Same));
-        }
-        polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
-        let turn = Turn { byte, who: Who { number, process }, ends_well: unfinished == 0 };
-        there = [1; 17];
-        there[..16].copy_from_slice(&number);
-        turn.byte.lock.write_all_at(&there, 0)?;
-        Ok((turn, if unfinished == 1 { Before::Unfinished } else { Before::Another }))
-    }
-
-    pub(super) fn who(&self) -> Who {
-        self.who
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        // Where it cannot be said, the next one believes that this one died.
-        if self.ends_well {
-            let _ = self.byte.lock.write_all_at(&[0], 16);
-        }
-    }
-}
-
 /// Which of the files that followed each other under the manifest's name was there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: u64,
     seconds: i64,
     nanos: i64,
-}
-
-/// A byte that is held: of an object that is in use, its files stay, with or without a name.
-#[derive(Debug)]
-pub(super) struct InUse {
-    lock: File,
-    byte: u64,
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        // Not only closed: a process that was forked meanwhile has the same description.
-        let _ = hold(&self.lock, self.byte, Hold::Not);
-    }
 }
 
 /// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.

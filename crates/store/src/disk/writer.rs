@@ -3,8 +3,8 @@
 use super::io::RowIo;
 use super::meta::{check_name, Meta};
 use super::staging::{is_straight, Staging, Windows};
-use super::store::InUse;
 use super::team::{Stage, Team};
+use super::turn::InUse;
 use super::{Fill, Store, StoreError};
 use crate::file::{Attributes, Options, Stats, Without};
 use crate::volume::rows::Bytes;

@@ -52,6 +52,12 @@ pub enum VolumeError {
         /// What is the matter with it.
         why: String,
     },
+    /// Only a lost unit is replaced.
+    #[error("unit {unit} does not join: it is in use, and only a lost unit is replaced")]
+    InUse {
+        /// The unit.
+        unit: u32,
+    },
     /// What a unit's directory holds belongs to somebody else, or nobody knows to whom. Nothing was changed.
     #[error("unit {unit} is not written over: {why}")]
     Foreign {

@@ -66,13 +66,12 @@ impl<U: Units> Volume<U> {
     /// is lost. `now` is the time in µs.
     ///
     /// # Errors
-    /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::NotJoined`] for a unit that is in use or does not
+    /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::InUse`]; [`VolumeError::NotJoined`] for a unit that does not
     /// work; [`VolumeError::NotThere`]; and as [`commit`](Volume::commit).
     pub fn replace(&mut self, unit: u32, force: bool, now: u64) -> Result<Progress, VolumeError> {
-        let why = |why: &str| VolumeError::NotJoined { unit, why: why.to_owned() };
         match self.lost.get(unit as usize) {
             None => return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() }),
-            Some(None) => return Err(why("it is in use, and only a lost unit is replaced")),
+            Some(None) => return Err(VolumeError::InUse { unit }),
             Some(Some(_)) => {}
         }
         if self.joining[unit as usize].is_some() {

@@ -268,18 +268,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// # Errors
     /// [`MessageError::Timeout`] where some peer did not take everything; [`MessageError::System`].
     pub fn close(self, timeout: Duration) -> Result<(), MessageError> {
-        let begun = clock::now();
-        self.say_goodbye(
-            |_| true,
-            |_| false,
-            |what| {
-                let waited = clock::now().saturating_sub(begun);
-                match timeout.saturating_sub(waited) {
-                    Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
-                    left => Ok(left),
-                }
-            },
-        )
+        self.say_goodbye(|_| true, |_| false, within(timeout))
     }
 
     /// The same, for one that others may still refer to, and that waits only for those who are `waited_for`: what is on its way
@@ -354,6 +343,18 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             self.shared.reconsider(&mut state, unit)?;
         }
         Ok(())
+    }
+}
+
+/// Goes on for so long: for [`say_goodbye`](NetEndpoint::say_goodbye).
+pub fn within(time: Duration) -> impl Fn(&str) -> Result<Duration, MessageError> {
+    let begun = clock::now();
+    move |what| {
+        let waited = clock::now().saturating_sub(begun);
+        match time.saturating_sub(waited) {
+            Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
+            left => Ok(left),
+        }
     }
 }
 
