@@ -51,7 +51,7 @@ pub use convert::Conversion;
 pub use error::CopyError;
 pub use level::{Kernels, Level};
 pub use memory::{as_shared, Dest, Source};
-pub use simd::{prefetch, prefetch_to_write};
+pub use simd::{prefetch, prefetch_far, prefetch_to_write};
 
 use polyduct_layout::OpTable;
 
@@ -90,4 +90,9 @@ pub fn execute_crc(table: &OpTable, src: Source<'_>, dst: Dest<'_>) -> Result<u3
 /// Copies all of the source to the start of the destination; see [`Kernels::memcpy`].
 pub fn memcpy(dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
     Kernels::detect().memcpy(dst, src)
+}
+
+/// Copies all of the source to the start of the destination, for another processor; see [`Kernels::hand_over`].
+pub fn hand_over(dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
+    Kernels::detect().hand_over(dst, src)
 }

@@ -78,7 +78,7 @@ impl Run for Streamed {
     #[inline(always)]
     unsafe fn copy<S: Simd>(self, src: *const u8, dst: *mut u8, next: *const u8) {
         // SAFETY: the caller's.
-        unsafe { bulk::streamed::<S, true>(src, dst, self.0, next) }
+        unsafe { bulk::streamed::<S, { bulk::NEAR }>(src, dst, self.0, next) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Carrying out tables: whole, in parts, converting, with a checksum.
 
-use crate::bulk::Bulk;
+use crate::bulk::{Bulk, HandOver};
 use crate::exec::{disjoint, Transfer};
 use crate::nest::Nest;
 use crate::simd::Fence;
@@ -104,17 +104,40 @@ impl Kernels {
     }
 
     /// Copies all of the source to the start of the destination.
+    ///
+    /// # Errors
+    /// [`CopyError::DestTooShort`]; [`CopyError::Overlap`]. Nothing was copied.
     pub fn memcpy(self, dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
-        if src.len > dst.len {
-            return Err(CopyError::DestTooShort { need_bytes: src.len as u128, have_bytes: dst.len });
-        }
-        disjoint(&src, &dst)?;
+        holds(&dst, &src)?;
         let job = Bulk { src: src.ptr, dst: dst.ptr, n: src.len, stream: src.len >= self.stream_from };
         let _fence = Fence { needed: job.stream };
         // SAFETY: both hold the length and do not overlap; kernels exist only for levels that the machine has.
         unsafe { simd::run(self.level, job) }
         Ok(())
     }
+
+    /// Copies all of the source to the start of the destination, whose lines another processor has looked at and reads again as
+    /// soon as they are written. The stores bypass the caches, whatever the length: those lines need not be fetched from the
+    /// reader first, and while both work neither takes them from the other.
+    ///
+    /// # Errors
+    /// As [`memcpy`](Kernels::memcpy).
+    pub fn hand_over(self, dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
+        holds(&dst, &src)?;
+        let _fence = Fence { needed: true };
+        // SAFETY: as in `memcpy`.
+        unsafe { simd::run(self.level, HandOver { src: src.ptr, dst: dst.ptr, n: src.len }) }
+        Ok(())
+    }
+}
+
+/// Refuses a destination that is shorter than the source, or shares bytes with it.
+#[inline]
+fn holds(dst: &Dest<'_>, src: &Source<'_>) -> Result<(), CopyError> {
+    if src.len > dst.len {
+        return Err(CopyError::DestTooShort { need_bytes: src.len as u128, have_bytes: dst.len });
+    }
+    disjoint(src, dst)
 }
 
 /// Copies operation `at` and those that go with it; returns how many these are. Apart from [`Kernels::execute`], which is

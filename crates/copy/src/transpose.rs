@@ -102,7 +102,7 @@ impl Emit for AsTheyAre {
             } else if bytes == ROW_BYTES && to.addr().is_multiple_of(64) {
                 bulk::lines::<S, ROW_BYTES>(from, to);
             } else {
-                bulk::streamed::<S, false>(from, to, bytes, from);
+                bulk::streamed::<S, 0>(from, to, bytes, from);
             }
         }
     }

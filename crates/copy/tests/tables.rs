@@ -103,11 +103,13 @@ fn every_run_length_and_alignment_matches() {
     for n in (0..300).chain([511, 512, 513, 1000, 1024, 1025, 1600, 2047, 2048, 3000]) {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 60), (64, 63), (17, 17)] {
             for k in all_kernels() {
-                let mut got = vec![0xa5; n + 256];
-                let at = got.as_ptr().addr().wrapping_neg() % 64 + to;
-                k.memcpy((&mut got[at..at + n]).into(), src[from..from + n].into()).unwrap();
-                assert_eq!(&got[at..at + n], &src[from..from + n]);
-                assert!(got[..at].iter().chain(&got[at + n..]).all(|b| *b == 0xa5));
+                for copy in [Kernels::memcpy, Kernels::hand_over] {
+                    let mut got = vec![0xa5; n + 256];
+                    let at = got.as_ptr().addr().wrapping_neg() % 64 + to;
+                    copy(k, (&mut got[at..at + n]).into(), src[from..from + n].into()).unwrap();
+                    assert_eq!(&got[at..at + n], &src[from..from + n]);
+                    assert!(got[..at].iter().chain(&got[at + n..]).all(|b| *b == 0xa5));
+                }
             }
         }
     }
@@ -144,8 +146,13 @@ fn what_does_not_fit_is_refused_before_a_byte_moves() {
     assert_eq!(execute(&table, shared[..60].into(), shared[20..].into()), Err(CopyError::Overlap));
     assert_eq!(execute(&table, src[..].into(), (&mut dst[..]).into()), Ok(()));
     assert_eq!(dst.iter().map(|b| *b as usize).sum::<usize>(), 24);
-    let long = Kernels::detect().memcpy((&mut dst[..10]).into(), src[..11].into());
-    assert_eq!(long, Err(CopyError::DestTooShort { need_bytes: 11, have_bytes: 10 }));
+    for copy in [Kernels::memcpy, Kernels::hand_over] {
+        let long = copy(Kernels::detect(), (&mut dst[..10]).into(), src[..11].into());
+        assert_eq!(long, Err(CopyError::DestTooShort { need_bytes: 11, have_bytes: 10 }));
+        let shared = as_shared(&mut bytes);
+        let same = copy(Kernels::detect(), shared[..60].into(), shared[40..100].into());
+        assert_eq!(same, Err(CopyError::Overlap));
+    }
 }
 
 #[test]

@@ -106,6 +106,19 @@ pub fn prefetch(p: *const u8) {
     let _ = p;
 }
 
+/// Asks for a cache line that is needed a little later: it comes into the second-level cache, where the machine has an
+/// instruction for that; any address will do.
+#[inline(always)]
+pub fn prefetch_far(p: *const u8) {
+    // SAFETY: as `prefetch`.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(p.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// Asks for a cache line that will be written, where the machine has an instruction for it; any address will do.
 #[inline(always)]
 pub fn prefetch_to_write(p: *const u8) {

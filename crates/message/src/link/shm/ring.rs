@@ -148,6 +148,11 @@ impl Outlet {
         Ok((shape.lines - tail.line.wrapping_sub(head.line), units))
     }
 
+    /// Whether the receiver shows that it has taken all that was claimed.
+    pub fn is_empty(&self, shown: &AtomicU64) -> bool {
+        shown.load(Ordering::Acquire) == self.tail.load(Ordering::Relaxed)
+    }
+
     /// Whether the receiver has passed the record at `line`. `line` was claimed at most 2³¹ records ago.
     #[inline]
     pub fn passed(&self, line: u32, shown: &AtomicU64) -> bool {

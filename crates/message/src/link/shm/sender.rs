@@ -1,5 +1,6 @@
 //! Sending on a channel.
 
+use super::cut::{Cut, Pace, Stores};
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
@@ -8,6 +9,7 @@ use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
 use polyduct_copy::{Dest, Source};
+use polyduct_os::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,28 +74,7 @@ pub struct Sender {
     last: u32,
     can_post: bool,
     cut: Cut,
-}
-
-/// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its senders; one may
-/// choose otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Messages up to so many bytes go as one piece.
-    pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the message.
-    pub first_fragment: u32,
-    /// The longest fragment.
-    pub max_fragment: u32,
-}
-
-impl Cut {
-    /// Nothing is longer than a quarter of the ring.
-    fn within(self, lane: &Lane) -> Cut {
-        let most = lane.shape.units / 4 * UNIT as u32;
-        let max_fragment = self.max_fragment.clamp(1, most);
-        let first_fragment = self.first_fragment.clamp(1, max_fragment);
-        Cut { whole_bytes: self.whole_bytes.min(most), first_fragment, max_fragment }
-    }
+    pace: Pace,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +84,16 @@ struct Open {
     sent: u64,
     /// How long the next fragment shall be.
     fragment: u32,
+    /// Which stores write its fragments.
+    stores: Stores,
+}
+
+/// What of a message goes into one record.
+struct Piece<'a> {
+    payload: &'a [u8],
+    stores: Stores,
+    /// The message ends with it.
+    ends: bool,
 }
 
 impl Sender {
@@ -110,7 +101,8 @@ impl Sender {
         let sizes = shared.area.sizes();
         let (whole_bytes, first_fragment) = (sizes.whole_bytes, sizes.first_fragment);
         let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&lane);
-        Sender { shared, lane, channel, priority, open: None, owes: false, last: 0, can_post: false, cut }
+        let (open, pace) = (None, Pace::default());
+        Sender { shared, lane, channel, priority, open, owes: false, last: 0, can_post: false, cut, pace }
     }
 
     /// How messages are cut.
@@ -191,7 +183,11 @@ impl Sender {
         if len == 0 {
             return self.inline(head, &[]);
         }
-        self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment });
+        let stores = match self.cut.overlaps(len) && self.receiver_waits() {
+            true => self.pace.stores(),
+            false => Stores::Cached,
+        };
+        self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment, stores });
         Ok(())
     }
 
@@ -208,9 +204,7 @@ impl Sender {
         }
         let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
         let mut taken = 0;
-        // The receiver ends one fragment after the sender, so the last ones should not be a large part of it; and each costs
-        // a line from one processor to the other. Measured over first fragments of 1 to 8 KiB and parts of 1/16 to 1/4.
-        let max = u64::min((open.len / 4).next_multiple_of(UNIT as u64), self.cut.max_fragment.into()) as u32;
+        let max = self.cut.longest(open.len);
         while taken < want {
             let n = (want - taken).min(open.fragment as usize);
             let (kind, words) = match open.sent {
@@ -218,14 +212,15 @@ impl Sender {
                 _ => (Kind::Next, [0; 4]),
             };
             let ends = open.sent + n as u64 == open.len;
-            match self.record(kind, open.head, &bytes[taken..taken + n], words, ends) {
+            let piece = Piece { payload: &bytes[taken..taken + n], stores: open.stores, ends };
+            match self.record(kind, open.head, piece, words) {
                 Ok(()) => {}
                 Err(SendError::Full) if taken > 0 => break,
                 Err(e) => return Err(e),
             }
             taken += n;
             open.sent += n as u64;
-            open.fragment = open.fragment.saturating_mul(2).min(max.max(self.cut.first_fragment));
+            open.fragment = open.fragment.saturating_mul(2).min(max);
             self.open = (!ends).then_some(open);
         }
         Ok(taken)
@@ -361,6 +356,12 @@ impl Sender {
         bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
     }
 
+    /// Whether the receiver has taken all that was sent and found nothing since: it waits for what comes next.
+    fn receiver_waits(&self) -> bool {
+        // SAFETY: `shared` keeps the area mapped.
+        self.outlet().is_empty(unsafe { &self.lane.receiver()[0] })
+    }
+
     /// Units of the next record, where `left` bytes are to be sent.
     fn next_units(&self, left: usize) -> u32 {
         let most = match self.open {
@@ -402,23 +403,26 @@ impl Sender {
         if self.open.is_some() {
             self.check_closed_message()?;
         }
-        self.record(Kind::Whole, head, payload, [0; 4], true)
+        self.record(Kind::Whole, head, Piece { payload, stores: Stores::Cached, ends: true }, [0; 4])
     }
 
-    /// A record with payload in the ring. `ends`: a message ends with it.
+    /// A record with payload in the ring.
     #[inline]
     fn record(
         &mut self,
         kind: Kind,
         head: Head,
-        payload: &[u8],
+        Piece { payload, stores, ends }: Piece<'_>,
         [p, q, r, s]: [u64; 4],
-        ends: bool,
     ) -> Result<(), SendError> {
         let at = self.claim(payload.len().div_ceil(UNIT) as u32)?;
+        let start = stores.are_timed().then(clock::now);
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
         // ring; `shared` keeps the area mapped.
-        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len()) };
+        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.are_streamed()) };
+        if let Some(start) = start {
+            self.pace.took(stores, payload.len(), clock::now().saturating_sub(start));
+        }
         let units = payload.len().div_ceil(UNIT) as u32;
         polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
         let [a, b, c] = pack_head(&head, payload.len() as u32);
@@ -475,13 +479,13 @@ impl Drop for Sender {
     }
 }
 
-/// Copies payload between this process's memory and the ring.
+/// Copies payload between this process's memory and the ring. `streamed`: into the ring, for a receiver that waits for it.
 ///
 /// # Safety
 /// `n` bytes at both addresses, which do not overlap; no other thread of this process writes the source or uses the
 /// destination. The peer may write either: it then spoils what is copied, and nothing else.
 #[inline]
-pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize, streamed: bool) {
     if n <= 512 {
         // SAFETY: the caller's.
         unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
@@ -489,6 +493,9 @@ pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     }
     // SAFETY: the caller's.
     let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
-    let copied = polyduct_copy::memcpy(dst, src);
+    let copied = match streamed {
+        true => polyduct_copy::hand_over(dst, src),
+        false => polyduct_copy::memcpy(dst, src),
+    };
     debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
 }
