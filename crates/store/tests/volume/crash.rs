@@ -109,8 +109,8 @@ fn all(run: Run, least: u64, scenarios: &[(&str, &[Step])]) {
     let (data, parity) = (run.geometry.data(), run.geometry.parity());
     let mut opened = 0;
     for (name, steps) in scenarios {
-        match (Run { most: run.most * more, ..run }).enumerate(steps) {
-            Ok(Count { cuts, states }) => {
+        match (Run { most: run.most * more, ..run }).enumerate(&[], steps) {
+            Ok(Count { cuts, states, .. }) => {
                 println!("{data}+{parity}, {name}: {cuts} states left by cuts, {states} opened");
                 opened += states;
             }
@@ -118,6 +118,35 @@ fn all(run: Run, least: u64, scenarios: &[(&str, &[Step])]) {
         }
     }
     assert!(opened >= least, "{data}+{parity}: {opened} states; {least} are to be looked at");
+}
+
+/// Scenarios in which so few writes are on their way at any time that each subset of them is opened: 2¹² at most.
+const FEW_AT_ONCE: &[(u32, u32, &[&[Step]])] = {
+    const ONE: &[Step] = &[Step::Overwrite("a", 1, 900)];
+    const TWO: &[Step] = &[Step::Overwrite("a", 1, 900), Step::Overwrite("a", 1, 901)];
+    const REOPENED: &[Step] = &[Step::Overwrite("a", 1, 900), Step::Reopen];
+    const REMOVED: &[Step] = &[Step::Remove("b")];
+    const MORE: &[Step] = &[Step::Replace("c", 300)];
+    &[
+        (2, 1, &[ONE, TWO, REOPENED, REMOVED, MORE]),
+        (4, 1, &[ONE, TWO, REOPENED, REMOVED]),
+        (4, 2, &[ONE, REMOVED]),
+    ]
+};
+
+#[test]
+fn every_subset_of_what_a_cut_may_leave() {
+    let made = [Step::Replace("a", 100), Step::Replace("b", 200)];
+    let mut opened = 0;
+    for &(data, parity, scenarios) in FEW_AT_ONCE {
+        for steps in scenarios {
+            let count = Run::of(data, parity, 1 << 12).enumerate(&made, steps);
+            let count = count.unwrap_or_else(|e| panic!("{data}+{parity}, {steps:?}: {e}"));
+            assert_eq!(count.drawn, 0, "{data}+{parity}, {steps:?}: some subsets were drawn");
+            opened += count.states;
+        }
+    }
+    assert!(opened >= 300_000, "{opened} states");
 }
 
 #[test]
@@ -193,7 +222,7 @@ fn planted_bugs_are_found() {
         healing.into_iter().map(|(bug, steps)| (Run { bug: Some(bug), ..Run::of(2, 1, 8).healing() }, steps));
     for (run, steps) in in_use.chain(healing) {
         let bug = run.bug.unwrap();
-        match run.enumerate(steps) {
+        match run.enumerate(&[], steps) {
             Ok(count) => panic!("{bug:?} is not found in {} states", count.states),
             Err(error) => println!("{bug:?}: {error}"),
         }

@@ -148,7 +148,7 @@ pub fn see(v: &mut Volume<&mut Sim>, known: &[&View]) -> Result<View, String> {
 pub struct Run {
     pub geometry: Geometry,
     pub bug: Option<Bug>,
-    /// States of one cut, at most.
+    /// States of one cut, at most: where it may leave more, so many are drawn.
     pub most: u64,
     /// All that is lost is rebuilt in each state, and the store scrubbed.
     pub heal: bool,
@@ -161,6 +161,8 @@ pub struct Count {
     pub cuts: u64,
     /// States that were opened and read: those, with each unit lost, and what came of them.
     pub states: u64,
+    /// Cuts of which not all states were opened.
+    pub drawn: u64,
 }
 
 impl Run {
@@ -264,14 +266,20 @@ impl Run {
         Ok(states)
     }
 
-    /// Goes through a scenario and the states that cuts leave.
-    pub fn enumerate(&self, steps: &[Step]) -> Result<Count, String> {
+    /// Goes through a scenario and the states that cuts leave. What was `made` before it is durable.
+    pub fn enumerate(&self, made: &[Step], steps: &[Step]) -> Result<Count, String> {
         let mut sim = Sim::default();
         drop(Volume::create(&mut sim, ID, self.geometry, 1000).unwrap());
+        let mut before = View::new();
+        let mut v = self.open(&mut sim, 1500).map_err(text)?;
+        for &step in made {
+            take(&mut v, step, 1500, &mut Beside::default()).map_err(|e| format!("{step:?}: {e}"))?;
+            before = after(&before, step, 2 * self.geometry.row_blocks());
+        }
+        v.close(1900).map_err(|e| e.to_string())?;
         let base = std::mem::take(&mut sim.disks);
         sim = Sim::of(base.clone(), &[]);
-        let (mut views, mut beside, mut acknowledged) =
-            (vec![View::new()], vec![Beside::default()], Vec::new());
+        let (mut views, mut beside, mut acknowledged) = (vec![before], vec![Beside::default()], Vec::new());
         let mut v = self.open(&mut sim, 2000).map_err(text)?;
         for (i, &step) in steps.iter().enumerate() {
             let mut now = beside[i].clone();
@@ -300,6 +308,7 @@ impl Run {
             });
             let beside = beside.unwrap_or_default();
             let all = 1_u64.checked_shl(cut.open.len() as u32).unwrap_or(u64::MAX);
+            count.drawn += u64::from(all > self.most);
             for subset in 0..all.min(self.most) {
                 random ^= random << 13;
                 random ^= random >> 7;
