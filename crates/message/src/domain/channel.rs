@@ -1,6 +1,6 @@
 //! Channels: one writer each, so that sending takes no lock.
 
-use super::{call::Call, system, wait::SPIN, Inner};
+use super::{call::Call, peer::Number, system, wait::SPIN, Inner};
 use crate::engine::Send;
 use crate::link::shm::{SendError, Sender, Ticket};
 use crate::types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
@@ -46,7 +46,7 @@ pub enum RawChannel {
 /// A channel to a unit of another host.
 pub struct Far {
     to: Address,
-    number: ChannelId,
+    number: Number,
     options: ChannelOptions,
     /// Messages that are not with the receiver's program yet: the last one says nothing of the others where they have no
     /// order.
@@ -85,7 +85,8 @@ impl Far {
     fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<Token, MessageError> {
         let Some(net) = &inner.net else { return Err(MessageError::PeerLeft { unit: self.to }) };
         let ChannelOptions { priority, order } = self.options;
-        let sent = net.send(self.to, self.number, Send { priority, order, head, payload }, &self.under_way);
+        let sent =
+            net.send(self.to, self.number.id, Send { priority, order, head, payload }, &self.under_way);
         sent.map_err(|error| match error {
             MessageError::Full { .. } => error,
             // The link knows only that the unit said good-bye; why, it said before.
@@ -145,7 +146,9 @@ fn no_channel() -> MessageError {
 /// A channel to a unit of the same host.
 pub struct Near {
     to: Address,
+    // It goes before its number does.
     sender: Sender,
+    _number: Number,
     /// From so many bytes on, the receiver fetches a payload itself.
     pull_from: u64,
 }
@@ -153,12 +156,15 @@ pub struct Near {
 impl Near {
     fn new(inner: &Inner, to: Address, priority: Priority) -> Result<Near, MessageError> {
         let link = inner.link(to)?;
-        loop {
+        // A channel that has not said yet what it gave up keeps its number.
+        for _ in 0..super::peer::LIBRARY_CHANNEL {
             let number = inner.peers[to as usize].next_channel().ok_or_else(no_channel)?;
-            if let Some(sender) = link.sender(number, priority) {
-                return Ok(Near { to, sender, pull_from: inner.options.config.bytes("pull_from") });
+            if let Some(sender) = link.sender(number.id, priority) {
+                let pull_from = inner.options.config.bytes("pull_from");
+                return Ok(Near { to, sender, _number: number, pull_from });
             }
         }
+        Err(no_channel())
     }
 
     /// Sends, waiting for room and receiving meanwhile.
@@ -263,13 +269,10 @@ impl Posted<'_> {
     /// Waits until the receiver has it.
     fn fetched(self, inner: &Inner) -> Result<(), MessageError> {
         let waited = self.near.taken(inner, self.ticket);
+        let to = self.near.to;
         match waited {
-            // It had all of it when the time was up.
-            Err(MessageError::Timeout { .. } | MessageError::Interrupted)
-                if !self.near.sender.withdraw(self.ticket) =>
-            {
-                Ok(())
-            }
+            // Whatever ended the wait, a receiver that lives had all of it by then.
+            Err(_) if inner.gone_error(to).is_none() && !self.near.sender.withdraw(self.ticket) => Ok(()),
             waited => waited,
         }
     }
@@ -304,7 +307,7 @@ impl Channel {
     pub fn number(&self) -> ChannelId {
         match &self.raw {
             RawChannel::Near(near) => near.sender.channel(),
-            RawChannel::Far(far) => far.number,
+            RawChannel::Far(far) => far.number.id,
         }
     }
 
@@ -384,7 +387,7 @@ impl Channel {
                 far.check(&self.inner)?;
                 let net = self.inner.net.as_ref();
                 Ok(net.map_or(0, |net| {
-                    net.sends_guaranteed(far.to, far.number, far.options.priority, far.options.order)
+                    net.sends_guaranteed(far.to, far.number.id, far.options.priority, far.options.order)
                 }))
             }
         }

@@ -2,6 +2,7 @@
 
 use super::directory::{self, Directory, HandlerError};
 use super::peer::{lock, try_lock};
+use super::wait::is_loss;
 use super::{barrier, dispatch, system, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;
@@ -64,6 +65,9 @@ impl Came {
     }
 }
 
+/// A word of a collective operation, and for whom.
+pub(super) type Word = (Address, Head, Vec<u8>);
+
 /// A synchronise under way.
 #[derive(Default)]
 pub(super) struct Agreement {
@@ -101,7 +105,7 @@ impl Inner {
         };
         let done = match self.at_odds.get() {
             Some(error) => Err(error.clone()),
-            None => operation(self).map_err(|error| self.odds_behind(error)),
+            None => self.say_again().and_then(|()| operation(self)).map_err(|error| self.odds_behind(error)),
         };
         if let Err(error @ MessageError::AtOdds { .. }) = &done {
             if self.at_odds.set(error.clone()).is_ok() {
@@ -131,6 +135,9 @@ impl Inner {
             self.tell(tells)?;
         }
         self.wait("all units to come to the barrier", None, |inner| {
+            if let Err(error) = inner.say_again() {
+                return Some(Err(error));
+            }
             match lock(&inner.barrier).is_over() {
                 // Others may wait for the last word of this one, who may not come here again for long.
                 true => (!inner.owes_words()).then_some(Ok(())),
@@ -148,13 +155,42 @@ impl Inner {
             || self.net.as_ref().is_some_and(|net| net.owes(is_word))
     }
 
+    /// Sends the words of a barrier.
+    ///
+    /// # Errors
+    /// As [`say`](Inner::say), the first.
     pub(super) fn tell(&self, tells: Vec<barrier::Tell>) -> Result<(), MessageError> {
         let [low, high] = self.board.came(self.options.unit).words();
-        for (to, number, round) in tells {
-            let head = Head { handler: system::BARRIER, args: [number, round, low, high] };
-            self.push(to, head, Vec::new())?;
+        let word = |(to, number, round)| {
+            (to, Head { handler: system::BARRIER, args: [number, round, low, high] }, Vec::new())
+        };
+        self.say_all(tells.into_iter().map(word).collect())
+    }
+
+    /// Sends words of a collective operation. Those that cannot be sent, though their unit is there, are kept: the operation has
+    /// gone on, and others wait for them.
+    ///
+    /// # Errors
+    /// The first reason why one could not be sent.
+    fn say_all(&self, words: Vec<Word>) -> Result<(), MessageError> {
+        let mut first = Ok(());
+        for (to, head, payload) in words {
+            let Err(error) = self.push(to, head, payload.clone()) else { continue };
+            if !is_loss(&error) {
+                lock(&self.unsaid).push((to, head, payload));
+            }
+            first = first.and(Err(error));
         }
-        Ok(())
+        first
+    }
+
+    /// Tries again what could not be sent.
+    fn say_again(&self) -> Result<(), MessageError> {
+        let words = std::mem::take(&mut *lock(&self.unsaid));
+        match words.is_empty() {
+            true => Ok(()),
+            false => self.say_all(words),
+        }
     }
 
     /// A unit that will not come to the collective operation that this one has come to: the lowest, so that all who wait
@@ -244,14 +280,12 @@ impl Inner {
                 None => Ok(Vec::new()),
             };
             let payload = payload.unwrap_or_default();
-            for to in 1..self.options.units {
-                let head = Head { handler: system::AGREED, args: [failed, 0, 0, 0] };
-                self.push(to, head, payload.clone())?;
-            }
+            let head = Head { handler: system::AGREED, args: [failed, 0, 0, 0] };
+            self.say_all((1..self.options.units).map(|to| (to, head, payload.clone())).collect())?;
         } else if self.options.unit != 0 && !goes_on {
             let payload = postcard::to_stdvec(&offer).unwrap_or_default();
             let [low, high] = self.board.came(self.options.unit).words();
-            self.push(0, Head { handler: system::OFFER, args: [low, high, 0, 0] }, payload)?;
+            self.say_all(vec![(0, Head { handler: system::OFFER, args: [low, high, 0, 0] }, payload)])?;
         }
         let agreed = self.wait("all units to synchronise", None, |inner| {
             if inner.owes_words() {

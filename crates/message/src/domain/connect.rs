@@ -1,11 +1,11 @@
 //! Links between partners, made when first used, and what the library sends on them.
 
-use super::ask::ask_for_link;
+use super::ask::{ask_for_link, out_of_turn};
 use super::host::{Events, Handed, Whereabouts};
 use super::peer::{lock, Gone};
 use super::Inner;
 use crate::link::net::socket::sys;
-use crate::link::shm::{Bell, Link};
+use crate::link::shm::{AttachError, Bell, Link};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::process::{PidFd, ProcessId};
@@ -32,7 +32,7 @@ impl Inner {
         let mine = self.hand(to)?;
         let gone = || self.gone_error(to).is_some();
         let theirs = ask_for_link(&self.who(), to, &mine, &gone).map_err(|e| self.why(to, e))?;
-        self.take_link(to, theirs).map_err(|reason| MessageError::PeerLost { unit: to, reason })?;
+        self.take_link(to, theirs)?;
         peer.link.get().ok_or(MessageError::PeerLeft { unit: to })
     }
 
@@ -63,19 +63,27 @@ impl Inner {
         Ok(Handed { bell, segment: Some(owned(link.fd())?) })
     }
 
-    /// Takes what a partner handed over. The second time, when both asked at once, does nothing.
-    pub(super) fn take_link(&self, unit: Address, theirs: Handed) -> Result<(), String> {
+    /// Takes what a partner handed over. The second time, when both asked at once, does nothing. What was made for the partner
+    /// is kept until the link stands: the partner may have taken it, and has no use for another.
+    ///
+    /// # Errors
+    /// What this process's system refuses; [`MessageError::BadPeer`].
+    pub(super) fn take_link(&self, unit: Address, theirs: Handed) -> Result<(), MessageError> {
         let peer = &self.peers[unit as usize];
         let mut making = lock(&peer.connecting);
         if peer.link.get().is_some() {
             return Ok(());
         }
-        let link = match (theirs.segment, making.take()) {
-            (Some(fd), _) => Link::attach(fd, 1 << 30, &self.sizes).map_err(|e| e.to_string())?,
-            (None, Some(link)) => link,
-            (None, None) => Link::create(&self.sizes).map_err(|e| e.to_string())?,
+        let bell = Bell::attach(theirs.bell)?;
+        let link = match (theirs.segment, &*making) {
+            (Some(fd), _) => {
+                Link::attach(fd, 1 << 30, &self.sizes).map_err(|error| not_attached(unit, error))?
+            }
+            (None, Some(link)) => link.clone(),
+            (None, None) => return Err(out_of_turn(unit, "a link without its segment")),
         };
-        let bell = Bell::attach(theirs.bell).map_err(|e| e.to_string())?;
+        let receiver = link.receiver().ok_or_else(|| out_of_turn(unit, "a second receiver of a link"))?;
+        // Nothing fails from here on.
         // The number of a link at a bell is the unit that rings.
         link.ring_at(Arc::new(bell), self.options.unit);
         let process = self.members.of(unit).map(|(pid, start_time)| PidFd::of(ProcessId { pid, start_time }));
@@ -83,11 +91,9 @@ impl Inner {
             // Where this process may not read the partner's memory, all goes through the rings.
             let _ = link.pull_from(process);
         }
-        let receiver = link.receiver().ok_or("the link has a receiver already")?;
         lock(&self.fresh).push((unit, receiver));
-        if peer.link.set(link).is_err() {
-            return Err("the link was made twice".into());
-        }
+        let _ = peer.link.set(link);
+        *making = None;
         self.epoch.fetch_add(1, Ordering::Release);
         self.bell.calls().ring();
         Ok(())
@@ -139,13 +145,20 @@ impl Inner {
     }
 }
 
+fn not_attached(unit: Address, error: AttachError) -> MessageError {
+    match error {
+        AttachError::System(error) => error.into(),
+        AttachError::Link(error) => MessageError::BadPeer { unit, error },
+    }
+}
+
 /// What the host's thread tells the domain.
 pub(super) struct Told(pub(super) Arc<Inner>);
 
 impl Events for Told {
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String> {
         let mine = self.0.hand(unit).map_err(|e| e.to_string())?;
-        self.0.take_link(unit, theirs)?;
+        self.0.take_link(unit, theirs).map_err(|e| e.to_string())?;
         Ok(mine)
     }
 

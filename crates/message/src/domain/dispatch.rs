@@ -243,8 +243,18 @@ impl Inner {
             Err(words) => (1, Parcel::from(words.into_bytes())),
         };
         let Parcel { words: [first, second], payload } = result;
-        let head = Head { handler: system::ANSWER, args: [number, failed, first, second] };
-        if let Err(error) = self.push(to, head, payload) {
+        let head = |failed| Head { handler: system::ANSWER, args: [number, failed, first, second] };
+        let sent = match self.push(to, head(failed), payload) {
+            // The caller may wait without a deadline.
+            Err(error @ MessageError::Limit { .. }) => {
+                let words = format!("its answer could not be sent: {error}");
+                let mut words = words.into_bytes();
+                words.truncate(system::REASON);
+                self.push(to, head(1), words)
+            }
+            sent => sent,
+        };
+        if let Err(error) = sent {
             tracing::warn!(to, %error, "an answer was not sent");
         }
     }

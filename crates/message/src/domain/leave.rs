@@ -65,10 +65,10 @@ impl Inner {
             return Ok(());
         }
         lock(&self.mailbox).clear();
-        // What waits for room goes before. After a loss that ends all waits nobody waits for it.
+        // What waits for room goes before. After a loss, or a breach, that ends all waits nobody waits for it.
         let sent = |inner: &Inner| (!inner.flush_backlog()).then_some(Ok(()));
         match self.wait("others to take what was sent", None, sent) {
-            Err(error) if !is_loss(&error) => {
+            Err(error) if !is_loss(&error) && self.lost().is_none() => {
                 self.end_early();
                 return Err(error);
             }
@@ -77,7 +77,7 @@ impl Inner {
         // Who goes on after a loss does not leave because of it.
         let because = (self.options.on_loss == OnLoss::Raise).then(|| self.leaves_because_of()).flatten();
         self.board.leave(self.options.unit, because);
-        self.close_links();
+        self.go_away();
         match &self.net {
             Some(net) => net.leave(self, because),
             None => Ok(()),
@@ -95,7 +95,7 @@ impl Inner {
         // Where all know of a loss already, nobody waits any more.
         let news = self.lost().is_none();
         self.board.give_up(self.options.unit, self.leaves_because_of());
-        self.close_links();
+        self.go_away();
         if news {
             knock(&self.who(), &self.board);
         }
@@ -104,11 +104,14 @@ impl Inner {
         }
     }
 
-    fn close_links(&self) {
+    /// Ends the links, and the waits of other threads: nobody looks for them any more.
+    fn go_away(&self) {
+        self.away.store(true, Ordering::Release);
         for peer in &self.peers {
             if let Some(link) = peer.link.get() {
                 link.close();
             }
         }
+        self.stir();
     }
 }

@@ -133,6 +133,10 @@ pub(crate) struct Inner {
     in_line: AtomicUsize,
     /// Another unit has come to another collective operation than this one: there can be no more of them.
     at_odds: OnceLock<MessageError>,
+    /// This unit takes no part any more: waits of other threads end.
+    away: AtomicBool,
+    /// Words of collective operations that could not be sent.
+    unsaid: Mutex<Vec<collective::Word>>,
     /// Of all messages that come.
     rooms: Arc<Rooms>,
     mailbox: Mutex<Mailbox>,
@@ -222,6 +226,8 @@ impl Domain {
             collective: Mutex::default(),
             in_line: AtomicUsize::new(0),
             at_odds: OnceLock::new(),
+            away: AtomicBool::new(false),
+            unsaid: Mutex::default(),
             mailbox: Mutex::new(Mailbox::new(rooms.clone())),
             rooms,
             regions: region::Regions::default(),

@@ -284,13 +284,13 @@ impl Net {
     /// Sends for the library, now or when there is room.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] when too much waits for the unit. What tells of ends, once for each, always finds a place.
+    /// [`MessageError::Limit`] when too much waits for the unit, unless it [must find a place](system::must_find_a_place).
     pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let mut queue = lock(&self.queue);
         let waiting = queue.entry((to, pushed_priority(&head))).or_default();
         let bytes = payload.len() + OVERHEAD as usize;
-        let tells_of_an_end = [system::LOST, system::LEAVING].contains(&head.handler);
-        if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > BACKLOG && !tells_of_an_end {
+        let must = system::must_find_a_place(&head, payload.len());
+        if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > BACKLOG && !must {
             let (limit, found) = (BACKLOG as u64, (waiting.bytes + bytes) as u64);
             return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
         }

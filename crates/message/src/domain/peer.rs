@@ -3,12 +3,13 @@
 use super::channel::RawChannel;
 use super::net::pushed_priority;
 use super::room::OVERHEAD;
+use super::system;
 use crate::link::shm::{Link, SendError, Sender};
 use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Channels from this number on are the library's.
 pub const LIBRARY_CHANNEL: u16 = 4095;
@@ -56,7 +57,7 @@ pub struct Peer {
     /// This unit has told others that it is lost.
     told: AtomicBool,
     gone: AtomicU8,
-    next_channel: AtomicU16,
+    numbers: Arc<Numbers>,
     /// The channel that [`super::Domain::send`] uses.
     pub mail: Mutex<Option<RawChannel>>,
     /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may use it. Apart is
@@ -64,6 +65,31 @@ pub struct Peer {
     outboxes: [Mutex<Outbox>; 2],
     /// Of a message for `recv` that a handler sent, only a part is sent.
     mail_begun: AtomicBool,
+}
+
+/// Which numbers of channels are in use.
+struct Numbers {
+    taken: Mutex<[u64; 64]>,
+    last: AtomicU16,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers { taken: Mutex::new([0; 64]), last: AtomicU16::new(LIBRARY_CHANNEL - 1) }
+    }
+}
+
+/// The number of a channel; free again when this goes.
+pub struct Number {
+    /// The number.
+    pub id: ChannelId,
+    of: Arc<Numbers>,
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        lock(&self.of.taken)[usize::from(self.id.0 / 64)] &= !(1 << (self.id.0 % 64));
+    }
 }
 
 #[derive(Default)]
@@ -98,24 +124,33 @@ impl Peer {
         !self.told.swap(true, Ordering::AcqRel)
     }
 
-    /// A number for a new channel to this unit.
-    pub fn next_channel(&self) -> Option<ChannelId> {
-        let n = self.next_channel.fetch_add(1, Ordering::Relaxed);
-        if n >= LIBRARY_CHANNEL {
-            self.next_channel.store(LIBRARY_CHANNEL, Ordering::Relaxed);
+    /// A number for a new channel to this unit, after that which was taken last; `None` where all are in use.
+    pub fn next_channel(&self) -> Option<Number> {
+        let mut taken = lock(&self.numbers.taken);
+        let mut last = self.numbers.last.load(Ordering::Relaxed);
+        for _ in 0..LIBRARY_CHANNEL {
+            last = (last + 1) % LIBRARY_CHANNEL;
+            let (word, bit) = (usize::from(last / 64), 1 << (last % 64));
+            if taken[word] & bit == 0 {
+                taken[word] |= bit;
+                self.numbers.last.store(last, Ordering::Relaxed);
+                return Some(Number { id: ChannelId(last), of: self.numbers.clone() });
+            }
         }
-        (n < LIBRARY_CHANNEL).then_some(ChannelId(n))
+        None
     }
 
     /// Sends on the library's channel, now or when there is room. The link stands.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] when too much waits already. What is for a unit that has gone is dropped.
+    /// [`MessageError::Limit`] when too much waits already, unless it [must find a place](system::must_find_a_place). What is for
+    /// a unit that has gone is dropped.
     pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
         let bytes = payload.len() + OVERHEAD as usize;
-        if !out.queue.is_empty() && out.bytes.saturating_add(bytes) > BACKLOG {
+        let must = system::must_find_a_place(&head, payload.len());
+        if !out.queue.is_empty() && out.bytes.saturating_add(bytes) > BACKLOG && !must {
             return Err(MessageError::Limit {
                 what: "bytes that wait to be sent to a unit",
                 limit: BACKLOG as u64,

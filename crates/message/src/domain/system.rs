@@ -17,7 +17,7 @@
 //! | `FLUSH` | number | | behind all that a channel sent: asks for an `ANSWER`; across hosts |
 //! | `AGREED` | 0 good or 1 failed | the directory, or the error | from unit 0 |
 
-use crate::types::HandlerId;
+use crate::types::{HandlerId, Head};
 
 /// A message for `recv`.
 pub const MAIL: HandlerId = HandlerId(HandlerId::RESERVED);
@@ -47,3 +47,13 @@ pub const FLUSH: HandlerId = HandlerId(HandlerId::RESERVED + 12);
 pub const CAME: HandlerId = HandlerId(HandlerId::RESERVED + 13);
 /// Reads from a region.
 pub const GET: HandlerId = HandlerId(HandlerId::RESERVED + 11);
+
+/// Words of why a call failed, at most so many bytes where an answer must find a place.
+pub const REASON: usize = 256;
+
+/// Whether a message finds a place however much waits for its unit. Others would wait for it for ever, and there are few: what
+/// tells of ends and of collective operations, and that a call failed.
+pub fn must_find_a_place(head: &Head, len: usize) -> bool {
+    let failed = head.handler == ANSWER && head.args[1] != 0 && len <= REASON;
+    failed || [LOST, LEAVING, BARRIER, CAME, OFFER, AGREED].contains(&head.handler)
+}

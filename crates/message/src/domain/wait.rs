@@ -73,7 +73,7 @@ impl Inner {
     ) -> Result<T, MessageError> {
         let (mut value, mut error) = (None, None);
         let waited = self.wait_over(what, deadline, &mut |inner| {
-            match ready(inner).or_else(|| inner.lost().map(Err)) {
+            match ready(inner).or_else(|| inner.ends_waits().map(Err)) {
                 None => return Over::No,
                 Some(Ok(done)) => value = Some(done),
                 Some(Err(e)) => {
@@ -91,6 +91,12 @@ impl Inner {
             (Ok(()), None, Some(e)) => Err(e),
             (Ok(()), None, None) => unreachable!("a wait is over with something"),
         }
+    }
+
+    /// What ends every wait: a loss, or that this unit has left.
+    fn ends_waits(&self) -> Option<MessageError> {
+        let left = || self.away.load(Ordering::Acquire);
+        self.lost().or_else(|| left().then_some(MessageError::PeerLeft { unit: self.options.unit }))
     }
 
     fn wait_over(

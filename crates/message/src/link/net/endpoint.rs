@@ -30,6 +30,7 @@ use core::time::Duration;
 use polyduct_os::poll::EventFd;
 use polyduct_os::{clock, OsError};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -44,6 +45,8 @@ const MOMENT: Duration = Duration::from_millis(250);
 struct Shared<B> {
     events: Arc<Events>,
     wake: EventFd,
+    /// The thread is to end.
+    stop: AtomicBool,
     state: Mutex<State<B>>,
     told: Condvar,
     waker: Option<Waker>,
@@ -53,7 +56,6 @@ struct State<B> {
     hub: Hub<B>,
     /// Until when the thread sleeps, at most; `None` while it does not sleep.
     sleeps_until: Option<Duration>,
-    stop: bool,
     /// The sockets are of no further use.
     failed: Option<OsError>,
     /// The program waits for events.
@@ -91,8 +93,9 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         let (hub, addr) =
             Hub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
         let incarnation = hub.incarnation();
-        let state = Mutex::new(State { hub, sleeps_until: None, stop: false, failed: None, waiting: 0 });
-        let shared = Arc::new(Shared { events, wake, state, told: Condvar::new(), waker });
+        let state = Mutex::new(State { hub, sleeps_until: None, failed: None, waiting: 0 });
+        let (stop, told) = (AtomicBool::new(false), Condvar::new());
+        let shared = Arc::new(Shared { events, wake, stop, state, told, waker });
         let thread = std::thread::Builder::new().name(format!("polyduct-net-{me}")).spawn({
             let shared = shared.clone();
             move || shared.run()
@@ -436,7 +439,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
                 for &number in ready.iter().filter(|n| **n != WAKE) {
                     state.hub.handle(number, now)?;
                 }
-                if state.stop {
+                if self.stop.load(Ordering::Acquire) {
                     return Ok(());
                 }
                 let next = state.hub.handle_time(now)?;
@@ -460,10 +463,12 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
 impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
+        self.shared.stop.store(true, Ordering::Release);
         // Where it cannot be woken it ends at its next deadline.
         let _ = self.shared.wake.signal();
-        if let Some(thread) = self.thread.take() {
+        // The thread itself drops the endpoint where its `give` had the last hold of it. The state is locked then.
+        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
             let _ = thread.join();
         }
     }

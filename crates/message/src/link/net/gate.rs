@@ -59,6 +59,16 @@ pub struct Arrival {
     pub established: Established,
 }
 
+/// How long the system is left alone that has no descriptor or memory for a newcomer.
+const REST: Duration = Duration::from_millis(100);
+
+/// Whether a listener is of no further use.
+fn is_fatal(error: &OsError) -> bool {
+    use polyduct_os::Errno;
+    let errnos = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP, Errno::FAULT];
+    matches!(error, OsError::System { errno, .. } if errnos.contains(errno))
+}
+
 /// What came of a stranger.
 pub enum Visit {
     /// It proved that it belongs here.
@@ -76,8 +86,10 @@ pub struct Gate {
     strangers: Vec<Stranger>,
     /// A descriptor in reserve: with none left, a newcomer can still be accepted, told so and dropped.
     spare: Option<EventFd>,
-    /// Newcomers wait for a place.
+    /// Newcomers wait: for a place, or for the system.
     full: bool,
+    /// The system had nothing for newcomers; until then it is not asked again.
+    rests_until: Duration,
     /// The listener, unless full, and the strangers.
     events: Events,
     lives: Lives,
@@ -98,7 +110,8 @@ impl Gate {
         let (strangers, spare) = (Vec::with_capacity(STRANGERS), Some(EventFd::new()?));
         let events = Events::new()?;
         events.add(&listener, 0, Interest::Readable)?;
-        Ok(Gate { listener, terms, patience, limits, strangers, spare, full: false, events, lives })
+        let (full, rests_until) = (false, Duration::ZERO);
+        Ok(Gate { listener, terms, patience, limits, strangers, spare, full, rests_until, events, lives })
     }
 
     /// Whether all places are taken: newcomers wait.
@@ -133,7 +146,8 @@ impl Gate {
             true => s.since + grace,
             false => s.since + deadline,
         };
-        self.strangers.iter().map(due).min()
+        let rest = Some(self.rests_until).filter(|_| self.full && self.strangers.len() < STRANGERS);
+        self.strangers.iter().map(due).chain(rest).min()
     }
 
     /// Reads what strangers said, drops those whose time is over, lets newcomers in; says what came of them.
@@ -146,7 +160,8 @@ impl Gate {
             at += usize::from(!self.serve_one(at, now, &mut told));
         }
         loop {
-            let full = self.strangers.len() == STRANGERS && !self.make_room(now, &mut told);
+            let full = now < self.rests_until
+                || self.strangers.len() == STRANGERS && !self.make_room(now, &mut told);
             if full != self.full {
                 self.full = full;
                 match full {
@@ -170,10 +185,19 @@ impl Gate {
                 Ok(None) => return Ok(()),
                 Err(OsError::OutOfDescriptors { .. }) => {
                     if !self.refuse_one(&mut told) {
-                        return Ok(());
+                        match self.spare {
+                            // Nobody waits.
+                            Some(_) => return Ok(()),
+                            None => self.rests_until = now + REST,
+                        }
                     }
                 }
-                Err(e) => return Err(e),
+                Err(e) if is_fatal(&e) => return Err(e),
+                // Who is connected goes on meanwhile.
+                Err(error) => {
+                    tracing::warn!(%error, "newcomers wait");
+                    self.rests_until = now + REST;
+                }
             }
         }
     }

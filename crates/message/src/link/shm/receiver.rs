@@ -74,8 +74,8 @@ struct Inward<B> {
     under_way: usize,
     /// More is written than one look can handle, and [`SOON`] more.
     behind: bool,
-    /// The buffer of the posted message that is next in the lane.
-    pulling: Option<(B, u64)>,
+    /// The posted message that is next in the lane.
+    pulling: Option<Pulling<B>>,
 }
 
 #[derive(Debug)]
@@ -83,6 +83,15 @@ struct Part<B> {
     incoming: Incoming,
     buffer: B,
     filled: u64,
+}
+
+/// A posted message, as it was when its first piece was fetched.
+#[derive(Debug)]
+struct Pulling<B> {
+    buffer: B,
+    len: u64,
+    address: u64,
+    done: u64,
 }
 
 /// What came of a posted message.
@@ -384,7 +393,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
             if let (Some(before), true) = (before.as_deref_mut(), i > 0) {
                 before.drain(shared, give, deliver)?;
             }
-            // Where the rest of the message may already be on its way past the caches.
+            // Where the rest of the message may already be on its way past the caches. Where it comes through them this makes
+            // no difference.
             if part.incoming.len <= OVERLAPS {
                 for line in (0..room.len()).step_by(UNIT) {
                     polyduct_copy::prefetch_far(from.wrapping_add(i * PIECE + line + AHEAD));
@@ -428,21 +438,28 @@ impl<B: AsMut<[u8]>> Inward<B> {
             return Ok(Pull::Over);
         }
         if self.pulling.is_none() {
-            self.pulling = offer(give, incoming).map(|buffer| (buffer, 0));
+            let at_first = |buffer| Pulling { buffer, len: incoming.len, address, done: 0 };
+            self.pulling = offer(give, incoming).map(at_first);
         }
-        let Some((buffer, done)) = &mut self.pulling else { return Ok(Pull::Refused) };
+        let Some(Pulling { buffer, len, address: first, done }) = &mut self.pulling else {
+            return Ok(Pull::Refused);
+        };
+        // The line is read anew for each piece.
+        if (*len, *first) != (incoming.len, address) {
+            return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message that has changed" }));
+        }
         let end = incoming.len.min(*done + PULL_PIECE as u64);
         let room = buffer.as_mut().get_mut(*done as usize..end as usize);
-        // The line is read anew for each piece, so a faulty peer may change the length in between.
         let read = room.map(|room| reader.read(room, address.wrapping_add(*done)));
-        // What cannot be read may have been taken back meanwhile.
-        if !matches!(read, Some(Ok(()))) && whose.load(Ordering::Acquire) == open {
-            return Err(bad(
-                shared,
-                "a posted message's address",
-                address,
-                "memory of the sender that can be read",
-            ));
+        if !matches!(read, Some(Ok(()))) {
+            self.pulling = None;
+            // It may have been taken back meanwhile.
+            if whose.load(Ordering::Acquire) != open {
+                self.count(shared);
+                return Ok(Pull::Over);
+            }
+            let expected = "memory of the sender that can be read";
+            return Err(bad(shared, "a posted message's address", address, expected));
         }
         *done = end;
         if end < incoming.len {
@@ -451,7 +468,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         let fetched = whose.compare_exchange(open, FETCHED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let pulled = self.pulling.take();
         self.count(shared);
-        if let Some((buffer, _)) = pulled.filter(|_| fetched) {
+        if let Some(Pulling { buffer, .. }) = pulled.filter(|_| fetched) {
             deliver(incoming, Payload::Buffer(buffer));
         }
         Ok(Pull::Over)

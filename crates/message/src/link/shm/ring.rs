@@ -102,7 +102,7 @@ impl Outlet {
             let next = Place { line: at.line.wrapping_add(1), unit: unit.wrapping_add(units) };
             // Acquire: what this thread overwrites was read before the head was shown.
             if !shape.holds(Place::unpack(self.seen.load(Ordering::Acquire)), next) {
-                match self.look(shape, next, shown)? {
+                match self.look(shape, (tail, next), shown)? {
                     now if now == tail => {}
                     now => {
                         tail = now;
@@ -119,9 +119,10 @@ impl Outlet {
         }
     }
 
-    /// Asks the receiver. Returns the tail as it is now, for which `next` may be out of date.
+    /// Asks the receiver whether there is room up to `next`, which follows the tail `known`. Returns the tail as it is now: where
+    /// that is another one, it says nothing of the room.
     #[cold]
-    fn look(&self, shape: Shape, next: Place, shown: &AtomicU64) -> Result<u64, NoRoom> {
+    fn look(&self, shape: Shape, (known, next): (u64, Place), shown: &AtomicU64) -> Result<u64, NoRoom> {
         let word = shown.load(Ordering::Acquire);
         // Read after the head, so that an honest head is never beyond it.
         let tail = self.tail.load(Ordering::Relaxed);
@@ -130,7 +131,7 @@ impl Outlet {
             return Err(NoRoom::Broken(word));
         }
         self.seen.store(word, Ordering::Release);
-        match shape.holds(head, next) {
+        match tail != known || shape.holds(head, next) {
             true => Ok(tail),
             false => Err(NoRoom::Full),
         }
@@ -153,10 +154,15 @@ impl Outlet {
         shown.load(Ordering::Acquire) == self.tail.load(Ordering::Relaxed)
     }
 
-    /// Whether the receiver has passed the record at `line`. `line` was claimed at most 2³¹ records ago.
+    /// Whether the receiver has passed the record at `line`, which was claimed at most 2³² records ago. Where nothing was claimed
+    /// yet, it has.
     #[inline]
     pub fn passed(&self, line: u32, shown: &AtomicU64) -> bool {
-        (Place::unpack(shown.load(Ordering::Acquire)).line.wrapping_sub(line) as i32) > 0
+        let head = Place::unpack(shown.load(Ordering::Acquire)).line;
+        let tail = Place::unpack(self.tail.load(Ordering::Relaxed)).line;
+        // Of the last records so many are not taken.
+        let (age, waiting) = (tail.wrapping_sub(line), tail.wrapping_sub(head));
+        age == 0 || age > waiting
     }
 }
 
@@ -291,5 +297,42 @@ pub mod alarm {
     #[inline]
     pub fn deeds(word: &AtomicU64) -> u32 {
         (word.load(Ordering::Acquire) >> 1) as u32
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { lines: 8, units: 8 };
+
+    fn outlet(line: u32) -> Outlet {
+        let at = AtomicU64::new(Place { line, unit: 0 }.pack());
+        Outlet { tail: at, seen: AtomicU64::new(Place { line, unit: 0 }.pack()) }
+    }
+
+    fn shown(line: u32) -> AtomicU64 {
+        AtomicU64::new(Place { line, unit: 0 }.pack())
+    }
+
+    #[test]
+    fn a_record_is_passed_when_it_is_behind_the_head_however_long_ago() {
+        assert!(outlet(0).passed(0, &shown(0)), "nothing was claimed");
+        let of = |tail: u32, head: u32, line: u32| outlet(tail).passed(line, &shown(head));
+        assert_eq!([4, 5, 6, 7].map(|line| of(8, 6, line)), [true, true, false, false]);
+        // Across the end of the numbers, and with more records since than half of them.
+        assert_eq!([u32::MAX - 1, u32::MAX, 0, 1].map(|line| of(2, 0, line)), [true, true, false, false]);
+        assert!(of(3 << 30, 3 << 30, 5) && of(3 << 30, (3 << 30) - 8, 5));
+    }
+
+    #[test]
+    fn a_ring_is_full_only_for_who_knows_its_tail() {
+        let outlet = outlet(20);
+        // The receiver has all of it. A thread that slept since the tail was 5 asks for line 6 behind that.
+        let (late, now) = (Place { line: 5, unit: 0 }, Place { line: 20, unit: 0 });
+        let next = Place { line: 6, unit: 0 };
+        assert_eq!(outlet.look(SHAPE, (late.pack(), next), &shown(20)), Ok(now.pack()));
+        let full = Place { line: 29, unit: 0 };
+        assert_eq!(outlet.look(SHAPE, (now.pack(), full), &shown(20)), Err(NoRoom::Full));
     }
 }

@@ -47,7 +47,7 @@ pub enum SendError {
 /// that the receiver has. The next line would be fetched in vain, since the receiver looks at it.
 const SOON: u32 = 4;
 
-/// Names a record until the receiver has taken it. Good for 2³¹ further records of the same link.
+/// Names a record until the receiver has taken it. Good for 2³² further records of the same lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
 
@@ -185,7 +185,7 @@ impl Sender {
         }
         let stores = match self.cut.overlaps(len) && self.receiver_waits() {
             true => self.pace.stores(),
-            false => Stores::Cached,
+            false => Stores::CACHED,
         };
         self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment, stores });
         Ok(())
@@ -356,10 +356,17 @@ impl Sender {
         bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
     }
 
-    /// Whether the receiver has taken all that was sent and found nothing since: it waits for what comes next.
+    /// Whether the receiver has taken all that was sent, found nothing since, and looks for what comes next, awake.
     fn receiver_waits(&self) -> bool {
         // SAFETY: `shared` keeps the area mapped.
-        self.outlet().is_empty(unsafe { &self.lane.receiver()[0] })
+        let (head, sent) = unsafe { (&self.lane.receiver()[0], self.lane.sent()) };
+        self.outlet().is_empty(head) && !alarm::is_armed(sent)
+    }
+
+    /// The stores that write the message begun.
+    #[cfg(test)]
+    pub(super) fn stores(&self) -> Option<Stores> {
+        self.open.map(|open| open.stores)
     }
 
     /// Units of the next record, where `left` bytes are to be sent.
@@ -403,7 +410,7 @@ impl Sender {
         if self.open.is_some() {
             self.check_closed_message()?;
         }
-        self.record(Kind::Whole, head, Piece { payload, stores: Stores::Cached, ends: true }, [0; 4])
+        self.record(Kind::Whole, head, Piece { payload, stores: Stores::CACHED, ends: true }, [0; 4])
     }
 
     /// A record with payload in the ring.
@@ -416,12 +423,12 @@ impl Sender {
         [p, q, r, s]: [u64; 4],
     ) -> Result<(), SendError> {
         let at = self.claim(payload.len().div_ceil(UNIT) as u32)?;
-        let start = stores.are_timed().then(clock::now);
+        let start = stores.timed.then(clock::now);
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
         // ring; `shared` keeps the area mapped.
-        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.are_streamed()) };
+        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.streamed) };
         if let Some(start) = start {
-            self.pace.took(stores, payload.len(), clock::now().saturating_sub(start));
+            self.pace.took(stores, payload.len(), ends, clock::now().saturating_sub(start));
         }
         let units = payload.len().div_ceil(UNIT) as u32;
         polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
