@@ -71,7 +71,8 @@ class Attributes(MutableMapping[str, Any]):
             raise WrongType(f"an attribute's name is {bad[0]!r}; expected text")
         try:
             text = json.dumps(new, default=_plain, allow_nan=False)
-        except (TypeError, ValueError) as e:
+            json.loads(text, parse_int=_check_integer)
+        except (TypeError, ValueError, RecursionError) as e:
             raise WrongType(f"attributes are kept as JSON: {e}") from None
         self._array.change_attributes(text, [])
 
@@ -87,6 +88,11 @@ class Attributes(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<polyduct.Attributes {self._all()!r}>"
+
+
+def _check_integer(digits: str) -> None:
+    if not -(2**63) <= int(digits) < 2**64:
+        raise ValueError(f"the integer {digits}; 64 bits do not hold it")
 
 
 def _plain(value: object) -> Any:

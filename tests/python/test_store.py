@@ -304,7 +304,7 @@ def test_attributes(small: polyduct.Store) -> None:
     assert "n" not in b.attrs and "n" not in small["x"].attrs and len(b.attrs) == 3
     with pytest.raises(KeyError):
         del b.attrs["n"]
-    for bad in (float("nan"), object(), {1, 2}):
+    for bad in (float("nan"), object(), {1, 2}, [2**64], -(2**63) - 1):
         with pytest.raises(polyduct.WrongType):
             a.attrs["bad"] = bad
     with pytest.raises(polyduct.Misuse):

@@ -47,6 +47,7 @@ fn a_store_from_its_making_to_the_loss_of_a_unit_and_back() {
     let status: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
     assert_eq!((o.status.code(), status["units"][2]["state"].as_str()), (Some(1), Some("lost")));
     assert_eq!(output(&["cat", &format!("store:{s}/c")]).stdout, numbers(), "degraded");
+    assert_eq!(output(&["store", "rebuild", &s, "-q"]).status.code(), Some(1), "no unit is joining");
     let with = dir.path("new2");
     well(&["store", "replace", &s, "2", "--with", &with]);
     let rebuilt = well(&["store", "rebuild", &s, "-q"]);

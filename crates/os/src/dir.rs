@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, CWD};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 
 use crate::error::{OsError, Result};
@@ -146,7 +146,8 @@ pub enum Open {
 /// `direct` its bytes go past the system's cache where the file system can do that; whether they do is the second value.
 ///
 /// # Errors
-/// [`OsError::BadName`] for a path that leads out or through a link; [`OsError::System`].
+/// [`OsError::BadName`] for a path that leads out or through a link, or to anything but a file: a pipe would keep whoever reads
+/// it; [`OsError::System`].
 pub fn open_beneath(dir: BorrowedFd<'_>, path: &str, how: Open, direct: bool) -> Result<(OwnedFd, bool)> {
     let access = match how {
         Open::Read => OFlags::RDONLY,
@@ -154,7 +155,8 @@ pub fn open_beneath(dir: BorrowedFd<'_>, path: &str, how: Open, direct: bool) ->
         Open::Make => OFlags::RDWR | OFlags::CREATE,
     };
     let mode = if how == Open::Make { Mode::from_bits_retain(0o666) } else { Mode::empty() };
-    let with = |more| beneath(dir, path, access | more, mode);
+    let with =
+        |more| file(path, beneath(dir, path, access | more | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?);
     if direct {
         match with(OFlags::DIRECT) {
             Err(OsError::System { errno: Errno::INVAL, .. }) => {}
@@ -162,6 +164,19 @@ pub fn open_beneath(dir: BorrowedFd<'_>, path: &str, how: Open, direct: bool) ->
         }
     }
     with(OFlags::empty()).map(|fd| (fd, false))
+}
+
+/// What was opened without waiting for it, if it is a file.
+fn file(path: &str, fd: OwnedFd) -> Result<OwnedFd> {
+    let sys = |op| move |e| OsError::sys(op, path, e);
+    let found = FileType::from_raw_mode(rustix::fs::fstat(&fd).map_err(sys("fstat"))?.st_mode);
+    if found != FileType::RegularFile {
+        return Err(OsError::BadName { name: path.into(), reason: "is not a file" });
+    }
+    // Requests to a ring would be refused where they cannot be done at once.
+    let flags = rustix::fs::fcntl_getfl(&fd).map_err(sys("fcntl"))?;
+    rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(sys("fcntl"))?;
+    Ok(fd)
 }
 
 /// Opens the directory `path` beneath `dir`; with `make` it is made where it is not there.
@@ -220,6 +235,14 @@ mod tests {
         open_beneath(sub.as_fd(), "deep", Open::Make, false).unwrap();
         open_beneath(dir.as_fd(), "sub/deep", Open::Read, false).unwrap();
         assert!(open_dir_beneath(dir.as_fd(), "../other", true).is_err());
+        // A directory, and a pipe at whose other end nobody is.
+        rustix::fs::mknodat(&dir, "pipe", FileType::Fifo, Mode::from_bits_retain(0o600), 0).unwrap();
+        for (path, how) in
+            [("sub", Open::Read), ("pipe", Open::Read), ("pipe", Open::Write), ("pipe", Open::Make)]
+        {
+            let error = open_beneath(dir.as_fd(), path, how, true).unwrap_err();
+            assert!(matches!(error, OsError::BadName { reason: "is not a file", .. }), "{path}: {error}");
+        }
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

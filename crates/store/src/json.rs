@@ -4,9 +4,44 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// Parses a document.
+/// Parses a document. An integer that 64 bits do not hold is an error: it would become another number.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
-    serde_json::from_slice::<Once>(bytes).map(|once| once.0)
+    let Once(value) = serde_json::from_slice(bytes)?;
+    match long_integer(bytes) {
+        None => Ok(value),
+        Some(found) => {
+            let found = shorten(found);
+            Err(Error::custom(format_args!("the integer {found}; 64 bits do not hold it")))
+        }
+    }
+}
+
+/// The first integer of a good document that has more than 64 bits.
+fn long_integer(bytes: &[u8]) -> Option<&str> {
+    let mut rest = bytes;
+    loop {
+        let start = rest.iter().position(|b| matches!(b, b'"' | b'-' | b'0'..=b'9'))?;
+        rest = &rest[start..];
+        if rest[0] == b'"' {
+            let mut escaped = false;
+            let ends = |&b: &u8| {
+                let ends = b == b'"' && !escaped;
+                escaped = b == b'\\' && !escaped;
+                ends
+            };
+            let len = rest[1..].iter().position(ends)?;
+            rest = &rest[len + 2..];
+            continue;
+        }
+        let in_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
+        let (number, behind) = rest.split_at(rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len()));
+        let number = std::str::from_utf8(number).ok()?;
+        let fits = || number.parse::<u64>().is_ok() || number.parse::<i64>().is_ok();
+        if !number.contains(['.', 'e', 'E']) && !fits() {
+            return Some(number);
+        }
+        rest = behind;
+    }
 }
 
 /// The byte at which a document is wrong.
@@ -105,5 +140,24 @@ mod tests {
         assert_eq!(problem(&error), "key \"c\" comes twice");
         assert!((20..30).contains(&position(twice, &error)), "{error}");
         assert!(parse(&b"[".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn integers_that_64_bits_do_not_hold_are_refused() {
+        let good = [
+            r#"{"a": 18446744073709551615, "b": [-9223372036854775808, 1e300, -0, 3.5], "18446744073709551616": 1}"#,
+            r#"["\"18446744073709551616", "\\", 99999999999999999999.5]"#,
+            "18446744073709551615",
+        ];
+        assert!(good.iter().all(|text| parse(text.as_bytes()).is_ok()));
+        let long = [
+            "18446744073709551616",
+            r#"{"a": ["\\", -9223372036854775809]}"#,
+            r#"["\"", 1180591620717411303424]"#,
+        ];
+        for text in long {
+            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("64 bits"), "{text}: {error}");
+        }
     }
 }
