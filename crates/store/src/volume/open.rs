@@ -5,6 +5,7 @@ use super::geometry::Geometry;
 use super::planted::Bug;
 use super::sealed::{seal, unseal};
 use super::state::{Action, Catalog, Patch, Record, Superblock, CATALOG, RECORD, SLOT, SUPERBLOCK};
+use super::sums::stride;
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,9 @@ pub(super) const LEFT: u64 = u64::MAX;
 const LOG_READ: usize = 1 << 30;
 /// The most that is read of a catalog.
 const CATALOG_READ: usize = 1 << 28;
+
+/// What is to be written of a word: each place once.
+type Places = BTreeMap<(u32, File, u64), Request>;
 
 impl<U: Units> Volume<U> {
     /// Makes the units of a new store, with the number `id`. `now` is the time in µs.
@@ -225,16 +229,18 @@ impl<U: Units> Volume<U> {
         if self.has(Bug::NothingReplayed) {
             return Ok(());
         }
-        let named = self.tx;
+        let (named, mut words) = (self.tx, BTreeMap::new());
         for (tx, action) in told {
             self.tx = self.tx.max(tx);
             match action {
                 Action::Names(changes) if tx > named => self.name(changes),
                 Action::Names(_) => continue,
-                Action::Blocks(patches) => self.follow(patches),
+                Action::Blocks(patches) => self.gather(patches, &mut words),
             }
             self.replayed += 1;
         }
+        // Word by word: so few are at any time between what they were and what they are to be.
+        words.into_values().for_each(|places: Places| self.run_or_lose(places.into_values().collect()));
         // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
         let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
         self.next_object = self.next_object.max(highest);
@@ -252,6 +258,21 @@ impl<U: Units> Volume<U> {
         let places = |(unit, patch)| self.places(unit, vec![patch]);
         let writes = patches.into_iter().flat_map(places).collect();
         self.run_or_lose(writes);
+    }
+
+    /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten
+    /// must not be seen again.
+    fn gather(&mut self, patches: Vec<(u32, Patch)>, words: &mut BTreeMap<(u64, u64), Places>) {
+        let each = stride(self.geometry) as u64;
+        for write in patches.into_iter().flat_map(|(unit, patch)| self.places(unit, vec![patch])) {
+            let Request::Write { unit, file, at, .. } = write else { continue };
+            let word = match file {
+                File::Data(object) => (object, at / super::BLOCK as u64),
+                File::Sums(object) => (object, at / each),
+                _ => continue,
+            };
+            words.entry(word).or_default().insert((unit, file, at), write);
+        }
     }
 
     /// The writes of blocks and checksums to their places.

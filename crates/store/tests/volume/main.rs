@@ -5,6 +5,7 @@ mod crash;
 mod failed_syncs;
 mod rebuild;
 mod rebuild_faults;
+mod replay;
 mod rot;
 mod scenario;
 mod scrub;
