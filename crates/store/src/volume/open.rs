@@ -175,10 +175,17 @@ impl<U: Units> Volume<U> {
             let part =
                 newest.members.has(block.unit) || block.joining.is_some() && newest.joiners.has(block.unit);
             let waits = !served && block.epoch == newest.before && part;
+            // Numbers of epochs are times: one that did not come to serve may have that of the one which did.
+            let there = block.epoch == newest.epoch && (part || !served);
             let bug = if block.joining.is_some() { Bug::StaleJoins } else { Bug::StaleRead };
-            if block.epoch != newest.epoch && !waits && !self.has(bug) {
-                let why =
-                    format!("it is stale: it was last used in epoch {}, not {}", block.epoch, newest.epoch);
+            if !there && !waits && !self.has(bug) {
+                let why = match block.epoch == newest.epoch {
+                    true => format!("it is stale: it had no part in epoch {}", newest.epoch),
+                    false => format!(
+                        "it is stale: it was last used in epoch {}, not {}",
+                        block.epoch, newest.epoch
+                    ),
+                };
                 self.lose(block.unit as usize, why);
             } else if let Some(mark) = block.joining.filter(|_| !self.has(Bug::JoiningRead)) {
                 self.joins(block.unit, mark);
