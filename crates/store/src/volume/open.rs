@@ -225,10 +225,17 @@ impl<U: Units> Volume<U> {
                 }
                 rest = rest.get(len.next_multiple_of(super::BLOCK)..).unwrap_or_default();
             }
-            // A unit that missed the last epoch has nothing of it.
-            ends.extend(Some((unit as u32, last)).filter(|_| epoch == self.epoch));
+            // A unit that missed the last epoch has nothing of it, and one that joins keeps no log.
+            let keeps = epoch == self.epoch && self.lost[unit].is_none();
+            ends.extend(keeps.then_some((unit as u32, last)));
         }
-        let behind = ends.into_iter().filter(|&(_, last)| told.range(last + 1..).next().is_some());
+        // Names are in all logs, and a block is at least in that of its own unit, which comes first.
+        let has = |unit: u32, action: &Action| match action {
+            Action::Names(_) => true,
+            Action::Blocks(patches) => patches.first().is_some_and(|&(first, _)| first == unit),
+        };
+        let lacks = |&(unit, last): &(u32, u64)| told.range(last + 1..).any(|(_, action)| has(unit, action));
+        let behind = ends.into_iter().filter(lacks);
         self.unreadable.extend(
             behind.map(|(unit, _)| (unit, "its log ends before those of others, which tell what it lacks")),
         );

@@ -43,3 +43,32 @@ fn nothing_that_was_overwritten_is_seen_again() {
         assert!(!places.is_empty());
     }
 }
+
+/// A change of a block is in few logs: that others do not have it says nothing. A log that was cut short is told of.
+#[test]
+fn only_a_log_that_lacks_something_is_told_of() {
+    for (data, parity) in [(2, 1), (4, 1), (4, 2)] {
+        let g = Geometry::new(data, parity, 2 * BLOCK as u64).unwrap();
+        let (disks, object) = overwritten(g);
+        let mut sim = Sim::of(disks.clone(), &[]);
+        assert_eq!(Volume::open(&mut sim, ID, g, 40).unwrap().unreadable(), []);
+        for unit in 0..g.units() {
+            let mut sim = Sim::of(disks.clone(), &[]);
+            sim.rot(unit, File::Log, 20);
+            let mut v = Volume::open(&mut sim, ID, g, 40).unwrap();
+            let of: Vec<_> =
+                v.unreadable().iter().map(|&(unit, why)| (unit, why.contains("log ends"))).collect();
+            assert_eq!(of, [(unit, true)], "{data}+{parity}");
+            assert!(*v.read(object, 1).unwrap() == block(111));
+        }
+        // One that joins keeps no log.
+        let mut sim = Sim::of(disks, &[]);
+        sim.wipe(1);
+        let mut v = Volume::open(&mut sim, ID, g, 40).unwrap();
+        v.replace(1, false, 50).unwrap();
+        v.overwrite(object, 0, &block(200), 60).unwrap();
+        drop(v);
+        let v = Volume::open(&mut sim, ID, g, 70).unwrap();
+        assert_eq!((v.joining().count(), v.replayed(), v.unreadable()), (1, 1, &[][..]));
+    }
+}
