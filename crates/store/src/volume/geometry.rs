@@ -17,6 +17,9 @@ pub const MAX_UNITS: u32 = 128;
 /// Longest chunk, in blocks: 1 GiB.
 const MAX_CHUNK_BLOCKS: u32 = 1 << 18;
 
+/// Blocks of a unit's file, at most: so that its byte, and that of its checksums, can be counted.
+pub(super) const MAX_UNIT_BLOCKS: u64 = 1 << 40;
+
 /// How a store is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
@@ -121,8 +124,12 @@ impl Geometry {
     /// The place of a row's block in each unit's file, in blocks: `None` beyond what files can hold.
     pub fn unit_block(self, row: u64, at: u32) -> Option<u64> {
         let block = row.checked_mul(self.chunk_blocks.into())?.checked_add(at.into())?;
-        // So that its byte, and that of its checksums, can be counted.
-        (block < 1 << 40).then_some(block)
+        (block < MAX_UNIT_BLOCKS).then_some(block)
+    }
+
+    /// Data blocks of an object, at most.
+    pub(crate) fn most_blocks(self) -> u64 {
+        MAX_UNIT_BLOCKS / u64::from(self.chunk_blocks) * self.row_blocks()
     }
 }
 

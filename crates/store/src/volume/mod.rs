@@ -224,6 +224,15 @@ impl<U: Units> Volume<U> {
         let grows = changes.iter().any(|(_, entry)| entry.is_some());
         let old = || self.names.iter().map(|(name, entry)| bytes(name, Some(entry))).sum();
         let found = new + if grows { old() } else { 0 };
+        let most = self.geometry.most_blocks();
+        for entry in changes.iter().filter_map(|(_, entry)| entry.as_ref()) {
+            let objects = ("objects of a store, ever", entry.object, MAX_OBJECTS - 1);
+            for (what, found, limit) in [objects, ("blocks of an object", entry.blocks, most)] {
+                if found > limit {
+                    return Err(VolumeError::Limit { what, found, limit });
+                }
+            }
+        }
         let what = "bytes of names and what is known of them";
         match found > NAMES_LIMIT {
             true => Err(VolumeError::Limit { what, found, limit: NAMES_LIMIT }),

@@ -4,7 +4,9 @@ use super::error::VolumeError;
 use super::geometry::Geometry;
 use super::planted::Bug;
 use super::sealed::{seal, unseal};
-use super::state::{Action, Catalog, Patch, Record, Superblock, CATALOG, RECORD, SLOT, SUPERBLOCK};
+use super::state::{
+    Action, Catalog, Patch, Record, Superblock, CATALOG, LAST, LAST_GENERATION, RECORD, SLOT, SUPERBLOCK,
+};
 use super::sums::stride;
 use super::units::{Done, File, Request, Units};
 use super::Volume;
@@ -215,7 +217,7 @@ impl<U: Units> Volume<U> {
             let (mut rest, mut last) = (&bytes.unwrap_or_default()[..], trimmed);
             while let Some((record, len)) = unseal::<Record>(RECORD, rest) {
                 let of_this = record.volume == self.id && record.unit as usize == unit;
-                let possible = record.is_possible(self.geometry.units());
+                let possible = record.is_possible(self.geometry);
                 if !of_this || !possible || record.epoch != epoch || record.tx <= last {
                     break;
                 }
@@ -319,7 +321,7 @@ impl<U: Units> Volume<U> {
             let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
             for (unit, bytes) in (0..).zip(all) {
                 let bytes = bytes.unwrap_or_default();
-                let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible();
+                let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible(self.geometry);
                 let Some(catalog) = unseal::<Catalog>(CATALOG, &bytes).map(|(c, _)| c).filter(own) else {
                     if !bytes.is_empty() {
                         self.unreadable
@@ -349,8 +351,20 @@ impl<U: Units> Volume<U> {
 
     /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those. Units that fail
     /// meanwhile are left behind.
+    ///
+    /// # Errors
+    /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again.
     pub(super) fn begin_epoch(&mut self, now: u64) -> Result<(), VolumeError> {
         loop {
+            for (what, found, limit) in [
+                ("epochs of a store, in µs", now.max(self.epoch), LAST),
+                ("changes of a store", self.tx, LAST),
+                ("epochs of a store", self.generation.into(), LAST_GENERATION),
+            ] {
+                if found >= limit {
+                    return Err(VolumeError::Limit { what, found, limit });
+                }
+            }
             if !self.has(Bug::TrimmedEarly) {
                 self.sync()?;
             }

@@ -133,7 +133,11 @@ impl<U: Units> Volume<U> {
         while let Some((span, after)) = extents.next(next.at, left) {
             let checked = self.restore(span, &[unit])?;
             self.joined(unit)?;
-            next = Mark { at: after, damaged: next.damaged + checked.damaged.len() as u64, ..next };
+            next = Mark {
+                at: after,
+                damaged: next.damaged.saturating_add(checked.damaged.len() as u64),
+                ..next
+            };
             left -= span.words;
             if left == 0 {
                 break;
@@ -187,8 +191,8 @@ impl<U: Units> Volume<U> {
             match done {
                 Done::Bytes(bytes) => {
                     let slots = bytes.chunks(SLOT).filter_map(|slot| unseal(SUPERBLOCK, slot));
-                    held.superblock =
-                        slots.map(|(block, _): (Superblock, _)| block).max_by_key(|block| block.seq);
+                    let possible = slots.map(|(block, _)| block).filter(Superblock::is_possible);
+                    held.superblock = possible.max_by_key(|block| block.seq);
                 }
                 Done::Objects(objects) => held.objects = objects,
                 Done::Yes => {}

@@ -4,7 +4,7 @@
 
 use super::decode::Found;
 use super::error::VolumeError;
-use super::geometry::{Place, BLOCK};
+use super::geometry::{Place, BLOCK, MAX_UNIT_BLOCKS};
 use super::state::{Entry, Members};
 use super::sums::{stride, Sum, SUM};
 use super::units::{Done, File, Request, Units};
@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 
 /// Words that are read at once, at most: 256 KiB of each unit.
 const SPAN: u64 = 64;
-/// Words of an object, at most: more cannot be counted in its files.
-const MAX_WORDS: u64 = 1 << 40;
 
 /// A word: its object, and its block in the file of each unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -110,7 +108,7 @@ impl<U: Units> Volume<U> {
     /// The words of so many blocks of data: rows are always whole.
     fn words_of(&self, blocks: u64) -> u64 {
         let chunk = u64::from(self.geometry.chunk_blocks());
-        blocks.div_ceil(self.geometry.row_blocks()).saturating_mul(chunk).min(MAX_WORDS)
+        blocks.div_ceil(self.geometry.row_blocks()).saturating_mul(chunk).min(MAX_UNIT_BLOCKS)
     }
 
     /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`, which hold nothing yet.

@@ -1,8 +1,9 @@
 //! What a unit's superblock, its log and its catalog say.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, MAX_UNIT_BLOCKS};
 use super::sealed::Kind;
 use super::span::Cursor;
+use super::sums::{stride, SUM};
 use super::BLOCK;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +18,10 @@ pub const CATALOG: Kind = *b"pd-name\x01";
 pub const MAX_OBJECTS: u64 = 1 << 48;
 /// Nobody counts so far: epochs (µs), transactions, writes of a superblock.
 const MOST: u64 = 1 << 62;
+/// Where one of these is so far no epoch begins any more: what it takes up to its end can still be read again.
+pub const LAST: u64 = MOST - (1 << 48);
+/// The same of generations.
+pub const LAST_GENERATION: u64 = u32::MAX as u64 - (1 << 16);
 /// Bytes of a slot of the superblock file; there are two, written in turn.
 pub const SLOT: usize = 4096;
 
@@ -105,18 +110,17 @@ pub struct Record<A = Action> {
 }
 
 impl Record {
-    /// Whether such a one can have been written in a store of so many units.
-    pub fn is_possible(&self, units: u32) -> bool {
+    /// Whether such a one can have been written in a store that is cut so.
+    pub fn is_possible(&self, geometry: Geometry) -> bool {
         self.tx < MOST
             && match &self.action {
-                Action::Names(changes) => {
-                    changes.iter().filter_map(|(_, entry)| entry.as_ref()).all(Entry::is_possible)
-                }
-                Action::Blocks(patches) => patches.iter().all(|(unit, patch)| {
-                    *unit < units
-                        && patch.object < MAX_OBJECTS
-                        && patch.block.as_ref().is_none_or(|(_, bytes)| bytes.len() == BLOCK)
-                }),
+                Action::Names(changes) => changes
+                    .iter()
+                    .filter_map(|(_, entry)| entry.as_ref())
+                    .all(|entry| entry.is_possible(geometry)),
+                Action::Blocks(patches) => patches
+                    .iter()
+                    .all(|(unit, patch)| *unit < geometry.units() && patch.is_possible(geometry)),
             }
     }
 }
@@ -142,6 +146,18 @@ pub struct Patch {
     pub sums: Vec<(u64, Vec<u8>)>,
 }
 
+impl Patch {
+    /// The block, and entries of its word.
+    fn is_possible(&self, geometry: Geometry) -> bool {
+        let Some((block, bytes)) = &self.block else { return false };
+        let (each, entry) = (stride(geometry) as u64, SUM as u64);
+        self.object < MAX_OBJECTS
+            && *block < MAX_UNIT_BLOCKS
+            && bytes.len() == BLOCK
+            && self.sums.iter().all(|(at, sum)| at / each == *block && at % entry == 0 && sum.len() == SUM)
+    }
+}
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -155,8 +171,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn is_possible(&self) -> bool {
-        self.object < MAX_OBJECTS
+    /// Whether a store that is cut so can have it.
+    fn is_possible(&self, geometry: Geometry) -> bool {
+        self.object < MAX_OBJECTS && self.blocks <= geometry.most_blocks()
     }
 }
 
@@ -177,8 +194,10 @@ pub struct Catalog {
 
 impl Catalog {
     /// Whether such a one can have been written.
-    pub fn is_possible(&self) -> bool {
-        self.tx < MOST && self.next_object <= MAX_OBJECTS && self.names.values().all(Entry::is_possible)
+    pub fn is_possible(&self, geometry: Geometry) -> bool {
+        self.tx < MOST
+            && self.next_object <= MAX_OBJECTS
+            && self.names.values().all(|entry| entry.is_possible(geometry))
     }
 }
 
@@ -219,24 +238,43 @@ mod tests {
         }
         let record = |tx, action| Record { volume: [1; 16], unit: 0, epoch: 2, tx, action };
         let blocks = |unit, object, len| {
-            let block = Some((9, vec![0; len]));
-            Action::Blocks(vec![(unit, Patch { object, block, sums: Vec::new() })])
+            let (block, sums) = (Some((9, vec![0; len])), vec![(9 * 24 + 16, vec![0; SUM])]);
+            Action::Blocks(vec![(unit, Patch { object, block, sums })])
+        };
+        let patch = |block, at, len| {
+            let (block, sums) = (Some((block, vec![0; BLOCK])), vec![(at, vec![0; len])]);
+            Action::Blocks(vec![(0, Patch { object: 0, block, sums })])
         };
         let entry = |object| Entry { object, blocks: 1, about: Vec::new() };
         let names = |object| Action::Names(vec![("x".into(), Some(entry(object))), ("y".into(), None)]);
         for good in [blocks(2, 0, BLOCK), names(MAX_OBJECTS - 1)] {
-            assert!(record(5, good.clone()).is_possible(3));
-            assert!(!record(MOST, good).is_possible(3));
+            assert!(record(5, good.clone()).is_possible(geometry));
+            assert!(!record(MOST, good).is_possible(geometry));
         }
         for bad in [blocks(3, 0, BLOCK), blocks(0, MAX_OBJECTS, BLOCK), blocks(0, 0, 10), names(u64::MAX)] {
-            assert!(!record(5, bad).is_possible(3));
+            assert!(!record(5, bad).is_possible(geometry));
         }
+        assert!(record(5, patch(MAX_UNIT_BLOCKS - 1, 24 * (MAX_UNIT_BLOCKS - 1), SUM)).is_possible(geometry));
+        for (block, at, len) in [
+            (MAX_UNIT_BLOCKS, 24 * MAX_UNIT_BLOCKS, SUM),
+            (u64::MAX, 0, SUM),
+            (9, 10 * 24, SUM),
+            (9, 8 * 24, SUM),
+            (9, u64::MAX - 7, SUM),
+            (9, 9 * 24 + 4, SUM),
+            (9, 9 * 24, 2 * SUM),
+        ] {
+            assert!(!record(5, patch(block, at, len)).is_possible(geometry), "{block}, {at}, {len}");
+        }
+        let long = |blocks| Entry { blocks, ..entry(0) }.is_possible(geometry);
+        assert!(long(geometry.most_blocks()) && !long(geometry.most_blocks() + 1) && !long(u64::MAX));
         let catalog = |next_object, object| Catalog {
             next_object,
             names: [("x".to_owned(), entry(object))].into(),
             ..Catalog::default()
         };
-        assert!(catalog(MAX_OBJECTS, 3).is_possible());
-        assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible() && !catalog(4, u64::MAX).is_possible());
+        assert!(catalog(MAX_OBJECTS, 3).is_possible(geometry));
+        assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible(geometry));
+        assert!(!catalog(4, u64::MAX).is_possible(geometry));
     }
 }

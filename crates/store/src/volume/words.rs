@@ -50,7 +50,7 @@ fn next_block(done: &mut impl Iterator<Item = Option<Done>>) -> Option<Block> {
 impl<U: Units> Volume<U> {
     pub(super) fn home(&self, object: u64, place: Place) -> Result<Home, VolumeError> {
         let block = self.geometry.unit_block(place.row, place.at);
-        let limit = (1 << 40) * self.geometry.row_blocks();
+        let limit = self.geometry.most_blocks();
         let what = "blocks of an object";
         let block = block.ok_or(VolumeError::Limit { what, found: place.row, limit })?;
         Ok(Home { object, chunk: place.chunk, block })

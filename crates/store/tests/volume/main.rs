@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod failed_syncs;
+mod forged;
 mod rebuild;
 mod rebuild_faults;
 mod replay;
