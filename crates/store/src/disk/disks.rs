@@ -14,7 +14,7 @@
 
 use super::logs::{self, Log, Record};
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
-use crate::volume::BLOCK;
+use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::dir::{self, Open};
 use polyduct_os::ring::Ring;
 use polyduct_os::{clock, threads, Errno, OsError};
@@ -94,6 +94,12 @@ fn name(file: Named) -> (bool, String) {
         Named::Data(object) => (true, format!("{object:x}.data")),
         Named::Sums(object) => (true, format!("{object:x}.sums")),
     }
+}
+
+/// The object whose file has this name: others than stores give are nobody's.
+fn object_of(file: &str) -> Option<u64> {
+    let object = u64::from_str_radix(file.split_once('.')?.0, 16).ok().filter(|&n| n < MAX_OBJECTS)?;
+    [Named::Data(object), Named::Sums(object)].into_iter().any(|of| name(of).1 == file).then_some(object)
 }
 
 impl Disks {
@@ -285,10 +291,7 @@ impl Unit {
                 for link in &self.chain {
                     for entry in rustix::fs::Dir::read_from(&link.objects).map_err(sys)? {
                         let entry = entry.map_err(sys)?;
-                        let name = entry.file_name().to_str().ok().and_then(|n| n.rsplit_once('.'));
-                        if let Some((number, "data" | "sums")) = name {
-                            objects.extend(u64::from_str_radix(number, 16));
-                        }
+                        objects.extend(entry.file_name().to_str().ok().and_then(object_of));
                     }
                 }
                 objects.sort_unstable();

@@ -56,12 +56,13 @@ pub use geometry::{Geometry, BLOCK};
 pub use scrub::Scrub;
 pub use span::{Cursor, Progress};
 pub use state::Entry;
+pub(crate) use state::MAX_OBJECTS;
 pub use words::Repair;
 
 use planted::Bug;
 use rebuild::Join;
 use sealed::seal;
-use state::{Action, Record, MAX_OBJECTS, RECORD};
+use state::{Action, Record, RECORD};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Done, File, Request, UnitError, Units};
 

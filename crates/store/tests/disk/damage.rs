@@ -206,3 +206,38 @@ fn a_unit_that_was_cut_short_is_made_good() {
         used.bring_back(0, false);
     }
 }
+
+/// Files beside the objects that no store has made are nobody's objects.
+#[test]
+fn stray_files_are_no_objects() {
+    let used = Used::new();
+    let stray = [
+        "ffffffffffffffff.data",
+        "1000000000000.sums",
+        "+7.data",
+        "0A.sums",
+        "07.data",
+        "a.data.old",
+        "1.txt",
+        ".data",
+    ];
+    for unit in 0..UNITS {
+        for file in stray {
+            std::fs::write(used.path(unit, "objects").join(file), b"not ours").unwrap();
+        }
+    }
+    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
+    for name in ["y", "z"] {
+        let mut out = StoreWriter::open(used.dir(), name, &dataset, "*", false, &Options::default()).unwrap();
+        out.write(&used.bytes).unwrap();
+        out.close().unwrap();
+        used.is_right(name);
+    }
+    // Whatever brings a store into order leaves them alone.
+    drop(Store::open(used.dir()).unwrap().own().unwrap());
+    for unit in 0..UNITS {
+        let is_there = |file: &&str| used.path(unit, "objects").join(file).exists();
+        assert!(stray.iter().all(is_there), "unit {unit}");
+        assert!(used.path(unit, "objects/2.data").exists(), "numbers go on as they were");
+    }
+}
