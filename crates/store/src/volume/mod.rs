@@ -62,7 +62,7 @@ pub use words::Repair;
 use planted::Bug;
 use rebuild::Join;
 use sealed::seal;
-use state::{Action, Record, RECORD};
+use state::{Action, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Done, File, Request, UnitError, Units};
 
@@ -349,8 +349,8 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`. A unit
-    /// that is joining does not hold up the others: if it has no room it joins no more.
+    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`, and so is
+    /// what cannot be read of an object. A unit that is joining does not hold up the others: if it has no room it joins no more.
     ///
     /// # Errors
     /// [`VolumeError::Full`].
@@ -369,12 +369,13 @@ impl<U: Units> Volume<U> {
         let used = |r: &Request| self.lost[r.unit() as usize].is_none();
         let refuses =
             |r: &Request| refusals && matches!(r, Request::Write { .. } | Request::Log { .. }) && used(r);
-        let may_refuse: Vec<bool> = batch.iter().map(refuses).collect();
+        let of_object = |r: &Request| matches!(r, Request::Read { file: File::Data(_) | File::Sums(_), .. });
+        let may: Vec<(bool, bool)> = batch.iter().map(|r| (refuses(r), of_object(r))).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();
         let mut answers = self.units.run(batch).into_iter();
-        let mut full: Option<UnitError> = None;
-        let done = there.into_iter().zip(may_refuse).map(|(there, may_refuse)| {
+        let (mut full, mut unread): (Option<UnitError>, BTreeMap<u32, UnitError>) = Default::default();
+        let done = there.into_iter().zip(may).map(|(there, (may_refuse, may_lack))| {
             match there.then(|| answers.next()).flatten()? {
                 Ok(done) => Some(done),
                 Err(error) if error.full && may_refuse => {
@@ -382,6 +383,10 @@ impl<U: Units> Volume<U> {
                     None
                 }
                 Err(_) if self.has(Bug::FailureIgnored) => Some(Done::Yes),
+                Err(error) if may_lack => {
+                    unread.entry(error.unit).or_insert(error);
+                    None
+                }
                 Err(error) => {
                     self.fail(error);
                     None
@@ -389,7 +394,18 @@ impl<U: Units> Volume<U> {
             }
         });
         let done = done.collect();
+        unread.into_values().for_each(|error| self.doubt(error));
         (done, full)
+    }
+
+    /// A unit could not read something of an object. Where it can still say who it is, that is like rot: it is made good, and who
+    /// writes a sector anew can mostly read it again. Else the unit failed.
+    fn doubt(&mut self, error: UnitError) {
+        let unit = error.unit;
+        let read = Request::Read { unit, file: File::Superblock, at: 0, len: 2 * SLOT };
+        if self.lost[unit as usize].is_none() && self.units.run(vec![read]).iter().any(Result::is_err) {
+            self.fail(error);
+        }
     }
 
     /// Whether a bug is planted: never outside tests.

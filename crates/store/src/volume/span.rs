@@ -198,30 +198,37 @@ impl<U: Units> Volume<U> {
     fn find_span(&mut self, span: Span) -> Result<Vec<Found>, VolumeError> {
         let g = self.geometry;
         let (each, words, object) = (stride(g), span.words as usize, span.first.object);
-        let mut batch = Vec::new();
-        for unit in 0..g.units() {
-            let (file, at) = (File::Data(object), span.first.block * BLOCK as u64);
-            batch.push(Request::Read { unit, file, at, len: words * BLOCK });
-            let (file, at) = (File::Sums(object), span.first.block * each as u64);
-            batch.push(Request::Read { unit, file, at, len: words * each });
+        let both = [(File::Data(object), BLOCK), (File::Sums(object), each)];
+        let files: Vec<(u32, File, usize)> =
+            (0..g.units()).flat_map(|unit| both.map(|(file, len)| (unit, file, len))).collect();
+        let read = |&(unit, file, len): &(u32, File, usize), first: usize, words: usize| {
+            let at = (span.first.block + first as u64) * len as u64;
+            Request::Read { unit, file, at, len: words * len }
+        };
+        let answers = self.run_reads(files.iter().map(|of| read(of, 0, words)).collect())?;
+        // Of a run that cannot be read as a whole only that is missing which cannot be read alone.
+        let mut alone: BTreeMap<usize, Vec<Option<Vec<u8>>>> = BTreeMap::new();
+        for (i, of) in files.iter().enumerate() {
+            if answers[i].is_none() && self.lost[of.0 as usize].is_none() {
+                alone.insert(i, self.run_reads((0..words).map(|word| read(of, word, 1)).collect())?);
+            }
         }
-        let answers = self.run(batch)?.into_iter().map(|done| match done {
-            Some(Done::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        });
-        let answers: Vec<Option<Vec<u8>>> = answers.collect();
-        let part = |i: usize, from: usize, len: usize| {
-            let bytes = answers[i].as_deref()?;
-            Some(&bytes[bytes.len().min(from)..bytes.len().min(from + len)])
+        let part = |i: usize, word: usize, len: usize| match (&answers[i], alone.get(&i)) {
+            (Some(bytes), _) => {
+                let from = word * len;
+                Some(&bytes[bytes.len().min(from)..bytes.len().min(from + len)])
+            }
+            (None, Some(words)) => words[word].as_deref(),
+            (None, None) => None,
         };
         let word = |i: usize| {
             let (row, _) = self.row_of(span.first.block + i as u64);
             let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
             for chunk in 0..g.units() {
                 let unit = g.unit(row, chunk) as usize;
-                let block = part(2 * unit, i * BLOCK, BLOCK);
+                let block = part(2 * unit, i, BLOCK);
                 found.blocks.push(block.and_then(|b| Box::<[u8]>::from(b).try_into().ok()));
-                let sums = part(2 * unit + 1, i * each, each);
+                let sums = part(2 * unit + 1, i, each);
                 let entry = |i: usize| sums.map(|s| Sum::from_bytes(s.get(i * SUM..).unwrap_or(&[])));
                 found.own.push(entry(0));
                 if chunk >= g.data() {
@@ -231,6 +238,14 @@ impl<U: Units> Volume<U> {
             found
         };
         Ok((0..words).map(word).collect())
+    }
+
+    fn run_reads(&mut self, batch: Vec<Request>) -> Result<Vec<Option<Vec<u8>>>, VolumeError> {
+        let bytes = |done| match done {
+            Some(Done::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        Ok(self.run(batch)?.into_iter().map(bytes).collect())
     }
 }
 

@@ -107,7 +107,7 @@ pub struct UnitError {
     /// The system's words.
     pub reason: String,
     /// There was no room; what was there is as it was. After any other error a unit is not used any more: of a sync that
-    /// failed nobody knows what it left out, and to sync again would hide it.
+    /// failed nobody knows what it left out, and to sync again would hide it. Only what cannot be read of an object is like rot.
     pub full: bool,
 }
 

@@ -391,6 +391,9 @@ impl<U: Units> Volume<U> {
             if !damaged.has(unit) && self.joining[unit as usize].is_none() {
                 continue;
             }
+            if damaged.has(unit) && found.own[c as usize].is_none() {
+                self.clear_sums(unit, home)?;
+            }
             let at = |to: usize| home.block * stride(g) as u64 + to as u64;
             let lines = self.lines(c, &word.sums, &|_| true).into_iter();
             let sums = lines.map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
@@ -401,5 +404,17 @@ impl<U: Units> Volume<U> {
             }
         }
         Ok(damaged)
+    }
+
+    /// A part of what cannot be read cannot be written either: whole blocks of entries that nobody can read are zeros first.
+    fn clear_sums(&mut self, unit: u32, home: Home) -> Result<(), VolumeError> {
+        let (file, each, block) = (File::Sums(home.object), stride(self.geometry) as u64, BLOCK as u64);
+        let blocks = home.block * each / block..((home.block + 1) * each).div_ceil(block);
+        let read = |at: u64| Request::Read { unit, file, at: at * block, len: BLOCK };
+        let done = self.run(blocks.clone().map(read).collect())?;
+        let unread = blocks.zip(done).filter(|(_, done)| done.is_none());
+        let zeros = |(at, _)| Request::Write { unit, file, at: at * block, bytes: vec![0; BLOCK] };
+        let writes = unread.map(zeros).collect();
+        self.run(writes).map(drop)
     }
 }

@@ -11,3 +11,4 @@ mod rot;
 mod scenario;
 mod scrub;
 mod sim;
+mod unreadable;

@@ -71,6 +71,8 @@ pub struct Sim {
     pub full: Vec<u32>,
     /// Files of units that have no room any more.
     pub full_files: Vec<(u32, File)>,
+    /// Blocks of 4 KiB of units' files that cannot be read until they are written as a whole.
+    pub unreadable: BTreeSet<(u32, File, u64)>,
     /// Units fail when they are to take a record out of their log.
     pub stuck: bool,
     /// A write of this unit's data or checksums, after so many others, goes wrong.
@@ -88,6 +90,11 @@ fn write(disks: &mut Disks, key: (u32, File), at: u64, bytes: &[u8]) {
         file.resize(end, 0);
     }
     file[at..end].copy_from_slice(bytes);
+}
+
+/// The blocks of 4 KiB that so many bytes meet.
+fn blocks_of(at: u64, len: usize) -> std::ops::Range<u64> {
+    at / 4096..(at + len as u64).div_ceil(4096)
 }
 
 fn remove(disks: &mut Disks, unit: u32, object: u64) {
@@ -162,15 +169,31 @@ impl Sim {
         }
     }
 
+    fn meets_unreadable(&self, unit: u32, file: File, at: u64, len: usize) -> bool {
+        let blocks = blocks_of(at, len);
+        let range = (unit, file, blocks.start)..(unit, file, blocks.end);
+        self.unreadable.range(range).next().is_some()
+    }
+
+    /// Whether a write changes a part of what cannot be read.
+    fn is_torn(&self, unit: u32, file: File, at: u64, len: usize) -> bool {
+        let end = at + len as u64;
+        !at.is_multiple_of(4096) && self.meets_unreadable(unit, file, at, 1)
+            || !end.is_multiple_of(4096) && self.meets_unreadable(unit, file, end, 1)
+    }
+
     fn one(&mut self, request: Request) -> Result<Done, UnitError> {
         let unit = request.unit();
         if self.dead.contains(&unit) {
             return Err(UnitError { unit, reason: "it is gone".to_owned(), full: false });
         }
+        let error = || UnitError { unit, reason: "input/output error".to_owned(), full: false };
         match request {
-            Request::Log { bytes, .. } if self.stuck && bytes.iter().all(|&b| b == 0) => {
-                Err(UnitError { unit, reason: "input/output error".to_owned(), full: false })
+            Request::Read { file, at, len, .. } if self.meets_unreadable(unit, file, at, len) => Err(error()),
+            Request::Write { file, at, ref bytes, .. } if self.is_torn(unit, file, at, bytes.len()) => {
+                Err(error())
             }
+            Request::Log { bytes, .. } if self.stuck && bytes.iter().all(|&b| b == 0) => Err(error()),
             Request::Log { .. } if self.fails(Failure::Full, unit, File::Log) => {
                 Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
             }
@@ -186,6 +209,8 @@ impl Sim {
                 Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
             }
             Request::Write { file, at, bytes, .. } => {
+                let whole = blocks_of(at, bytes.len());
+                self.unreadable.retain(|&(u, f, block)| (u, f) != (unit, file) || !whole.contains(&block));
                 if let Some(at) = self.place(unit, file, at) {
                     write(&mut self.disks, (unit, file), at, &bytes);
                     self.history.push(Event::Write { unit, file, at, bytes });
@@ -194,7 +219,7 @@ impl Sim {
             }
             Request::Sync { file, .. } if self.fails(Failure::Sync, unit, file) => {
                 self.history.push(Event::NotSynced { unit, file });
-                Err(UnitError { unit, reason: "input/output error".to_owned(), full: false })
+                Err(error())
             }
             Request::Sync { file, .. } => {
                 self.history.push(Event::Sync { unit, file });
