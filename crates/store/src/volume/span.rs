@@ -128,8 +128,9 @@ impl<U: Units> Volume<U> {
         for (block, found) in (span.first.block..).zip(found) {
             let (row, at) = self.row_of(block);
             let home = self.home(span.first.object, Place { row, chunk: 0, at })?;
-            let word = match self.check_word(home, row, &found)? {
-                Ok((word, repaired)) => {
+            let word = match self.check_word(home, &found) {
+                Ok((word, good)) => {
+                    let repaired = self.repair(row, &found, &good, &word, home)?;
                     let whose = (0..g.units()).filter(|&unit| repaired.has(unit));
                     whose.for_each(|unit| *checked.repaired.entry(unit).or_default() += 1);
                     Some(word)

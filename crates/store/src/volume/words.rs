@@ -115,7 +115,8 @@ impl<U: Units> Volume<U> {
         if let Some(block) = self.read_at_once(object, place)? {
             return Ok(block);
         }
-        let mut word = self.read_word(object, block, place)?;
+        // A repair that finds no room is left for later.
+        let (mut word, _) = self.read_word(object, block, place)?;
         Ok(word.blocks.swap_remove(place.chunk as usize))
     }
 
@@ -241,7 +242,8 @@ impl<U: Units> Volume<U> {
         bytes: &[u8; BLOCK],
     ) -> Result<Changed, VolumeError> {
         let g = self.geometry;
-        let mut old = self.read_word(home.object, block, place)?;
+        let (mut old, repaired) = self.read_word(home.object, block, place)?;
+        repaired?;
         old.blocks.truncate(g.data() as usize);
         *old.blocks[place.chunk as usize] = *bytes;
         let word = (0..).zip(self.word(old.blocks));
@@ -320,25 +322,26 @@ impl<U: Units> Volume<U> {
         Ok(found)
     }
 
-    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew.
-    fn read_word(&mut self, object: u64, block: u64, place: Place) -> Result<Word, VolumeError> {
+    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew; whether
+    /// there was room for that is told apart.
+    fn read_word(
+        &mut self,
+        object: u64,
+        block: u64,
+        place: Place,
+    ) -> Result<(Word, Result<Members, VolumeError>), VolumeError> {
         let g = self.geometry;
         let home = self.home(object, place)?;
         let found = self.find_word(home, place.row)?;
-        match self.check_word(home, place.row, &found)? {
-            Ok((word, _)) => Ok(word),
-            Err(damaged) => Err(VolumeError::Damaged { object, block, damaged, parity: g.parity() }),
-        }
+        let beyond = |damaged| VolumeError::Damaged { object, block, damaged, parity: g.parity() };
+        let (word, good) = self.check_word(home, &found).map_err(beyond)?;
+        let repaired = self.repair(place.row, &found, &good, &word, home);
+        Ok((word, repaired))
     }
 
-    /// A word from what was found of it, and whose blocks of it were damaged: they are written anew. Or how many blocks are in
-    /// doubt, where they are too many.
-    pub(super) fn check_word(
-        &mut self,
-        home: Home,
-        row: u64,
-        found: &Found,
-    ) -> Result<Result<(Word, Members), u32>, VolumeError> {
+    /// A word from what was found of it, and which of its chunks were right. Or how many blocks are in doubt, where they are too
+    /// many.
+    pub(super) fn check_word(&self, home: Home, found: &Found) -> Result<(Word, Vec<bool>), u32> {
         let g = self.geometry;
         let data = g.data() as usize;
         let of = |c: usize| Home { chunk: c as u32, ..home };
@@ -346,17 +349,12 @@ impl<U: Units> Volume<U> {
             true => Ok(self.believe(home, found)),
             false => super::decode::decode(g, found, &|c, sum, block| self.fits(sum, of(c), block)),
         };
-        let (blocks, mut sums, good) = match decoded {
-            Ok(decoded) => decoded,
-            Err(damaged) => return Ok(Err(damaged as u32)),
-        };
+        let (blocks, mut sums, good) = decoded.map_err(|damaged| damaged as u32)?;
         for (c, block) in blocks.iter().enumerate().skip(data) {
             let now = found.own[c].filter(|&sum| self.fits(sum, of(c), block));
             sums.push(now.unwrap_or_else(|| self.sum(of(c), self.generation, block)));
         }
-        let word = Word { blocks, sums };
-        let repaired = self.repair(row, found, &good, &word, home)?;
-        Ok(Ok((word, repaired)))
+        Ok((Word { blocks, sums }, good))
     }
 
     /// What [`Bug::RottenParity`] makes of a word: parity and checksums of whatever the data are.
@@ -374,7 +372,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// Writes anew what is not as it should be; then a unit that joins gets its block of the word, too. Gives whose was damaged.
-    fn repair(
+    pub(super) fn repair(
         &mut self,
         row: u64,
         found: &Found,

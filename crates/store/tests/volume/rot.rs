@@ -302,3 +302,27 @@ fn a_unit_cut_short_is_made_good() {
         }
     }
 }
+
+/// What parity gives is read, though there is no room to write it anew: that waits until there is.
+#[test]
+fn what_is_damaged_is_read_though_its_unit_is_full() {
+    for (data, parity) in [(2, 1), (4, 2)] {
+        let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
+        let (disks, seeds) = used(g, None);
+        let mut sim = Sim::of(disks, &[]);
+        drop(Volume::open(&mut sim, ID, g, 9000).unwrap());
+        let place = g.place(3);
+        let unit = g.unit(place.row, place.chunk);
+        sim.rot(unit, File::Data(0), place.row * BLOCK as u64 + 5);
+        let mut v = Volume::open(&mut sim, ID, g, 10_000).unwrap();
+        v.units_mut().full.push(unit);
+        for (b, &seed) in (0..).zip(&seeds) {
+            assert!(*v.read(0, b).unwrap() == block(seed), "block {b}");
+        }
+        assert!(matches!(v.overwrite(0, 3, &block(7), 10_000), Err(VolumeError::Full(_))));
+        assert!(v.lost().count() == 0 && v.take_repairs().is_empty());
+        v.units_mut().full.clear();
+        assert!(*v.read(0, 3).unwrap() == block(seeds[3]));
+        assert_eq!(v.take_repairs().len(), 1);
+    }
+}
