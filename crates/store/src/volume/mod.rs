@@ -214,7 +214,7 @@ impl<U: Units> Volume<U> {
         if let Action::Names(changes) = action {
             self.name(changes);
         }
-        self.mend(now)
+        self.mend_or_wait(now)
     }
 
     /// A catalog that is too long to be read again must never be written. What the changes replace still counts.
@@ -322,6 +322,15 @@ impl<U: Units> Volume<U> {
             Some(Err(VolumeError::Full(_))) if !news && self.log.iter().all(|&log| log < LOG_MOST) => Ok(()),
             Some(begun) => begun,
             None => Ok(()),
+        }
+    }
+
+    /// The same after a change was agreed, of which nobody must be told that nothing has changed: what has no room for it is for the
+    /// next change to begin with. Until then the logs have all that a unit lacks which was lost and comes back.
+    fn mend_or_wait(&mut self, now: u64) -> Result<(), VolumeError> {
+        match self.mend(now) {
+            Err(VolumeError::Full(_)) => Ok(()),
+            mended => mended,
         }
     }
 

@@ -162,6 +162,7 @@ impl<U: Units> Volume<U> {
         let g = self.geometry;
         let place = g.place(block);
         let home = self.home(object, place)?;
+        self.mend(now)?;
         let (changed, old) = match self.change(home, place, bytes)? {
             Some(changed) => changed,
             None => self.change_word(block, home, place, bytes)?,
@@ -191,7 +192,7 @@ impl<U: Units> Volume<U> {
         if let Action::Blocks(patches) = action {
             self.follow(patches);
         }
-        self.mend(now)
+        self.mend_or_wait(now)
     }
 
     /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to

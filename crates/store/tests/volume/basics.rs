@@ -1,6 +1,6 @@
 //! What is written is read again, with any units lost.
 
-use super::sim::{Event, Sim};
+use super::sim::{Event, Failure, Sim};
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Entry, Geometry, Volume, VolumeError, BLOCK};
 use std::sync::Arc;
@@ -193,6 +193,52 @@ fn a_change_that_may_come_back_is_not_called_refused() {
         v.units_mut().stuck = true;
         let told = v.overwrite(object, 0, &block(200), 40);
         assert!(matches!(told, Err(VolumeError::TooManyLost { .. })), "{full}: {told:?}");
+    }
+}
+
+/// A change is agreed, a unit is lost by that, and another has no room for a new epoch: the change is there. The epoch comes before
+/// the next change.
+#[test]
+fn what_was_agreed_is_done_though_no_epoch_can_begin() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    for (overwrites, goes_on, full) in
+        [false, true].into_iter().flat_map(|o| [(o, false, 1), (o, true, 1), (o, false, 2), (o, true, 2)])
+    {
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..2)).unwrap();
+        v.commit(vec![("a".into(), entry(object, 2))], 20).unwrap();
+        v.units_mut().full_files = vec![(full, File::Catalog(0)), (full, File::Catalog(1))];
+        // Of the log of unit 0.
+        v.units_mut().failing = Some((0, Failure::Sync));
+        let change = |v: &mut Volume<&mut Sim>, seed: u64| match overwrites {
+            true => v.overwrite(object, 0, &block(seed), 30),
+            false => v.commit(vec![(format!("b{seed}"), entry(object, 2))], 30),
+        };
+        let has = |v: &mut Volume<&mut Sim>, seed: u64| match overwrites {
+            true => *v.read(object, 0).unwrap() == block(seed),
+            false => v.names().keys().last().is_some_and(|name| *name == format!("b{seed}")),
+        };
+        change(&mut v, 100).unwrap();
+        assert!(v.lost().map(|(unit, _)| unit).eq([0]) && has(&mut v, 100));
+        assert!(matches!(change(&mut v, 200), Err(VolumeError::Full(_))) && has(&mut v, 100));
+        v.units_mut().full_files.clear();
+        let mut want = 100;
+        if goes_on {
+            want = 300;
+            change(&mut v, want).unwrap();
+        }
+        drop(v);
+        let mut v = Volume::open(&mut sim, ID, g, 40).unwrap();
+        assert_eq!(v.lost().count(), usize::from(goes_on));
+        assert!(has(&mut v, want));
+        drop(v);
+        for unit in (0..3).filter(|&unit| !goes_on || unit == 0) {
+            let mut sim = Sim::of(sim.disks.clone(), &[unit]);
+            let mut v = Volume::open(&mut sim, ID, g, 50).unwrap();
+            assert!(has(&mut v, want) && *v.read(object, 1).unwrap() == block(1), "without unit {unit}");
+        }
     }
 }
 
