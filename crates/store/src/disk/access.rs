@@ -68,10 +68,10 @@ struct Opened {
 }
 
 impl Opened {
-    fn of(store: &Store, object: u64, under: Option<Stamp>, owned: Owned<'_>) -> Opened {
+    fn of(store: &Store, object: u64, under: Option<Stamp>, owned: Owned<'_>) -> Result<Opened, StoreError> {
         let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
-        let blocks = Blocks::open(&store.disks(), store.geometry(), object, &lost);
-        Opened { under, blocks: Arc::new(blocks) }
+        let blocks = Blocks::open(&store.disks()?, store.geometry(), object, &lost);
+        Ok(Opened { under, blocks: Arc::new(blocks) })
     }
 }
 
@@ -93,7 +93,7 @@ impl StoredArray {
         let owned = store.own()?;
         let (entry, meta) = owned.find(name)?;
         let in_use = store.use_object(entry.object)?;
-        let opened = Opened::of(&store, entry.object, under, owned);
+        let opened = Opened::of(&store, entry.object, under, owned)?;
         let array = StoredArray::over(store, name, entry.object, meta, in_use);
         *array.opened() = Some(opened);
         Ok(array)
@@ -274,7 +274,7 @@ impl StoredArray {
         if let Some(same) = self.opened().as_ref().filter(|opened| opened.under == now) {
             return Ok(Arc::clone(&same.blocks));
         }
-        let fresh = Opened::of(&self.store, self.object, now, self.store.own()?);
+        let fresh = Opened::of(&self.store, self.object, now, self.store.own()?)?;
         let blocks = Arc::clone(&fresh.blocks);
         *self.opened() = Some(fresh);
         Ok(blocks)

@@ -46,7 +46,7 @@ impl Store {
         let geometry = Geometry::new(data, how.parity, how.stripe).map_err(StoreError::volume(&shown))?;
         let mut id = [0; 16];
         polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
-        let manifest = Manifest { id, geometry, units: how.units.clone() };
+        let manifest = Manifest { id, geometry, units: how.units.clone(), serial: 0 };
         // Whoever reads it must take its units for paths.
         Manifest::parse(&shown, &manifest.to_text()?)?;
         let all: Vec<Vec<PathBuf>> = (0..units).map(|unit| manifest.dirs(dir, unit)).collect();

@@ -11,14 +11,19 @@
 //! parity = 1
 //! stripe = 1048576
 //! units = [["unit0"], ["/mnt/b/unit1"], ["unit2", "unit2-more"], ["unit3"], ["unit4"]]
+//! serial = 1
 //! blake3 = "…"
 //! ```
+//!
+//! Copies may be outdated: a unit that is not there when others change keeps its own. The one with the highest `serial` counts.
 
 use super::StoreError;
 use crate::volume::Geometry;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file's name.
 pub const NAME: &str = "store.toml";
@@ -32,6 +37,9 @@ const MAX_CHAIN: usize = 64;
 const IF_LOST: &str = "If that was lost: each directory of its units has a copy, to be copied back as it is";
 const HEAD: &str = "# A polyduct store. `polyduct store status` shows it.\n";
 
+/// Manifests by what tells those of a store apart, and how many are the same.
+type Told = BTreeMap<(u64, Vec<Vec<PathBuf>>), (u32, Manifest)>;
+
 /// What a store is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
@@ -41,6 +49,8 @@ pub struct Manifest {
     pub geometry: Geometry,
     /// The directories of each unit; relative ones count from the store's.
     pub units: Vec<Vec<PathBuf>>,
+    /// How often it was changed: of several the highest counts.
+    pub serial: u64,
 }
 
 /// As it is written.
@@ -53,6 +63,8 @@ struct Text {
     parity: u32,
     stripe: u64,
     units: Vec<Vec<String>>,
+    #[serde(default)]
+    serial: u64,
     blake3: String,
 }
 
@@ -79,9 +91,13 @@ impl Manifest {
         // Strings are quoted as JSON does it, which TOML understands.
         let units = serde_json::Value::from(units);
         let (data, parity) = (g.data(), g.parity());
-        let body = format!(
+        let mut body = format!(
             "{HEAD}version = {VERSION}\nid = \"{id}\"\ndata = {data}\nparity = {parity}\nstripe = {stripe}\nunits = {units}\n"
         );
+        // Programs that do not know it read what was never changed.
+        if self.serial > 0 {
+            body += &format!("serial = {}\n", self.serial);
+        }
         let sum = blake3::hash(body.as_bytes());
         Ok(format!("{body}blake3 = \"{sum}\"\n"))
     }
@@ -124,7 +140,7 @@ impl Manifest {
         }
         let units =
             read.units.into_iter().map(|chain| chain.into_iter().map(PathBuf::from).collect()).collect();
-        Ok(Manifest { id, geometry, units })
+        Ok(Manifest { id, geometry, units, serial: read.serial })
     }
 
     /// The manifest of the store in `dir`.
@@ -139,6 +155,9 @@ impl Manifest {
             std::io::ErrorKind::NotFound => {
                 let problem = format!("no store: it has no {NAME}. {IF_LOST}");
                 StoreError::NoStore { store: dir.display().to_string(), problem }
+            }
+            std::io::ErrorKind::InvalidData => {
+                StoreError::Manifest { store: shown.clone(), problem: "damaged: it is not UTF-8".into() }
             }
             _ => StoreError::sys(&shown, "read", errno(&e)),
         };
@@ -164,7 +183,9 @@ impl Manifest {
         let text = self.to_text()?;
         let fd = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
         // Beside it, and under its name when it is whole.
-        let passing = dir.join(format!(".{NAME}.{}", std::process::id()));
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let nth = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let passing = dir.join(format!(".{NAME}.{}.{nth}", std::process::id()));
         let written = std::fs::File::create(&passing).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
@@ -176,6 +197,27 @@ impl Manifest {
         named.map_err(sys)?;
         rustix::io::retry_on_intr(|| rustix::fs::fsync(fd.as_fd()))
             .map_err(|e| StoreError::sys(&shown, "fsync its directory", e))
+    }
+
+    /// Whether the other is of the same store, at any time.
+    pub(super) fn is_of_same(&self, other: &Manifest) -> bool {
+        self.id == other.id && self.geometry == other.geometry
+    }
+
+    /// The newest of these and of those that lie where these say that units are; of several as new ones that which most have.
+    pub(super) fn newest(store: &Path, known: impl IntoIterator<Item = Manifest>) -> Option<Manifest> {
+        let mut left: Vec<Manifest> = known.into_iter().collect();
+        let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut told = Told::new();
+        while let Some(manifest) = left.pop() {
+            let dirs = (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(store, unit));
+            let new = dirs.filter(|dir| seen.insert(dir.clone()));
+            let there = new.filter_map(|dir| Manifest::read(&dir).ok());
+            left.extend(there.filter(|other| other.is_of_same(&manifest)));
+            told.entry((manifest.serial, manifest.units.clone())).or_insert((0, manifest)).0 += 1;
+        }
+        let newest = told.into_values().max_by_key(|(count, manifest)| (manifest.serial, *count));
+        newest.map(|(_, manifest)| manifest)
     }
 
     /// The directories of a unit, from the store's.
@@ -218,6 +260,15 @@ pub(super) fn place_of(dir: &Path) -> PathBuf {
     made.map_or(dir.to_owned(), |(there, place)| place.join(dir.strip_prefix(there).unwrap_or(dir)))
 }
 
+/// Whether what could not be read is to be looked for elsewhere: it is damaged or gone.
+pub(super) fn is_lost(error: &StoreError) -> bool {
+    match error {
+        StoreError::NoStore { .. } | StoreError::Manifest { .. } => true,
+        StoreError::System { errno, .. } => *errno == polyduct_os::Errno::IO,
+        _ => false,
+    }
+}
+
 /// Whether a file was to become a manifest, and whoever wrote it died.
 pub(super) fn is_passing(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(format!(".{NAME}.").as_bytes())
@@ -253,11 +304,14 @@ mod tests {
             id: std::array::from_fn(|i| i as u8 * 17),
             geometry: Geometry::new(2, 1, 1 << 20).unwrap(),
             units: units.map(|chain| chain.iter().map(PathBuf::from).collect()).to_vec(),
+            serial: 0,
         }
     }
 
     #[test]
     fn what_is_printed_is_read_and_every_changed_byte_is_found() {
+        let changed = Manifest { serial: 7, ..manifest() };
+        assert_eq!(Manifest::parse("x", &changed.to_text().unwrap()).unwrap(), changed);
         let text = manifest().to_text().unwrap();
         assert_eq!(Manifest::parse("x", &text).unwrap(), manifest());
         for at in 0..text.len() - 1 {

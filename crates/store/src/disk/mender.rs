@@ -120,7 +120,7 @@ impl<'a> Mender<'a> {
             None => {
                 let g = self.store.geometry();
                 let is_lost = |unit| lost.contains(&unit);
-                let (disks, object) = (self.store.disks(), self.blocks.object());
+                let (disks, object) = (self.store.disks()?, self.blocks.object());
                 // Rows are read one after the other: no more is under way than one has.
                 let share = (DEPTH / g.units()).max(1);
                 let io = RowIo::open(&disks, g, object, 0, &is_lost, false, share);

@@ -81,7 +81,7 @@ impl<'a> Owned<'a> {
     }
 
     /// Looks at the manifest and its copies in the directories of all units that are used, and writes anew what is damaged, gone,
-    /// or another. Gives how many that were, and what could not be written.
+    /// or another than the newest. Gives how many that were, and what could not be written.
     pub fn mend_manifests(&mut self) -> (u64, Vec<StoreError>) {
         let (store, geometry) = (self.store, self.store.geometry());
         let used: Vec<u32> =
@@ -91,18 +91,7 @@ impl<'a> Owned<'a> {
                 |&unit: &u32| manifest.dirs(&store.dir, unit).into_iter().map(move |dir| (unit, dir));
             used.iter().flat_map(of_unit).collect()
         };
-        let opened = store.manifest();
-        let same = |m: &Manifest| m.id == opened.id && m.geometry == opened.geometry;
-        // Where the store's own is gone the units' tell of what was replaced since this store was opened.
-        let told = || {
-            let mut count: BTreeMap<_, (u32, Manifest)> = BTreeMap::new();
-            let there =
-                copies(opened).into_iter().filter_map(|(_, dir)| Manifest::read(&dir).ok()).filter(same);
-            there.for_each(|m| count.entry(m.units.clone()).or_insert((0, m)).0 += 1);
-            count.into_values().max_by_key(|(count, _)| *count).map(|(_, manifest)| manifest)
-        };
-        let manifest = Manifest::read(&store.dir).ok().filter(same).or_else(told);
-        let manifest = manifest.unwrap_or_else(|| opened.clone());
+        let manifest = store.newest();
         let own = std::iter::once((None, store.dir.to_path_buf()));
         let (mut mended, mut failed) = (0, Vec::new());
         for (unit, dir) in own.chain(copies(&manifest).into_iter().map(|(unit, dir)| (Some(unit), dir))) {

@@ -61,11 +61,11 @@ struct Start {
 }
 
 /// The rows of an object, on the units that are not `lost`.
-fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> RowIo {
+fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Result<RowIo, StoreError> {
     let is_lost = |unit| lost.contains(&unit);
-    let mut io = RowIo::open(&store.disks(), store.geometry(), object, 0, &is_lost, false, options.units);
+    let mut io = RowIo::open(&store.disks()?, store.geometry(), object, 0, &is_lost, false, options.units);
     io.leave_out(options.without);
-    io
+    Ok(io)
 }
 
 impl StoreReader {
@@ -125,7 +125,7 @@ impl StoreReader {
         // Until all have said that they use the object, unit 0 did.
         drop(held);
         let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
-        let io = rows_of(&store, begun.object, &begun.lost, options);
+        let io = rows_of(&store, begun.object, &begun.lost, options)?;
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
@@ -237,7 +237,7 @@ impl StoreReader {
         let now = self.store.stamp();
         if now != self.under {
             let lost: Vec<u32> = self.store.own()?.lost().map(|(unit, _)| unit).collect();
-            self.io = rows_of(&self.store, self.io.object(), &lost, &self.options);
+            self.io = rows_of(&self.store, self.io.object(), &lost, &self.options)?;
             self.under = now;
         }
         Ok(())

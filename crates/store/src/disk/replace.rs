@@ -2,7 +2,7 @@
 
 use super::create::Made;
 use super::disks::Disks;
-use super::manifest;
+use super::manifest::{self, Manifest};
 use super::owned::Owned;
 use super::store::{now, Store};
 use super::StoreError;
@@ -49,7 +49,8 @@ impl Store {
         force: bool,
         in_use: bool,
     ) -> Result<Progress, StoreError> {
-        let (mut owned, mut manifest) = (self.own()?, self.current());
+        let (mut owned, mut manifest) = (self.own()?, self.newest());
+        let before = manifest.dirs(&self.dir, unit);
         let gives_up = in_use && owned.lost().all(|(lost, _)| lost != unit);
         // A unit that is joining does so in other directories.
         let mut begins_anew = false;
@@ -86,6 +87,7 @@ impl Store {
         owned.units_mut().move_to(unit, &dirs);
         let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
         made.keep();
+        manifest.serial += 1;
         // The unit says of itself that it joins: from here on the manifest may name it.
         for unit in 0..manifest.geometry.units() {
             for dir in manifest.dirs(&self.dir, unit) {
@@ -94,6 +96,9 @@ impl Store {
             }
         }
         let written = manifest.write(&self.dir);
+        if written.is_ok() {
+            self.take_manifests(before, &dirs);
+        }
         self.note(&format!(
             "unit {unit} is joining, in {}",
             dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" + ")
@@ -102,6 +107,16 @@ impl Store {
         written?;
         self.manifest = manifest;
         Ok(progress)
+    }
+
+    /// Directories that are given up say no more that they belong to this store, where they can be written.
+    fn take_manifests(&self, before: Vec<PathBuf>, now: &[PathBuf]) {
+        let now: Vec<PathBuf> = now.iter().map(|dir| manifest::place_of(dir)).collect();
+        for dir in before.iter().filter(|dir| !now.contains(&manifest::place_of(dir))) {
+            if Manifest::read(dir).is_ok_and(|of| of.is_of_same(&self.manifest)) {
+                let _ = std::fs::remove_file(dir.join(manifest::NAME));
+            }
+        }
     }
 
     /// Whether a unit can be in these directories: nobody else's, and such as can be written.

@@ -63,7 +63,8 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
         let shown = dir.display().to_string();
         let manifest = Manifest::read(dir).or_else(|e| {
-            let manifest = manifest_elsewhere(dir).ok_or(e)?;
+            let elsewhere = manifest::is_lost(&e).then(|| manifest_elsewhere(dir)).flatten();
+            let manifest = elsewhere.ok_or(e)?;
             if manifest.write(dir).is_ok() {
                 log::note(dir, "the manifest was damaged or gone, and is written anew from a unit's copy");
             }
@@ -100,16 +101,32 @@ impl Store {
     }
 
     /// The directories of its units, opened anew.
-    pub fn disks(&self) -> Disks {
+    ///
+    /// # Errors
+    /// [`StoreError::System`]: the manifest cannot be read.
+    pub fn disks(&self) -> Result<Disks, StoreError> {
         let units = self.geometry().units();
-        let manifest = self.current();
-        Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>())
+        let manifest = self.current()?;
+        Ok(Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>()))
     }
 
     /// The manifest as it is now, which names other directories once a unit was replaced.
-    pub(super) fn current(&self) -> Manifest {
-        let same = |now: &Manifest| now.id == self.manifest.id && now.geometry == self.manifest.geometry;
-        Manifest::read(&self.dir).ok().filter(same).unwrap_or_else(|| self.manifest.clone())
+    pub(super) fn current(&self) -> Result<Manifest, StoreError> {
+        match Manifest::read(&self.dir) {
+            Ok(now) if now.is_of_same(&self.manifest) => Ok(now),
+            Err(e) if !manifest::is_lost(&e) => Err(e),
+            _ => Ok(self.newest()),
+        }
+    }
+
+    /// The newest manifest of this store that anybody has: the store's own, this process or a unit.
+    pub(super) fn newest(&self) -> Manifest {
+        let same = |found: &Manifest| found.is_of_same(&self.manifest);
+        let own = Manifest::read(&self.dir).ok().filter(same);
+        let known = own.iter().cloned().chain(manifest_elsewhere(&self.dir).filter(same));
+        let newest = Manifest::newest(&self.dir, known.chain([self.manifest.clone()]));
+        let newest = newest.unwrap_or_else(|| self.manifest.clone());
+        own.filter(|own| own.serial >= newest.serial).unwrap_or(newest)
     }
 
     /// What tells this manifest from the next: [`replace`](Store::replace) writes it anew, and whoever ends a rebuild. `None` while
@@ -136,7 +153,7 @@ impl Store {
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
-        let volume = Volume::open_among(self.disks(), id, geometry, now(), &in_use);
+        let volume = Volume::open_among(self.disks()?, id, geometry, now(), &in_use);
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
         turn.ends_well = true;
@@ -369,7 +386,7 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_micros() as u64)
 }
 
-/// The manifest as a unit in the store's directory has it, where the store's own is damaged or gone.
+/// The newest manifest that units have, as those in the store's directory tell, where the store's own is damaged or gone.
 fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
     let entries = std::fs::read_dir(dir).ok()?;
     let of_unit = |entry: std::fs::DirEntry| {
@@ -379,8 +396,7 @@ fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
         // Else it is a store of its own, which only lies there.
         dirs.any(|unit| std::fs::canonicalize(unit).is_ok_and(|unit| unit == here)).then_some(manifest)
     };
-    let mut found = entries.flatten().take(MAX_LOOKED_AT).filter_map(of_unit);
-    let manifest = found.next()?;
+    let found: Vec<Manifest> = entries.flatten().take(MAX_LOOKED_AT).filter_map(of_unit).collect();
     // Units of two stores: nobody knows which is meant.
-    found.all(|other| other.id == manifest.id).then_some(manifest)
+    found.iter().all(|other| other.id == found[0].id).then(|| Manifest::newest(dir, found)).flatten()
 }

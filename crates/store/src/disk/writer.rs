@@ -141,7 +141,7 @@ impl StoreWriter {
         let along = || append.then(|| store.append_along(begun.object)).transpose();
         let in_use = store.use_object(begun.object).and_then(|in_use| Ok((in_use, along()?)));
         let mut io = RowIo::open(
-            &store.disks(),
+            &store.disks()?,
             store.geometry(),
             begun.object,
             begun.generation,

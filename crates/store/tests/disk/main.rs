@@ -5,5 +5,6 @@ mod care;
 mod damage;
 mod full;
 mod links;
+mod manifests;
 mod ports;
 mod rig;
