@@ -11,7 +11,7 @@ use crate::volume::{Geometry, BLOCK};
 use polyduct_os::ring::Way;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl RowIo {
     }
 
     /// Which file each unit has the blocks in; none of units that are not used.
-    pub fn identities(&self) -> Vec<Option<(u64, u64)>> {
+    pub fn identities(&self) -> Vec<Option<Identity>> {
         self.files.iter().map(|files| identity(&files.as_ref()?.data)).collect()
     }
 
@@ -340,7 +340,34 @@ impl RowIo {
 }
 
 /// What tells a file from all others.
-pub fn identity(file: &File) -> Option<(u64, u64)> {
+pub type Identity = (u64, u64);
+
+/// That of this file.
+pub fn identity(file: &File) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Units of the store of which some unit of the program has written into another file than there is `now`.
+pub fn replaced<'a>(
+    written: impl IntoIterator<Item = &'a [Option<Identity>]>,
+    now: impl Fn(u32) -> Option<Identity>,
+) -> BTreeSet<u32> {
+    let known = |files: &'a [Option<Identity>]| (0..).zip(files).filter(|(_, id)| id.is_some());
+    let written: BTreeSet<(u32, &Option<Identity>)> = written.into_iter().flat_map(known).collect();
+    written.into_iter().filter(|&(unit, id)| *id != now(unit)).map(|(unit, _)| unit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_wrote_into_an_old_file_is_enough() {
+        let now = |unit| [Some((1, 10)), Some((1, 11)), None, Some((1, 13))][unit as usize];
+        let first = [Some((1, 10)), Some((1, 11)), None, None];
+        let others = [Some((1, 10)), Some((1, 21)), Some((1, 12)), None];
+        assert!(replaced([&first[..], &first[..]], now).is_empty());
+        assert!(replaced([&first[..], &others[..]], now).into_iter().eq([1, 2]));
+    }
 }

@@ -1,6 +1,6 @@
 //! The writing port of a dataset in a store.
 
-use super::io::RowIo;
+use super::io::{identity, replaced, Identity, RowIo};
 use super::meta::{check_name, Meta};
 use super::staging::{is_straight, Staging, Windows};
 use super::team::{Stage, Team};
@@ -79,11 +79,12 @@ struct Start {
     meta: Vec<u8>,
 }
 
-/// What each unit says when it closes: its steps, and the units of the store that failed it.
+/// What each unit says when it closes: its steps, the units of the store that failed it, and which files it has written of each.
 #[derive(Serialize, Deserialize)]
 struct End {
     steps: u64,
     failed: Vec<(u32, String, bool)>,
+    files: Vec<Option<Identity>>,
 }
 
 impl StoreWriter {
@@ -326,6 +327,7 @@ impl StoreWriter {
         let end = End {
             steps: self.meta.steps,
             failed: failed.into_values().map(|e| (e.unit, e.reason, e.full)).collect(),
+            files: self.io.identities(),
         };
         let Some(team) = self.team.take() else { return Ok(self.stats) };
         let waiting = clock::now();
@@ -374,12 +376,10 @@ impl StoreWriter {
             owned.report(UnitError { unit, reason, full: false });
         }
         // A unit that was replaced meanwhile has other files, or none.
-        for (unit, id) in (0..).zip(self.io.identities()) {
-            let now = owned.units().rows(unit, Named::Data(self.object), false);
-            if id.is_some() && id != now.ok().and_then(|(file, _)| super::io::identity(&file)) {
-                let reason = "it was replaced while this was written, and lacks it".to_owned();
-                owned.report(UnitError { unit, reason, full: false });
-            }
+        let now = |unit| identity(&owned.units().rows(unit, Named::Data(self.object), false).ok()?.0);
+        for unit in replaced(ends.iter().map(|end| &end.files[..]), now) {
+            let reason = "it was replaced while this was written, and lacks it".to_owned();
+            owned.report(UnitError { unit, reason, full: false });
         }
         owned.check_free(&self.name, &[&self.name])?;
         let there = owned.names().get(&self.name).map(|entry| entry.object);
