@@ -389,12 +389,12 @@ pub fn now() -> u64 {
 /// The newest manifest that units have, as those in the store's directory tell, where the store's own is damaged or gone.
 fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
     let entries = std::fs::read_dir(dir).ok()?;
+    // Only one that its manifest names so, without a path. Else any directory with a unit of a store that lies elsewhere would be a
+    // second door to that, with a lock of its own.
     let of_unit = |entry: std::fs::DirEntry| {
         let manifest = Manifest::read(&entry.path()).ok()?;
-        let here = std::fs::canonicalize(entry.path()).ok()?;
-        let mut dirs = (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(dir, unit));
-        // Else it is a store of its own, which only lies there.
-        dirs.any(|unit| std::fs::canonicalize(unit).is_ok_and(|unit| unit == here)).then_some(manifest)
+        let name = PathBuf::from(entry.file_name());
+        manifest.units.iter().flatten().any(|unit| *unit == name).then_some(manifest)
     };
     let found: Vec<Manifest> = entries.flatten().take(MAX_LOOKED_AT).filter_map(of_unit).collect();
     // Units of two stores: nobody knows which is meant.

@@ -2,7 +2,7 @@
 
 use crate::rig::{check, write, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Store};
+use polyduct_store::disk::{now, Create, Store, StoreError};
 use std::path::PathBuf;
 
 /// A store of 2+1 units with a dataset, whose unit 1 was in `b`, too, and is in `c` now.
@@ -71,4 +71,28 @@ fn a_manifest_that_was_read_long_ago_is_not_gone_on_with() {
     std::fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink("store.toml", &own).unwrap();
     assert!(long_lived.disks().is_err());
+}
+
+/// Where only a unit of a store lies, there is no second door to it: each would have a lock of its own.
+#[test]
+fn a_directory_with_a_unit_of_a_store_elsewhere_is_no_store() {
+    let (store, disks) = (Place::new(), [Place::new(), Place::new(), Place::new()]);
+    for beside in [false, true] {
+        let dir = store.0.join(format!("store{beside}"));
+        let path = |disk: &Place| match beside {
+            false => disk.0.join(format!("run{beside}")),
+            true => PathBuf::from("../..").join(disk.0.file_name().unwrap()).join(format!("run{beside}")),
+        };
+        let units = disks.iter().map(|disk| vec![path(disk)]).collect();
+        Store::create(&dir, &Create { units, parity: 1, stripe: 4096 }).unwrap();
+        for disk in &disks {
+            let found = Store::open(&disk.0).map(drop);
+            assert!(matches!(found, Err(StoreError::NoStore { .. })), "{found:?}");
+            let there = std::fs::read_dir(&disk.0).unwrap().flatten().map(|entry| entry.file_name());
+            assert!(there.into_iter().all(|name| name.to_str().unwrap().starts_with("run")));
+            let below = polyduct_store::disk::split(&disk.0.join("other/x"));
+            assert!(matches!(below, Err(StoreError::NoStore { .. })), "{below:?}");
+        }
+        assert_eq!(Store::open(&dir).unwrap().own().unwrap().lost().count(), 0);
+    }
 }
