@@ -6,10 +6,15 @@
 mod driver;
 
 use polyduct_store::disk::manifest::Manifest;
-use polyduct_store::disk::Meta;
+use polyduct_store::disk::{Fill, Meta};
+use polyduct_store::volume::Geometry;
 
 fn target(input: &[u8]) {
-    let _ = Meta::parse("store", "name", input);
+    let geometry = Geometry::new(2, 1, 4096).unwrap();
+    if let Ok(meta) = Meta::parse("store", "name", geometry, input) {
+        let rows = meta.rows(Fill::of(geometry, meta.dataset.len_bytes()));
+        assert!(rows.checked_mul(geometry.row_blocks()).is_some());
+    }
     let Ok(text) = std::str::from_utf8(input) else { return };
     let body = match text.ends_with('\n') {
         true => text.to_owned(),

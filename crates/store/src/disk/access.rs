@@ -261,7 +261,7 @@ impl StoredArray {
     ) -> Result<Map<String, Value>, StoreError> {
         let mut owned = self.store.own()?;
         let (name, mut entry) = self.entry(&owned)?;
-        let mut meta = Meta::parse(&self.store.shown, &name, &entry.about)?;
+        let mut meta = Meta::parse(&self.store.shown, &name, self.store.geometry(), &entry.about)?;
         change(&mut meta.attributes);
         entry.about = meta.to_bytes(&self.store.shown)?;
         owned.commit_names(vec![(name, Some(entry))])?;

@@ -142,11 +142,11 @@ impl Meta {
         }
     }
 
-    /// Out of the catalog.
+    /// Out of the catalog of a store that is cut so.
     ///
     /// # Errors
     /// [`StoreError::Manifest`]: it says nothing that can be.
-    pub fn parse(store: &str, name: &str, bytes: &[u8]) -> Result<Meta, StoreError> {
+    pub fn parse(store: &str, name: &str, geometry: Geometry, bytes: &[u8]) -> Result<Meta, StoreError> {
         let bad = |problem: String| StoreError::Manifest {
             store: store.to_owned(),
             problem: format!("what it knows of {name:?} makes no sense: {problem}"),
@@ -159,11 +159,23 @@ impl Meta {
         let dataset = Dataset::new(&text.shape, elem).map_err(|e| bad(e.to_string()))?;
         let rises = text.segments.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1);
         let small = text.segments.len() <= MAX_SEGMENTS && text.steps < 1 << 40;
-        let small = small && text.segments.iter().all(|&(step, row)| step < 1 << 40 && row < 1 << 40);
-        if !rises || !small || text.segments.first().is_some_and(|&first| first != (0, 0)) {
+        let first = text.segments.first().is_none_or(|&first| first == (0, 0));
+        let fill = Fill::of(geometry, dataset.len_bytes());
+        let meta = Meta { dataset, steps: text.steps, attributes: text.attributes, segments: text.segments };
+        if !rises || !small || !first || !meta.fits(fill, geometry) {
             return Err(bad("the places of its steps".into()));
         }
-        Ok(Meta { dataset, steps: text.steps, attributes: text.attributes, segments: text.segments })
+        Ok(meta)
+    }
+
+    /// Whether each segment ends before the next begins, and all lie in rows that an object can have: else their blocks could not
+    /// be counted.
+    fn fits(&self, fill: Fill, geometry: Geometry) -> bool {
+        let most = geometry.most_blocks() / geometry.row_blocks();
+        let end = |step| self.place(fill, step).0.saturating_add(fill.rows);
+        self.segments.windows(2).all(|w| end(w[1].0 - 1) <= w[1].1)
+            && self.segments.last().is_none_or(|&(step, row)| step <= self.steps && row <= most)
+            && self.rows(fill) <= most
     }
 }
 
@@ -200,10 +212,13 @@ pub fn check_name(store: &str, name: &str) -> Result<(), StoreError> {
 mod tests {
     use super::*;
 
+    fn geometry() -> Geometry {
+        Geometry::new(2, 1, 2 * BLOCK as u64).unwrap()
+    }
+
     fn meta(steps: u64, step_bytes: u64) -> (Meta, Fill) {
-        let g = Geometry::new(2, 1, 2 * BLOCK as u64).unwrap();
         let dataset = Dataset::new(&[step_bytes], ElemType::U8).unwrap();
-        (Meta { steps, ..Meta::new(dataset) }, Fill::of(g, step_bytes))
+        (Meta { steps, ..Meta::new(dataset) }, Fill::of(geometry(), step_bytes))
     }
 
     #[test]
@@ -230,7 +245,7 @@ mod tests {
                 meta.steps += appended;
                 assert!(meta.place(fill, meta.steps - appended).0 >= fresh, "a row that others read");
             }
-            let again = Meta::parse("x", "n", &meta.to_bytes("x").unwrap()).unwrap();
+            let again = Meta::parse("x", "n", geometry(), &meta.to_bytes("x").unwrap()).unwrap();
             assert_eq!(again, meta);
         }
     }
@@ -257,9 +272,17 @@ mod tests {
             r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[0,0],[0,1]]}"#,
             r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[1,0]]}"#,
             r#"{"shape":[2],"dtype":"f32","steps":18446744073709551615,"segments":[[0,0]]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":3,"segments":[[0,0],[2,1099511627775]]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":3,"segments":[[0,0],[4,1]]}"#,
+            r#"{"shape":[2],"dtype":"f32","steps":9,"segments":[[0,0],[5,1]]}"#,
+            r#"{"shape":[1048576],"dtype":"f32","steps":1099511627775,"segments":[[0,0]]}"#,
+            r#"{"shape":[1152921504606846976],"dtype":"u8","steps":1,"segments":[]}"#,
         ] {
             assert!(
-                matches!(Meta::parse("x", "n", text.as_bytes()), Err(StoreError::Manifest { .. })),
+                matches!(
+                    Meta::parse("x", "n", geometry(), text.as_bytes()),
+                    Err(StoreError::Manifest { .. })
+                ),
                 "{text}"
             );
         }

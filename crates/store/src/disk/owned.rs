@@ -139,7 +139,7 @@ impl<'a> Owned<'a> {
     /// [`StoreError::Manifest`]: what the store says of one makes no sense.
     pub fn datasets(&self) -> Result<BTreeMap<String, Meta>, StoreError> {
         let meta = |(name, entry): (&String, &Entry)| {
-            Ok((name.clone(), Meta::parse(&self.store.shown, name, &entry.about)?))
+            Ok((name.clone(), Meta::parse(&self.store.shown, name, self.store.geometry(), &entry.about)?))
         };
         self.names().iter().map(meta).collect()
     }
@@ -151,7 +151,10 @@ impl<'a> Owned<'a> {
     pub fn find(&self, name: &str) -> Result<(Entry, Meta), StoreError> {
         check_name(&self.store.shown, name)?;
         match self.names().get(name) {
-            Some(entry) => Ok((entry.clone(), Meta::parse(&self.store.shown, name, &entry.about)?)),
+            Some(entry) => Ok((
+                entry.clone(),
+                Meta::parse(&self.store.shown, name, self.store.geometry(), &entry.about)?,
+            )),
             None => Err(StoreError::NotThere {
                 store: self.store.shown.clone(),
                 name: name.into(),

@@ -105,7 +105,7 @@ impl StoreReader {
         })?;
         let layout = parsed?;
         let opened = || -> Result<_, StoreError> {
-            let meta = Meta::parse(&shown, name, &begun.meta)?;
+            let meta = Meta::parse(&shown, name, store.geometry(), &begun.meta)?;
             let dataset = expected(&shown, name, &meta, expect)?;
             let fill = Fill::of(store.geometry(), meta.dataset.len_bytes());
             let conversion = match dataset.elem() == meta.dataset.elem() {

@@ -138,7 +138,7 @@ impl StoreWriter {
             Ok(start)
         })?;
         let (_, mapping, plan) = planned?;
-        let (meta, lost) = (Meta::parse(&shown, name, &begun.meta)?, begun.lost.clone());
+        let (meta, lost) = (Meta::parse(&shown, name, store.geometry(), &begun.meta)?, begun.lost.clone());
         let along = || append.then(|| store.append_along(begun.object)).transpose();
         let in_use = store.use_object(begun.object).and_then(|in_use| Ok((in_use, along()?)));
         let mut io = RowIo::open(
