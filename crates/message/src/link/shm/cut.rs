@@ -186,7 +186,7 @@ mod tests {
                 return;
             }
         };
-        let mut stores = |sender: &mut Sender| {
+        let stores = |sender: &mut Sender| {
             sender.begin(head, payload.len() as u64).unwrap();
             let stores = sender.stores().unwrap();
             assert_eq!(sender.extend(&payload), Ok(payload.len()));
