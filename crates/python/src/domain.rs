@@ -143,10 +143,19 @@ impl Domain {
         py: Python<'_>,
         f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
     ) -> PyResult<T> {
+        let left = |py: Python<'_>| error::own(py, "Closed", "the domain was left");
         let Some(domain) = lock(&self.domain).clone() else {
-            return Err(error::own(py, "Closed", "the domain was left"));
+            return Err(left(py));
         };
-        let done = self.guard.run(py, || f(&domain), |py, e| raise(py, e, &domain));
+        let done = self.guard.run(
+            py,
+            || f(&domain),
+            |py, e| match e {
+                // By another thread, before this one was told.
+                MessageError::PeerLeft { unit } if *unit == self.unit => left(py),
+                e => raise(py, e, &domain),
+            },
+        );
         if lock(&self.domain).is_none() {
             // Another thread has left meanwhile: this may be the last handle, and the end of a thread is waited for.
             py.detach(|| drop(domain));

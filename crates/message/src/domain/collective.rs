@@ -158,7 +158,7 @@ impl Inner {
     /// Sends the words of a barrier.
     ///
     /// # Errors
-    /// As [`say`](Inner::say), the first.
+    /// As [`say_all`](Inner::say_all).
     pub(super) fn tell(&self, tells: Vec<barrier::Tell>) -> Result<(), MessageError> {
         let [low, high] = self.board.came(self.options.unit).words();
         let word = |(to, number, round)| {
