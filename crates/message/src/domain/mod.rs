@@ -466,7 +466,8 @@ impl Domain {
 
     /// Leaves the domain in order: the others may wait for this unit no more, and calls of any kind are refused at their ends.
     /// Waits until what was sent, handlers' answers included, is with the others or lies where they will find it, as long as
-    /// they live. Messages that wait here to be taken are dropped. The first call counts, whichever handle it is made with.
+    /// they live. Messages that wait here to be taken are dropped. The first call counts, whichever handle it is made with. Waits of
+    /// other threads end then with [`MessageError::PeerLeft`] of this very unit.
     ///
     /// # Errors
     /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes) and
