@@ -27,6 +27,18 @@ pub fn entry(object: u64, blocks: u64) -> Option<Entry> {
     Some(Entry { object, blocks, about: vec![7; 700] })
 }
 
+/// A store of 2+1 units with one row, of an object that is named `x`.
+fn one_row() -> (Geometry, Sim, u64) {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut sim = Sim::default();
+    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+    let object = v.new_object().unwrap();
+    v.write_row(object, 0, &rows(0..2)).unwrap();
+    v.commit(vec![("x".into(), entry(object, 2))], 20).unwrap();
+    drop(v);
+    (g, sim, object)
+}
+
 #[test]
 fn what_is_written_is_read_with_any_units_lost() {
     for (data, parity, chunk) in [(1, 0, 2), (3, 0, 1), (1, 1, 1), (2, 1, 2), (4, 1, 1), (4, 2, 1), (2, 3, 1)]
@@ -265,13 +277,7 @@ fn a_long_log_waits_for_room() {
 
 #[test]
 fn a_unit_that_missed_something_is_not_read() {
-    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
-    let mut sim = Sim::default();
-    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
-    let object = v.new_object().unwrap();
-    v.write_row(object, 0, &rows(0..2)).unwrap();
-    v.commit(vec![("x".into(), entry(object, 2))], 20).unwrap();
-    drop(v);
+    let (g, sim, object) = one_row();
     for missing in 0..3 {
         let mut sim = sim.clone();
         sim.dead = vec![missing];
@@ -296,13 +302,7 @@ fn a_unit_that_missed_something_is_not_read() {
 /// An epoch of which only one unit came to know before a cut, and the one that the others begin then, may have the same number.
 #[test]
 fn a_unit_that_missed_an_epoch_of_the_same_number_is_not_read() {
-    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
-    let mut sim = Sim::default();
-    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
-    let object = v.new_object().unwrap();
-    v.write_row(object, 0, &rows(0..2)).unwrap();
-    v.commit(vec![("x".into(), entry(object, 2))], 20).unwrap();
-    drop(v);
+    let (g, sim, object) = one_row();
     for missing in 0..3 {
         let mut after = Sim::of(sim.disks.clone(), &[]);
         drop(Volume::open(&mut after, ID, g, 30).unwrap());
