@@ -97,23 +97,26 @@ pub(crate) unsafe fn run<J: Job>(level: Level, job: J) {
 /// Asks for a cache line, where the machine has an instruction for it; any address will do.
 #[inline(always)]
 pub fn prefetch(p: *const u8) {
-    // SAFETY: a prefetch does nothing with the address but ask for its line, and every x86_64 has it.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.cast())
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
+    ask::<false>(p);
 }
 
 /// Asks for a cache line that is needed a little later: it comes into the second-level cache, where the machine has an
 /// instruction for that; any address will do.
 #[inline(always)]
 pub fn prefetch_far(p: *const u8) {
-    // SAFETY: as `prefetch`.
+    ask::<true>(p);
+}
+
+#[inline(always)]
+fn ask<const FAR: bool>(p: *const u8) {
+    // SAFETY: a prefetch does nothing with the address but ask for its line, and every x86_64 has it.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(p.cast())
+        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0, _MM_HINT_T1};
+        match FAR {
+            true => _mm_prefetch::<_MM_HINT_T1>(p.cast()),
+            false => _mm_prefetch::<_MM_HINT_T0>(p.cast()),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;
