@@ -262,7 +262,11 @@ fn what_makes_no_sense_is_said_with_what_would() {
             "stripe unit: 1000; expected a multiple of 4 KiB",
         ),
         (&["store", "create", &dir.path("t"), "--units", "2", "--stripe", "x"], 2, "as 1MiB or 65536"),
-        (&["store", "create", &dir.path("t"), "--units", "1", "--parity", "1"], 1, "data units: 0"),
+        (
+            &["store", "create", &dir.path("t"), "--units", "1", "--parity", "1"],
+            1,
+            "(parity) is 1 of 1; expected at most 0, so that one",
+        ),
         (&["store", "ls", &dir.path("t")], 1, "polyduct store create"),
         (&["store", "rm", &s, "nothing"], 1, "there is no dataset \"nothing\"; the store is empty"),
         (&["store", "mv", &s, "a", "../b"], 1, "a part of it is . or .."),

@@ -32,7 +32,8 @@ impl Store {
     /// then.
     ///
     /// # Errors
-    /// [`StoreError::Volume`] for units, parity or stripe that cannot be; [`StoreError::Manifest`] for a unit without directories,
+    /// [`StoreError::Bad`] for no units, or parity that leaves none for data; [`StoreError::Volume`] for more than 128 units, or a
+    /// stripe that cannot be; [`StoreError::Manifest`] for a unit without directories,
     /// or of more than 64, and for what is no path; [`StoreError::Exists`] where there is a store, or a unit
     /// that is not empty; [`StoreError::Bad`] for a directory that is used twice, or in which another is just making a store;
     /// [`StoreError::System`]. What was made till then is removed.
@@ -42,7 +43,7 @@ impl Store {
             StoreError::sys(&what.display().to_string(), op, manifest::errno(e))
         };
         let units = u32::try_from(how.units.len()).unwrap_or(u32::MAX);
-        let data = units.saturating_sub(how.parity);
+        let data = data_of(&shown, units, how.parity)?;
         let geometry = Geometry::new(data, how.parity, how.stripe).map_err(StoreError::volume(&shown))?;
         let mut id = [0; 16];
         polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
@@ -90,6 +91,22 @@ impl Store {
         let store = Store::open(dir)?;
         store.note(&format!("created with {data} data and {} parity units", how.parity));
         Ok(store)
+    }
+}
+
+/// Units that are left for data.
+fn data_of(store: &str, units: u32, parity: u32) -> Result<u32, StoreError> {
+    let bad = |what: &str, found, expected| {
+        Err(StoreError::Bad { store: store.to_owned(), what: what.into(), found, expected })
+    };
+    match units.checked_sub(parity) {
+        _ if units == 0 => bad("the number of units", "0".into(), "1 to 128".into()),
+        Some(data @ 1..) => Ok(data),
+        _ => bad(
+            "the number of units that may be lost (parity)",
+            format!("{parity} of {units}"),
+            format!("at most {}, so that one is left for data: give more units, or less parity", units - 1),
+        ),
     }
 }
 
