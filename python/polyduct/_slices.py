@@ -48,7 +48,9 @@ def chosen(key: Any, shape: tuple[int, ...]) -> Chosen:
             indices = _range(part, n)
             count = len(indices)
             forward = indices.step > 0
-            of.append((0, 0, 1) if not count else (min(indices[0], indices[-1]), count, abs(indices.step)))
+            # From one index there is no step to the next: it may be larger than 64 bits.
+            step = abs(indices.step) if count > 1 else 1
+            of.append((min(indices[0], indices[-1]), count, step) if count else (0, 0, 1))
             then.append(slice(None) if forward else slice(None, None, -1))
         elif isinstance(part, np.ndarray):
             given = part.astype(np.int64, casting="same_kind") if part.size else np.zeros(part.shape, np.int64)

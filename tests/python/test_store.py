@@ -161,13 +161,17 @@ def test_arrays_and_masks_as_indices(small: polyduct.Store) -> None:
         ([1, 2], slice(None), [5, 6]),
         (0, [], slice(4)),
         (np.int64(3), np.uint8(2)),
+        slice(None, None, 2**70),
+        (1, slice(7, None, -(2**70))),
+        slice(-(2**70), 2**70, 2),
+        (slice(2**70, -(2**70), -3), slice(2**70, None)),
     ):
         got, expected = a[key], FULL[key]
         assert got.shape == expected.shape
         np.testing.assert_array_equal(got, expected, err_msg=str(key))
 
 
-@pytest.mark.parametrize("key", [9, (0, 50), (0, 0, 0, 0), (..., ...), True, 1.5, "x", (0, [60]), [[True] * 50] * 6, slice(0.5)])
+@pytest.mark.parametrize("key", [9, (0, 50), (0, 0, 0, 0), (..., ...), True, 1.5, "x", (0, [60]), [[True] * 50] * 6, slice(0.5), slice(0, 5, 0), 2**70])
 def test_what_is_no_index(small: polyduct.Store, key: Any) -> None:
     small["x"] = FULL
     with pytest.raises(polyduct.BadIndex) as e:
