@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, Bytes, natural, refused, seconds, taken, unmasked
+from polyduct._arrays import Array, Bytes, is_text, natural, refused, seconds, taken, unmasked
 from polyduct._dtypes import DType, from_elem, same, to_elem
 from polyduct._slices import Chosen, chosen
-from polyduct.errors import BadIndex, BadOption, Misuse, WrongSize, WrongType
+from polyduct.errors import BadIndex, BadName, BadOption, Misuse, WrongSize, WrongType
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -70,8 +70,11 @@ class Attributes(MutableMapping[str, Any]):
         if bad := [name for name in new if not isinstance(name, str)]:
             raise WrongType(f"an attribute's name is {bad[0]!r}; expected text")
         try:
-            text = json.dumps(new, default=_plain, allow_nan=False)
+            text = json.dumps(new, default=_plain, allow_nan=False, ensure_ascii=False)
             json.loads(text, parse_int=_check_integer)
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise WrongType(f"attributes are kept as JSON, in UTF-8, which has no form for {e.object[e.start]!r}") from None
         except (TypeError, ValueError, RecursionError) as e:
             raise WrongType(f"attributes are kept as JSON: {e}") from None
         self._array.change_attributes(text, [])
@@ -308,7 +311,7 @@ class Store(Mapping[str, StoredArray]):
         return self._path
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Opens an array; `DatasetMissing`, which is a KeyError, if it is not there."""
+        """Opens an array; `DatasetMissing` if it is not there, `BadName` if it cannot be: both are a KeyError."""
         return StoredArray(self, _name(name))
 
     def __setitem__(self, name: str, array: ArrayLike) -> None:
@@ -327,7 +330,7 @@ class Store(Mapping[str, StoredArray]):
         self._store.rename(_name(old), _name(new))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._store.names()
+        return isinstance(name, str) and name in self._store.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._store.names())
@@ -372,8 +375,11 @@ def _path(what: str, path: object) -> str:
 
 
 def _name(name: object) -> str:
-    if not isinstance(name, str):
-        raise WrongType(f"the name of an array is {name!r}; expected text")
+    if not is_text(name):
+        e = BadName(f"the name of an array is {name!r}; expected text that has a form in UTF-8")
+        e.option = "name"
+        raise e
+    assert isinstance(name, str)
     return name
 
 

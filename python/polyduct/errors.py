@@ -338,5 +338,12 @@ class StoreError(Error, OSError):
     ``limit``, ``system``, …"""
 
 
+class BadName(BadOption, KeyError):
+    """No array in a store can have this name: `option` is ``name``."""
+
+    # A KeyError would show the representation of its message.
+    __str__ = BaseException.__str__
+
+
 class DatasetMissing(FileMissing, StoreError, KeyError):
     """There is no dataset of this name in the store, or not any more."""

@@ -308,9 +308,15 @@ def test_attributes(small: polyduct.Store) -> None:
     assert "n" not in b.attrs and "n" not in small["x"].attrs and len(b.attrs) == 3
     with pytest.raises(KeyError):
         del b.attrs["n"]
-    for bad in (float("nan"), object(), {1, 2}, [2**64], -(2**63) - 1):
+    for bad in (float("nan"), object(), {1, 2}, [2**64], -(2**63) - 1, "\ud800", {"a\udc80": 1}):
         with pytest.raises(polyduct.WrongType):
             a.attrs["bad"] = bad
+    with pytest.raises(polyduct.WrongType, match=r"no form for '\\ud800'"):
+        a.attrs["\ud800"] = 1
+    with pytest.raises(KeyError):
+        del a.attrs["\ud800"]
+    a.attrs["ä"] = "\U0001f600"
+    assert small["x"].attrs["ä"] == "\U0001f600"
     with pytest.raises(polyduct.Misuse):
         a.attrs["long"] = "x" * (1 << 20)
     write_steps(small, "x", FULL[0][None], append=False)
@@ -340,6 +346,20 @@ def test_a_mapping_of_names(small: polyduct.Store) -> None:
         polyduct.open(f"store:{small.path}/b", layout="*")
     with pytest.raises(polyduct.DatasetMissing):
         old[0] = 1
+    for impossible in ("..", "../x", "/", "", "bad\0name", "\ud800", "x" * 2000, 5, None):
+        assert impossible not in small and small.get(impossible, 7) == 7  # type: ignore[call-overload]
+        for call in (
+            lambda name: small[name],
+            lambda name: small.__setitem__(name, 1),
+            lambda name: small.__delitem__(name),
+            lambda name: small.rename(name, "e"),
+            lambda name: small.rename("c", name),
+        ):
+            with pytest.raises(KeyError, match="name of a") as bad:
+                call(impossible)
+            assert isinstance(bad.value, polyduct.BadName) and isinstance(bad.value, ValueError)
+            assert bad.value.option == "name" and not str(bad.value).startswith(("'", '"'))
+    assert "c/d/x" in small and np.array(["c/d/x"]) not in small
     again = pickle.loads(pickle.dumps(small["c/d/x"]))
     assert again[0] == 1 and repr(again) == f"<polyduct.StoredArray 'c/d/x' of {small.path!r}: (2,) int64>"
 

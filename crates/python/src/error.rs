@@ -363,7 +363,7 @@ fn store(error: &StoreError) -> Class {
     };
     match error {
         StoreError::Layout { source, .. } => layout(source),
-        StoreError::BadName { .. } => ("BadOption", vec![("option", Value::Text("name".into()))]),
+        StoreError::BadName { .. } => ("BadName", vec![("option", Value::Text("name".into()))]),
         StoreError::Bad { .. } => ("Misuse", vec![]),
         StoreError::WrongSize { expected, found, .. } => {
             ("WrongSize", vec![("expected", int(*expected)), ("found", int(*found))])
