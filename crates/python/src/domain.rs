@@ -1,31 +1,31 @@
 //! A unit's place in a domain of messages.
 
 use crate::bytes;
+use crate::call::Call;
 use crate::error;
 use crate::exit;
-use crate::guard::{self, lock, settle, Guard, What};
+use crate::guard::{self, lock, settle, Guard};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
-use crate::options::seconds;
-use crate::port::Port;
+use crate::options::maybe_seconds;
 use crate::received::{payload_array, region_array};
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
 use polyduct::message::domain::mail::Mail;
-use polyduct::message::domain::{self, OnLoss, Parcel, Reach};
+use polyduct::message::domain::{self, Parcel, Reach};
 use polyduct::message::{self, MessageError};
 use polyduct::os::clock;
 use polyduct::Error;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often whoever serves looks at what no message tells.
 const SERVE_SLICE: Duration = Duration::from_millis(100);
 
-type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+pub type Bytes<'py> = Bound<'py, PyArray1<u8>>;
 /// Unit, tag, words, payload.
 type Letter<'py> = (u32, u32, (u32, u32), Bytes<'py>);
 
@@ -41,77 +41,9 @@ pub struct Domain {
     #[pyo3(get)]
     units: u32,
     #[pyo3(get)]
-    name: String,
+    pub name: String,
     /// For each unit whether its regions can be mapped: it is on this host.
     maps: Vec<bool>,
-}
-
-/// Joins a domain. Times are in seconds.
-#[pyfunction]
-#[allow(clippy::too_many_arguments)]
-pub fn join(
-    py: Python<'_>,
-    name: Option<&str>,
-    unit: Option<u32>,
-    units: Option<u32>,
-    timeout: Option<f64>,
-    open_timeout: f64,
-    on_loss: &str,
-) -> PyResult<Domain> {
-    let get = |name: &str| std::env::var(name).ok();
-    let place = polyduct::domain_place(unit, units, name, get).map_err(|e| error::raise(py, &e))?;
-    let guard = Guard::new(What::Domain);
-    let mut join = polyduct::domain()
-        .name(&place.program)
-        .unit(place.unit)
-        .units(place.units)
-        .open_timeout(seconds(py, "open_timeout", open_timeout)?)
-        .on_loss(loss(py, on_loss)?)
-        .interrupt(guard.interrupt());
-    if let Some(timeout) = timeout {
-        join = join.timeout(seconds(py, "timeout", timeout)?);
-    }
-    let domain = guard.run(py, || join.join(), error::raise)?;
-    let mut joined = Domain::new(guard, domain);
-    // A URL, where it was joined by one.
-    joined.name = place.program;
-    Ok(joined)
-}
-
-/// Joins the domain of a port, which `ask` asks for it. What is `None` is as for the port.
-pub fn of_port(
-    py: Python<'_>,
-    port: &Port,
-    timeout: Option<f64>,
-    open_timeout: Option<f64>,
-    on_loss: &str,
-    ask: impl FnOnce(polyduct::Join) -> Result<message::Domain, Error> + Send,
-) -> PyResult<Domain> {
-    let guard = Guard::new(What::Domain);
-    let mut join = polyduct::domain().on_loss(loss(py, on_loss)?).interrupt(guard.interrupt());
-    if let Some(timeout) = maybe_seconds(py, "timeout", timeout)? {
-        join = join.timeout(timeout);
-    }
-    if let Some(timeout) = maybe_seconds(py, "open_timeout", open_timeout)? {
-        join = join.open_timeout(timeout);
-    }
-    let domain = port.run(py, || ask(join))?;
-    Ok(Domain::new(guard, domain))
-}
-
-fn loss(py: Python<'_>, on_loss: &str) -> PyResult<OnLoss> {
-    match on_loss {
-        "raise" => Ok(OnLoss::Raise),
-        "continue" => Ok(OnLoss::Continue),
-        other => {
-            let message = format!("on_loss is {other:?}; expected 'raise' or 'continue'");
-            Err(error::bad_option(py, "on_loss", &message))
-        }
-    }
-}
-
-fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
-    given.map(|given| seconds(py, what, given)).transpose()
 }
 
 impl Domain {
@@ -125,7 +57,7 @@ impl Domain {
         lock(&self.domain).is_some()
     }
 
-    fn new(guard: Guard, domain: message::Domain) -> Domain {
+    pub fn new(guard: Guard, domain: message::Domain) -> Domain {
         Domain {
             guard,
             unit: domain.unit(),
@@ -367,13 +299,7 @@ impl Domain {
         let call = this.run(py, |domain| {
             domain.call_with(to, name, Parcel { words, payload: payload.to_vec() }, timeout)
         })?;
-        let call = Some(Arc::new(call));
-        Ok(Call {
-            domain: slf.clone().unbind(),
-            call,
-            outcome: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-        })
+        Ok(Call::new(slf.clone().unbind(), call))
     }
 
     /// A new region of this unit.
@@ -501,102 +427,6 @@ impl Stop {
     #[new]
     fn new() -> Stop {
         Stop::default()
-    }
-}
-
-/// A call under way.
-#[pyclass(frozen, module = "polyduct._native")]
-pub struct Call {
-    domain: Py<Domain>,
-    /// Always there, but in a drop.
-    call: Option<Arc<domain::Call>>,
-    /// Once it was fetched. Never held while the domain is asked: it runs handlers, and those may ask for this call.
-    outcome: Mutex<Option<Result<Parcel, CallError>>>,
-    /// Threads that wait for it.
-    waiting: AtomicUsize,
-}
-
-impl Call {
-    fn call(&self) -> Result<&Arc<domain::Call>, MessageError> {
-        self.call.as_ref().ok_or(MessageError::Interrupted)
-    }
-
-    fn is_fetched(&self) -> bool {
-        lock(&self.outcome).is_some()
-    }
-
-    /// Whether there is an outcome, which is kept then.
-    fn fetch(&self, domain: &message::Domain) -> Result<bool, MessageError> {
-        if self.is_fetched() {
-            return Ok(true);
-        }
-        let Some(found) = self.call()?.poll_parcel() else {
-            // A handler that ran meanwhile, or another thread, may have taken it.
-            return Ok(self.is_fetched());
-        };
-        *lock(&self.outcome) = Some(found);
-        // The domain has it no more, and those who looked there in between sleep. Whoever runs a handler wakes them after it.
-        if self.waiting.load(Ordering::SeqCst) > 0 && !message::Domain::in_handler() {
-            domain.wake();
-        }
-        Ok(true)
-    }
-
-    fn wait(&self, deadline: Option<Duration>) -> Result<(), MessageError> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let waited = self.call().and_then(|call| call.wait_outcome(deadline, || self.is_fetched()));
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        waited
-    }
-}
-
-#[pymethods]
-impl Call {
-    /// Waits for the result, `timeout` seconds at most: words and bytes.
-    fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<((u32, u32), Bytes<'py>)> {
-        let timeout = maybe_seconds(py, "timeout", timeout)?;
-        let Parcel { words, payload } = self.domain.get().run(py, |domain| {
-            let deadline = timeout.map(|timeout| clock::now() + timeout);
-            while !self.fetch(domain)? {
-                match self.wait(deadline) {
-                    // Another thread may have fetched it before the unit was found gone.
-                    Err(e) if !self.is_fetched() => return Err(e),
-                    _ => {}
-                }
-            }
-            match &*lock(&self.outcome) {
-                Some(outcome) => outcome.clone().map_err(MessageError::Call),
-                None => Err(MessageError::Interrupted),
-            }
-        })?;
-        Ok((words.into(), PyArray1::from_vec(py, payload)))
-    }
-
-    /// Whether there is an outcome.
-    fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        self.domain.get().run(py, |domain| self.fetch(domain))
-    }
-
-    /// Gives the call up.
-    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
-        self.domain.get().run(py, |domain| {
-            self.call()?.cancel();
-            // There is an outcome now; another thread may just be about to keep it.
-            while !self.fetch(domain)? {
-                std::thread::yield_now();
-            }
-            Ok(matches!(&*lock(&self.outcome), Some(Err(CallError::Cancelled { .. }))))
-        })
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        let call = self.call.take();
-        if !self.domain.get().guard.is_ours() {
-            // Dropping it would speak for the parent's unit.
-            std::mem::forget(call);
-        }
     }
 }
 

@@ -4,11 +4,13 @@
 //! side, where NumPy says it best. Everything that may block releases the interpreter.
 
 mod bytes;
+mod call;
 mod domain;
 mod error;
 mod exit;
 mod guard;
 mod handlers;
+mod join;
 mod layout;
 mod lent;
 mod options;
@@ -32,7 +34,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reader::ReadPort>()?;
     module.add_class::<domain::Domain>()?;
     module.add_class::<domain::Stop>()?;
-    module.add_class::<domain::Call>()?;
+    module.add_class::<call::Call>()?;
     module.add_class::<domain::Region>()?;
     module.add_class::<lent::Lent>()?;
     module.add_class::<received::Received>()?;
@@ -40,7 +42,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::StoredArray>()?;
     module.add_function(wrap_pyfunction!(store::create_store, module)?)?;
     module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
-    module.add_function(wrap_pyfunction!(domain::join, module)?)?;
+    module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
     module.add_function(wrap_pyfunction!(exit::end_left_now, module)?)?;
     module.add_function(wrap_pyfunction!(reader::open_reader, module)?)?;

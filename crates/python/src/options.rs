@@ -28,6 +28,11 @@ pub fn seconds(py: Python<'_>, what: &str, given: f64) -> PyResult<Duration> {
     limited.ok_or_else(|| error::bad_option(py, what, &message))
 }
 
+/// The same of one that may not be given.
+pub fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
+    given.map(|given| seconds(py, what, given)).transpose()
+}
+
 impl Options {
     /// Puts the options into a builder whose waits ask `port` whether to go on.
     pub fn builder(&self, py: Python<'_>, url: &str, port: &Port) -> PyResult<(Open, Place)> {

@@ -1,9 +1,10 @@
 //! A unit's reading port.
 
 use crate::bytes;
-use crate::domain::{self, Domain};
+use crate::domain::Domain;
 use crate::exit;
 use crate::guard::{lock, settle};
+use crate::join;
 use crate::layout::{fail, Layout};
 use crate::options::Options;
 use crate::port::{counters, places, Counters, Places, Port};
@@ -162,7 +163,7 @@ impl ReadPort {
         open_timeout: Option<f64>,
         on_loss: &str,
     ) -> PyResult<Domain> {
-        domain::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| {
+        join::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| {
             let mut reader = lock(&self.reader);
             reader.as_mut().ok_or_else(|| self.port.closed())?.domain(join)
         })

@@ -1,10 +1,11 @@
 //! A unit's writing port, and the arrays in its slots.
 
 use crate::bytes;
-use crate::domain::{self, Domain};
+use crate::domain::Domain;
 use crate::error;
 use crate::exit;
 use crate::guard::{lock, settle};
+use crate::join;
 use crate::layout::{dataset, fail, Layout};
 use crate::options::Options;
 use crate::port::{counters, places, Counters, Places, Port};
@@ -284,12 +285,10 @@ impl WritePort {
         open_timeout: Option<f64>,
         on_loss: &str,
     ) -> PyResult<Domain> {
-        domain::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| {
-            match &mut *lock(&self.state) {
-                State::Idle(writer) => writer.domain(join),
-                State::Filling(_) => Err(busy()),
-                State::Ended { .. } | State::Gone => Err(self.port.closed()),
-            }
+        join::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| match &mut *lock(&self.state) {
+            State::Idle(writer) => writer.domain(join),
+            State::Filling(_) => Err(busy()),
+            State::Ended { .. } | State::Gone => Err(self.port.closed()),
         })
     }
 
