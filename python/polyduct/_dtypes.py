@@ -3,7 +3,7 @@
 | NumPy | polyduct |
 |---|---|
 | ``bool``, ``int8`` … ``uint64``, ``float16``, ``float32``, ``float64``, ``complex64``, ``complex128`` | the same |
-| ``S12``, ``V12``, a structured dtype of 12 bytes | ``bytes(12)``: only carried |
+| ``S12``, ``V12``, a structured dtype of 12 bytes | ``bytes(12)``: only carried. Stores and ``.npy`` files keep what it is for NumPy |
 | ``ml_dtypes.bfloat16``; without that package ``uint16``, asked for as ``"bf16"`` | ``bf16`` |
 
 Data are little-endian. ``object``, ``str`` (``U``), ``datetime64``, ``timedelta64``, ``longdouble`` and big-endian dtypes
@@ -12,6 +12,7 @@ are refused.
 
 from __future__ import annotations
 
+import ast
 import functools
 from typing import Any, TypeAlias
 
@@ -72,8 +73,38 @@ def to_elem(dtype: DTypeLike) -> tuple[str, DType]:
     raise WrongType(f"elements of dtype {found} cannot be moved; expected {expected}")
 
 
-def from_elem(elem: str) -> DType:
-    """The dtype of arrays that hold elements of this type."""
+def to_descr(dtype: DType) -> str | None:
+    """What NumPy takes elements for that are only carried, as the header of a ``.npy`` file has it: None for plain bytes."""
+    if dtype.kind == "S":
+        return repr(f"|S{dtype.itemsize}")
+    if dtype.names is None or dtype.kind != "V":
+        return None
+    try:
+        found = ascii(dtype.descr)
+        if from_elem(f"bytes({dtype.itemsize})", found) == dtype:
+            return found
+    except ValueError:
+        pass
+    raise WrongType(
+        f"a store keeps structures as .npy files do, which have no form for {dtype}: its fields overlap, are not in the order of "
+        f"their bytes, or are of a type of their own; store array.view('V{dtype.itemsize}')"
+    )
+
+
+def from_elem(elem: str, descr: str | None = None) -> DType:
+    """The dtype of arrays that hold elements of this type, which NumPy takes for what a header describes."""
+    plain = _plain(elem)
+    if descr is None:
+        return plain
+    try:
+        found: DType = np.lib.format.descr_to_dtype(ast.literal_eval(descr))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        # Somebody else's, and nothing for NumPy: then it is as many bytes.
+        return plain
+    return found if same(found, plain) else plain
+
+
+def _plain(elem: str) -> DType:
     if elem == "bf16":
         return _bfloat16()
     if elem in _NAMES:

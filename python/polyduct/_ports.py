@@ -14,9 +14,9 @@ from polyduct._at import At
 from polyduct._arrays import Array, Form, dims, is_text, natural, refused, seconds
 from polyduct._atexit import watch
 from polyduct._domain import Domain
-from polyduct._dtypes import DType, from_elem, same, to_elem
+from polyduct._dtypes import DType, from_elem, same, to_descr, to_elem
 from polyduct._layouts import Box, Layout, text_of
-from polyduct.errors import BadOption, BadUrl, Closed, Misuse
+from polyduct.errors import BadOption, BadUrl, Closed, Misuse, WrongType
 
 
 class Stats(NamedTuple):
@@ -210,7 +210,7 @@ class Writer(_Port):
         options: dict[str, Any],
     ) -> None:
         elem, local = to_elem(dtype)
-        self._port = _native.open_writer(url, layout, shape, elem, options)
+        self._port = _native.open_writer(url, layout, shape, elem, {**options, "descr": _kept(url, local)})
         self._staging: Array | None = None
         self._staged = False
         self._start(url, local)
@@ -263,6 +263,19 @@ class Writer(_Port):
 
     def __enter__(self) -> Writer:
         return self
+
+
+def _kept(url: str, dtype: DType) -> str | None:
+    """What NumPy takes the elements for, where the other end keeps that."""
+    if url.startswith("store:") or url.endswith(".npy"):
+        return to_descr(dtype)
+    if url != "-":
+        return None
+    try:
+        return to_descr(dtype)
+    except WrongType:
+        # It may be a pipe, which carries bytes and nothing else.
+        return None
 
 
 class Step:
@@ -335,8 +348,8 @@ class Reader(_Port):
         options: dict[str, Any],
     ) -> None:
         elem, local = (None, None) if dtype is None else to_elem(dtype)
-        self._port = _native.open_reader(url, layout, shape, elem, convert, options)
-        given = from_elem(self._port.layout.elem)
+        self._port = _native.open_reader(url, layout, shape, elem, convert, {**options, "descr": None})
+        given = from_elem(self._port.layout.elem, self._port.descr)
         self._start(url, given if local is None or not same(local, given) and elem != "bf16" else local)
         self._array: Array | None = None
         self._number: int | None = None

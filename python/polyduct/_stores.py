@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._arrays import Array, Bytes, is_text, natural, refused, seconds, taken, unmasked
-from polyduct._dtypes import DType, from_elem, same, to_elem
+from polyduct._dtypes import DType, from_elem, same, to_descr, to_elem
 from polyduct._slices import Chosen, chosen
 from polyduct.errors import BadIndex, BadName, BadOption, Misuse, WrongSize, WrongType
 
@@ -125,8 +125,9 @@ class StoredArray:
         self._name = name
         self._array = store._store.array(name)
         self._steps = self._array.steps
-        self._shape = self._array.shape if self._steps == 1 else (self._steps, *self._array.shape)
-        self._dtype = from_elem(self._array.elem)
+        self._stepped = self._array.stepped
+        self._shape = (self._steps, *self._array.shape) if self._stepped else self._array.shape
+        self._dtype = from_elem(self._array.elem, self._array.descr)
         # Tells Dask whether two arrays are the same: nothing else knows when a stored one has changed.
         self._token = uuid.uuid4().hex
 
@@ -184,7 +185,8 @@ class StoredArray:
         part = chosen(key, self._shape)
         if part.fancy:
             raise BadIndex("arrays and masks are no index for what is to be overwritten; expected integers, slices, ...")
-        array = np.empty(part.shape, self._dtype)
+        # What lies between fields is not assigned to.
+        array = np.empty(part.shape, self._dtype) if self._dtype.names is None else np.zeros(part.shape, self._dtype)
         # With `...` it is a view also of a single element.
         view = array[part.then if any(one is Ellipsis for one in part.then) else (*part.then, ...)]
         view[...] = self._given(value, view.shape)
@@ -199,7 +201,7 @@ class StoredArray:
 
     def _split(self, part: Chosen) -> tuple[tuple[int, int, int], list[tuple[int, int, int]]]:
         """The steps and the indices of each dimension of them."""
-        return ((0, 1, 1), part.of) if self._steps == 1 else (part.of[0], part.of[1:])
+        return (part.of[0], part.of[1:]) if self._stepped else ((0, 1, 1), part.of)
 
     def _given(self, value: ArrayLike, shape: tuple[int, ...]) -> Array:
         given = taken(value, self._dtype)
@@ -315,11 +317,15 @@ class Store(Mapping[str, StoredArray]):
         return StoredArray(self, _name(name))
 
     def __setitem__(self, name: str, array: ArrayLike) -> None:
-        """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all."""
+        """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all.
+
+        Its dtype is kept, also that of byte strings and structures. `WrongType` for what cannot be: text (``U``), objects, times,
+        structures whose fields overlap or are not in the order of their bytes.
+        """
         given = unmasked(array)
         elem, dtype = to_elem(given.dtype)
         stored = np.ascontiguousarray(given, dtype).reshape(given.shape)
-        self._store.write(_name(name), given.shape, elem, _flat(stored))
+        self._store.write(_name(name), given.shape, elem, to_descr(dtype), _flat(stored))
 
     def __delitem__(self, name: str) -> None:
         """Removes an array. Who reads it goes on."""

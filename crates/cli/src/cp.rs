@@ -182,11 +182,19 @@ fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError
     let dataset = *reader.dataset();
     let attributes = reader.attributes();
     let some = !attributes.is_empty();
-    let writer = port(args, &args.dst, unit, "out").attributes(attributes).write(&dataset, &args.layout);
+    let descr = reader.descr().cloned();
+    let out = port(args, &args.dst, unit, "out").attributes(attributes).descr(descr.clone());
+    let writer = out.stepped(reader.stepped()).write(&dataset, &args.layout);
     let mut writer = writer.map_err(at_open(&args.dst))?;
     if unit == 0 && some && !writer.keeps_attributes() {
         let (src, dst) = (&args.src, &args.dst);
         crate::text::say!("polyduct: {dst} has no place for the attributes of {src}: they are not copied");
+    }
+    if let Some(descr) = descr.filter(|_| unit == 0 && !writer.keeps_descr()) {
+        let (src, dst) = (&args.src, &args.dst);
+        crate::text::say!(
+            "polyduct: {dst} has no place for NumPy's type of {src}, {descr}: its bytes are copied"
+        );
     }
     let mut count = 0;
     let outcome = loop {

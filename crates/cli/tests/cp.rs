@@ -31,6 +31,45 @@ fn raw_to_npy_and_back_by_several_units() {
 }
 
 #[test]
+fn what_numpy_takes_elements_for_and_a_single_step_in_front_stay() {
+    let dir = Scratch::new("cp-descr");
+    let s = dir.path("s");
+    assert!(output(&["store", "create", &s, "--units", "2", "--parity", "1"]).status.success());
+    let fields = "[('a', '<f4'), ('b', '|S4', (2,))]";
+    for (descr, shape, layout, len) in [
+        ("'|S2'", "(3, 4)", "stripe(4MiB)", 24),
+        (fields, "(3,)", "block", 36),
+        ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1, 3)", "stripe(4MiB)", 12),
+        ("'<f4'", "(2, 1, 1, 1, 1, 1, 1, 1, 3)", "stripe(4MiB)", 24),
+        ("'|S4'", "(1, 3, 2)", "block,*", 24),
+    ] {
+        let data: Vec<u8> = (0..len).collect();
+        let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.bytes().chain(data.iter().copied()));
+        let from = dir.write("from.npy", file);
+        let (zarr, stored, to) = (dir.path("x.zarr"), format!("store:{s}/x"), dir.path("to.npy"));
+        let mut way = vec![from.as_str(), stored.as_str(), to.as_str()];
+        if descr == "'<f4'" {
+            // It has no place for what is not one of its types.
+            way.insert(1, &zarr);
+        }
+        for pair in way.windows(2) {
+            let o = output(&["cp", pair[0], pair[1], "--units", "2", "--layout", layout, "--verify"]);
+            assert_eq!(o.status.code(), Some(0), "{shape} {pair:?}: {}", text(&o.stderr));
+        }
+        let copy = std::fs::read(&to).unwrap();
+        assert!(copy[10..].starts_with(header.as_bytes()), "{header} became {}", copy[10..].escape_ascii());
+        assert!(copy.ends_with(&data), "{header}");
+        let o = output(&["cp", "-q", &from, &zarr]);
+        let says = format!("{zarr} has no place for NumPy's type of {from}, {descr}: its bytes are copied\n");
+        assert_eq!(text(&o.stderr).ends_with(&says), descr != "'<f4'", "{}", text(&o.stderr));
+        std::fs::remove_dir_all(&zarr).unwrap();
+    }
+}
+
+#[test]
 fn what_cannot_be_copied_leaves_no_file() {
     let dir = Scratch::new("cp-errors");
     let raw = dir.write("a.raw", floats(7));

@@ -1,8 +1,9 @@
 //! Standard files as the other end of a port.
 
+use crate::open::About;
 use crate::{Error, Target};
 use polyduct_pipe::{self as pipe, Expect, Given, OnLoss, PipeError, Stats};
-use polyduct_store::{self as store, Attributes, FileError, Format};
+use polyduct_store::{self as store, FileError, Format};
 use std::path::Path;
 
 /// A file, its form, and what of it.
@@ -31,7 +32,7 @@ pub(crate) fn file_options(
     path: &Path,
     options: &pipe::Options,
     tensor: Option<&str>,
-    attributes: &Attributes,
+    about: &About,
 ) -> Result<store::Options, Error> {
     let bad = |option, found: String, expected: &str| {
         let path = path.display().to_string();
@@ -47,7 +48,9 @@ pub(crate) fn file_options(
     }
     Ok(store::Options {
         tensor: tensor.map(str::to_owned),
-        attributes: attributes.clone(),
+        attributes: about.attributes.clone(),
+        descr: about.descr.clone(),
+        stepped: about.stepped,
         unit: options.unit,
         units: options.units,
         program: options.program.clone(),
@@ -62,12 +65,12 @@ pub(crate) fn write_file(
     file: &StandardFile<'_>,
     given: &Given,
     layout: &str,
-    attributes: &Attributes,
+    about: &About,
     options: &pipe::Options,
 ) -> Result<store::FileWriter, Error> {
     match given {
         Given::Dataset(data) => {
-            let options = file_options(file.path, options, file.tensor, attributes)?;
+            let options = file_options(file.path, options, file.tensor, about)?;
             Ok(store::FileWriter::open(file.path, file.format, data, layout, &options)?)
         }
         Given::ByReader => Err(needs_dataset()),
@@ -84,7 +87,7 @@ pub(crate) fn read_file(
     expect: &Expect,
     options: &pipe::Options,
 ) -> Result<store::FileReader, Error> {
-    let options = file_options(file.path, options, file.tensor, &Attributes::new())?;
+    let options = file_options(file.path, options, file.tensor, &About::default())?;
     Ok(store::FileReader::open(file.path, file.format, layout, &file_expect(expect), &options)?)
 }
 

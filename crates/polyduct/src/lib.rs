@@ -29,11 +29,12 @@ mod env;
 mod error;
 mod files;
 mod open;
-mod port;
+mod reader;
 mod redistribute;
 mod stats;
 #[doc(hidden)]
 pub mod url;
+mod writer;
 
 pub use at::At;
 pub use domain::{domain, Join};
@@ -47,6 +48,7 @@ pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
 pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Stats};
 pub use polyduct_store as store;
-pub use port::{Reader, StepMut, Writer};
+pub use reader::Reader;
 pub use redistribute::redistribute;
 pub use url::{Mode, Target};
+pub use writer::{StepMut, Writer};

@@ -4,6 +4,7 @@ use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
+use polyduct_store::npy::Descr;
 use polyduct_store::Attributes;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use std::time::Duration;
 pub(crate) struct About {
     pub append: bool,
     pub attributes: Attributes,
+    pub descr: Option<Descr>,
+    pub stepped: bool,
 }
 
 /// A port about to be opened: says what is not usual, then [`write`](Open::write) or [`read`](Open::read).
@@ -173,6 +176,19 @@ impl Open {
     /// nowhere else. Unit 0's count.
     pub fn attributes(mut self, attributes: Attributes) -> Open {
         self.about.attributes = attributes;
+        self
+    }
+
+    /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by a `.npy` file and by a
+    /// store, and nowhere else. All units say the same.
+    pub fn descr(mut self, descr: Option<Descr>) -> Open {
+        self.about.descr = descr;
+        self
+    }
+
+    /// Makes the steps of a writer the first dimension even if there is just one, in a file or a store. Unit 0's counts.
+    pub fn stepped(mut self, stepped: bool) -> Open {
+        self.about.stepped = stepped;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error;
 use crate::port::Port;
+use polyduct::store::npy::Descr;
 use polyduct::{Error, Open, Place};
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -19,6 +20,14 @@ pub struct Options {
     timeout: Option<f64>,
     on_loss: Option<String>,
     append: bool,
+    descr: Option<String>,
+}
+
+/// What NumPy takes elements for, as the header of a `.npy` file has it.
+pub fn descr(py: Python<'_>, text: Option<&str>) -> PyResult<Option<Descr>> {
+    let bad =
+        |e| error::own(py, "WrongType", &format!("what NumPy takes the elements for cannot be kept: {e}"));
+    text.map(Descr::parse).transpose().map_err(bad)
 }
 
 /// A time limit in seconds, the option or argument `what`.
@@ -44,6 +53,7 @@ impl Options {
             .units(place.units)
             .program(&place.program)
             .append(self.append)
+            .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
         if let Some(depth) = self.depth {
             open = open.depth(depth);

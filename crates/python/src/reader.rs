@@ -31,6 +31,9 @@ pub struct ReadPort {
     units: u32,
     #[pyo3(get)]
     program: String,
+    /// What NumPy takes the elements for, where that is kept.
+    #[pyo3(get)]
+    descr: Option<String>,
 }
 
 /// Opens a port for reading.
@@ -57,6 +60,7 @@ pub fn open_reader(
         stats: Mutex::new(reader.stats()),
         layout: reader.mapping().clone(),
         addresses: reader.addresses().map(places),
+        descr: reader.descr().map(ToString::to_string),
         port,
         reader: Mutex::new(Some(Box::new(reader))),
         unit: place.unit,

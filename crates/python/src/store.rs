@@ -2,7 +2,7 @@
 
 use crate::guard::{lock, Guard, What};
 use crate::layout::{dataset, fail};
-use crate::options::seconds;
+use crate::options::{descr, seconds};
 use crate::{bytes, error};
 use numpy::PyArray1;
 use polyduct::store::disk::{self, Create, Slice, StoreError, StoreWriter};
@@ -94,13 +94,14 @@ impl Store {
         Ok(StoredArray { guard, array, attributes })
     }
 
-    /// Writes a dataset of one step, in place of what has its name.
+    /// Writes a dataset of one step, in place of what has its name. `dtype` is what NumPy takes its elements for.
     fn write(
         &self,
         py: Python<'_>,
         name: &str,
         shape: Vec<u64>,
         elem: &str,
+        dtype: Option<&str>,
         array: &Bound<'_, PyArray1<u8>>,
     ) -> PyResult<()> {
         let dataset = dataset(&shape, elem).map_err(fail(py))?;
@@ -112,6 +113,7 @@ impl Store {
             n => vec!["*"; n].join(","),
         };
         let mut options = Options { interrupt: Some(self.guard.interrupt()), ..Options::default() };
+        options.descr = descr(py, dtype)?;
         options.open_timeout = self.timeout.unwrap_or(Duration::MAX);
         run(&self.guard, py, || {
             let mut out = StoreWriter::open(&self.dir, name, &dataset, &layout, false, &options)?;
@@ -169,6 +171,18 @@ impl StoredArray {
     #[getter]
     fn elem(&self) -> String {
         self.array.dataset().elem().to_string()
+    }
+
+    /// What NumPy takes the elements for, where that is kept.
+    #[getter]
+    fn descr(&self) -> Option<String> {
+        self.array.meta().descr.as_ref().map(ToString::to_string)
+    }
+
+    /// Whether the steps are a dimension.
+    #[getter]
+    fn stepped(&self) -> bool {
+        self.array.meta().stepped || self.array.steps() != 1
     }
 
     /// Reads what slices choose of some steps.

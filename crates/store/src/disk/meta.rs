@@ -1,6 +1,7 @@
 //! What a store knows of a dataset, and where its steps lie in their object.
 
 use super::StoreError;
+use crate::npy::Descr;
 use crate::volume::{Geometry, BLOCK};
 use polyduct_layout::{Dataset, ElemType};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub struct Meta {
     pub steps: u64,
     /// What its users wrote down of it.
     pub attributes: Map<String, Value>,
+    /// What NumPy takes the elements for, where they are bytes to polyduct.
+    pub descr: Option<Descr>,
+    /// Whether the steps are a dimension even if there is just one.
+    pub stepped: bool,
     /// For steps that were written one after the other: the first of them, and the row where it begins.
     segments: Vec<(u64, u64)>,
 }
@@ -35,6 +40,10 @@ struct Text {
     segments: Vec<(u64, u64)>,
     #[serde(default)]
     attributes: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    descr: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stepped: bool,
 }
 
 /// How steps fill rows: several to a row, or each some rows.
@@ -70,13 +79,14 @@ impl Fill {
 impl Meta {
     /// A dataset without steps.
     pub fn new(dataset: Dataset) -> Meta {
-        Meta { dataset, steps: 0, attributes: Map::new(), segments: Vec::new() }
+        Meta { dataset, steps: 0, attributes: Map::new(), descr: None, stepped: false, segments: Vec::new() }
     }
 
-    /// The shape of all steps together: of exactly one step it is the array itself, else the steps are the first dimension.
+    /// The shape of all steps together: of exactly one step it is the array itself, unless it is [`stepped`](Meta::stepped); else
+    /// the steps are the first dimension.
     pub fn shape(&self) -> Vec<u64> {
         match self.steps {
-            1 => self.dataset.shape().to_vec(),
+            1 if !self.stepped => self.dataset.shape().to_vec(),
             n => std::iter::once(n).chain(self.dataset.shape().iter().copied()).collect(),
         }
     }
@@ -129,6 +139,8 @@ impl Meta {
             steps: self.steps,
             segments: self.segments.clone(),
             attributes: self.attributes.clone(),
+            descr: self.descr.as_ref().map(Descr::to_string),
+            stepped: self.stepped,
         };
         let bytes = serde_json::to_vec(&text).unwrap_or_default();
         match bytes.len() <= LIMIT && !bytes.is_empty() {
@@ -157,11 +169,16 @@ impl Meta {
         let text: Text = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
         let elem: ElemType = text.dtype.parse().map_err(|e| bad(format!("{e}")))?;
         let dataset = Dataset::new(&text.shape, elem).map_err(|e| bad(e.to_string()))?;
+        let descr = text.descr.map(|text| Descr::parse(&text)).transpose().map_err(|e| bad(e.to_string()))?;
+        if let Some(descr) = descr.as_ref().filter(|descr| descr.elem() != Some(elem)) {
+            return Err(bad(format!("{descr} for elements {elem}")));
+        }
         let rises = text.segments.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1);
         let small = text.segments.len() <= MAX_SEGMENTS && text.steps < 1 << 40;
         let first = text.segments.first().is_none_or(|&first| first == (0, 0));
         let fill = Fill::of(geometry, dataset.len_bytes());
-        let meta = Meta { dataset, steps: text.steps, attributes: text.attributes, segments: text.segments };
+        let Text { steps, attributes, segments, stepped, .. } = text;
+        let meta = Meta { dataset, steps, attributes, descr, stepped, segments };
         if !rises || !small || !first || !meta.fits(fill, geometry) {
             return Err(bad("the places of its steps".into()));
         }
@@ -251,6 +268,18 @@ mod tests {
     }
 
     #[test]
+    fn what_numpy_takes_elements_for_is_kept() {
+        let dataset = Dataset::new(&[3, 2], ElemType::Bytes(5)).unwrap();
+        let plain = Meta { steps: 1, ..Meta::new(dataset) };
+        let text = String::from_utf8(plain.to_bytes("x").unwrap()).unwrap();
+        assert!(!text.contains("descr") && !text.contains("stepped"), "{text}");
+        let descr = Descr::parse("[('a', '<f4'), ('b', '|S1')]").unwrap();
+        let meta = Meta { descr: Some(descr), stepped: true, ..plain };
+        assert_eq!(meta.shape(), [1, 3, 2]);
+        assert_eq!(Meta::parse("x", "n", geometry(), &meta.to_bytes("x").unwrap()).unwrap(), meta);
+    }
+
+    #[test]
     fn names_that_lead_anywhere_are_refused() {
         for good in ["a", "a/b/c", "ä ö", "a.b", "..a"] {
             check_name("x", good).unwrap();
@@ -269,6 +298,8 @@ mod tests {
             "{}",
             r#"{"shape":[2],"dtype":"q9","steps":1,"segments":[]}"#,
             r#"{"shape":[18446744073709551615,9],"dtype":"f64","steps":1,"segments":[]}"#,
+            r#"{"shape":[2],"dtype":"bytes(2)","steps":1,"segments":[[0,0]],"descr":"'|S3'"}"#,
+            r#"{"shape":[2],"dtype":"bytes(2)","steps":1,"segments":[[0,0]],"descr":"[('a', '|O')]"}"#,
             r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[0,0],[0,1]]}"#,
             r#"{"shape":[2],"dtype":"f32","steps":1,"segments":[[1,0]]}"#,
             r#"{"shape":[2],"dtype":"f32","steps":18446744073709551615,"segments":[[0,0]]}"#,

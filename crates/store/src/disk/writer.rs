@@ -1,19 +1,23 @@
 //! The writing port of a dataset in a store.
 
-use super::io::{identity, replaced, Identity, RowIo};
+mod begin;
+mod commit;
+
+use super::io::RowIo;
 use super::meta::{check_name, Meta};
 use super::staging::{is_straight, Staging, Windows};
 use super::team::{Stage, Team};
 use super::turn::InUse;
 use super::{Fill, Store, StoreError};
-use crate::file::{Attributes, Options, Stats, Without};
+use crate::file::{Options, Stats, Without};
+use crate::npy::Descr;
 use crate::volume::rows::Bytes;
-use crate::volume::units::{File as Named, UnitError};
-use crate::volume::Entry;
+use crate::volume::units::UnitError;
+use begin::{begin, same, Start, Wish};
+use commit::End;
 use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
-use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -60,33 +64,6 @@ pub struct StoreWriter {
 /// The object in use; the same by a program that appends, and as the one program that does.
 type Kept = ((InUse, Option<InUse>), Option<InUse>);
 
-/// What each unit says when it opens.
-#[derive(Serialize, Deserialize)]
-struct Wish {
-    shape: Vec<u64>,
-    elem: String,
-    layout: String,
-    append: bool,
-}
-
-/// What unit 0 found out.
-#[derive(Serialize, Deserialize)]
-struct Start {
-    object: u64,
-    generation: u32,
-    lost: Vec<u32>,
-    joining: Vec<u32>,
-    meta: Vec<u8>,
-}
-
-/// What each unit says when it closes: its steps, the units of the store that failed it, and which files it has written of each.
-#[derive(Serialize, Deserialize)]
-struct End {
-    steps: u64,
-    failed: Vec<(u32, String, bool)>,
-    files: Vec<Option<Identity>>,
-}
-
 impl StoreWriter {
     /// Opens a dataset to write unit `options.unit`'s part of each of its steps, and waits until all units have come. With
     /// `append` the steps follow those that are there, if it is there.
@@ -112,6 +89,11 @@ impl StoreWriter {
         let windows = Windows::of(fill, options.units);
         let planned = || -> Result<_, StoreError> {
             check_name(&shown, name)?;
+            if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
+                let (store, what) = (shown.clone(), "NumPy's type of the elements".into());
+                let (found, expected) = (descr.to_string(), format!("one of {}", dataset.elem()));
+                return Err(StoreError::Bad { store, what, found, expected });
+            }
             let layout: Layout = layout.parse().map_err(StoreError::layout(&shown))?;
             let mapping = layout.bind(dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
             mapping.check_writer().map_err(StoreError::layout(&shown))?;
@@ -127,12 +109,13 @@ impl StoreWriter {
             elem: dataset.elem().to_string(),
             layout: layout.to_string(),
             append,
+            descr: options.descr.as_ref().map(Descr::to_string),
         });
         let mut mine = None;
         let mut appends_to = None;
         let begun: Start = team.agree(Stage::Open, wish, |wishes| {
             same(&shown, &wishes)?;
-            let (start, there, held) = begin(&store, name, dataset, append, &options.attributes)?;
+            let (start, there, held) = begin(&store, name, dataset, append, options)?;
             mine = Some(held);
             appends_to = append.then_some(there);
             Ok(start)
@@ -341,67 +324,6 @@ impl StoreWriter {
         Ok(self.stats)
     }
 
-    /// Unit 0's part of closing.
-    fn commit(&self, ends: &[End]) -> Result<(), StoreError> {
-        let shown = &self.store.shown;
-        if let Some((unit, end)) = (0..).zip(ends).find(|(_, end)| end.steps != self.meta.steps) {
-            return Err(StoreError::Disagree {
-                store: shown.clone(),
-                unit,
-                what: "that it wrote this many steps:",
-                expected: (self.meta.steps - self.before).to_string(),
-                found: end.steps.saturating_sub(self.before).to_string(),
-            });
-        }
-        let mut owned = self.store.own()?;
-        for (unit, reason, full) in ends.iter().flat_map(|end| &end.failed) {
-            if *full {
-                let reason = reason.clone();
-                return Err(self.refused(crate::volume::units::UnitError {
-                    unit: *unit,
-                    reason,
-                    full: true,
-                }));
-            }
-            owned.report(UnitError { unit: *unit, reason: reason.clone(), full: false });
-        }
-        // What is used now and was not when the rows were written, lacks them.
-        let used_again: Vec<u32> = {
-            let lost: Vec<u32> =
-                owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect();
-            self.lost.iter().copied().filter(|unit| !lost.contains(unit)).collect()
-        };
-        for unit in used_again {
-            let reason = "it lacks what was written while it was not used".to_owned();
-            owned.report(UnitError { unit, reason, full: false });
-        }
-        // A unit that was replaced meanwhile has other files, or none.
-        let now = |unit| identity(&owned.units().rows(unit, Named::Data(self.object), false).ok()?.0);
-        for unit in replaced(ends.iter().map(|end| &end.files[..]), now) {
-            let reason = "it was replaced while this was written, and lacks it".to_owned();
-            owned.report(UnitError { unit, reason, full: false });
-        }
-        owned.check_free(&self.name, &[&self.name])?;
-        let there = owned.names().get(&self.name).map(|entry| entry.object);
-        if self.appends_to.is_some_and(|before| before != there) {
-            return Err(StoreError::Bad {
-                store: shown.clone(),
-                what: format!("what {:?} stands for", self.name),
-                found: "something else than when it was opened to be appended to".into(),
-                expected: "the same".into(),
-            });
-        }
-        let mut meta = self.meta.clone();
-        if self.appends_to.is_some() && there.is_some() {
-            // Others may have changed them meanwhile.
-            meta.attributes = owned.find(&self.name)?.1.attributes;
-        }
-        owned.settle(self.object);
-        let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
-        let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
-        owned.commit_names(vec![(self.name.clone(), Some(entry))])
-    }
-
     /// Gives the dataset up: the other units get an error.
     pub fn abort(&mut self) {
         let e = self.closed();
@@ -476,82 +398,6 @@ impl DerefMut for StoreStepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.writer.part
     }
-}
-
-/// Whether all units want the same.
-fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
-    let Some(first) = wishes.first() else { return Ok(()) };
-    for (unit, wish) in (0..).zip(wishes) {
-        let differs = |what, expected: String, found: String| {
-            Err(StoreError::Disagree { store: store.to_owned(), unit, what, expected, found })
-        };
-        if wish.shape != first.shape {
-            return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));
-        }
-        if wish.elem != first.elem {
-            return differs("dtype", first.elem.clone(), wish.elem.clone());
-        }
-        if wish.layout != first.layout {
-            return differs("layout", first.layout.clone(), wish.layout.clone());
-        }
-        if wish.append != first.append {
-            return differs("append", first.append.to_string(), wish.append.to_string());
-        }
-    }
-    Ok(())
-}
-
-/// What is held for an object: that it is in use, and that nobody else appends to it.
-type Held = (InUse, Option<InUse>);
-
-/// Unit 0's part of opening.
-fn begin(
-    store: &Store,
-    name: &str,
-    dataset: &Dataset,
-    append: bool,
-    attributes: &Attributes,
-) -> Result<(Start, Option<u64>, Held), StoreError> {
-    let mut owned = store.own()?;
-    owned.check_free(name, &[name])?;
-    let there = owned.names().get(name).map(|entry| entry.object);
-    let (object, mut meta, held) = if append && there.is_some() {
-        let (entry, meta) = owned.find(name)?;
-        if meta.dataset.shape() != dataset.shape() {
-            return Err(StoreError::ShapeDiffers {
-                store: store.shown.clone(),
-                name: name.into(),
-                expected: dataset.shape().to_vec(),
-                found: meta.dataset.shape().to_vec(),
-            });
-        }
-        if meta.dataset.elem() != dataset.elem() {
-            let (expected, found) = (dataset.elem(), meta.dataset.elem());
-            return Err(StoreError::ElemDiffers {
-                store: store.shown.clone(),
-                name: name.into(),
-                expected,
-                found,
-            });
-        }
-        let appending = store.append_alone(entry.object, name)?;
-        (entry.object, meta, (store.use_object(entry.object)?, Some(appending)))
-    } else {
-        let (object, in_use) = owned.fresh()?;
-        let mut meta = Meta::new(*dataset);
-        meta.attributes.clone_from(attributes);
-        (object, meta, (in_use, None))
-    };
-    meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
-    let start = Start {
-        object,
-        generation: owned.generation(),
-        // Units that are joining are written to.
-        lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
-        joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
-        meta: meta.to_bytes(&store.shown)?,
-    };
-    Ok((start, there, held))
 }
 
 /// The same for the same directory, however it is named.

@@ -4,7 +4,8 @@
 //! has said after how many steps it closed; the file gets its header and its name. Whatever goes wrong before that is told
 //! to all, and nothing is left of the file. Unit 0 itself is a member like the others, over a connection of its own.
 
-use super::target::{Draft, Form};
+use super::form::Form;
+use super::target::Draft;
 use super::wire::{self, Fault, FromHost, Incoming, Spec, ToHost};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::PidFd;

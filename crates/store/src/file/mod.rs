@@ -5,15 +5,18 @@
 //! | `shape` | what dataset a file holds, and how many steps of it |
 //! | `runs` | an operation of a plan as windows of the file |
 //! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
+//! | `form` | what the file is to look like: its header and its length |
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
-//! | `wire`, `host`, `member` | how the units of a writing program agree, and notice who is lost |
+//! | `wire`, `host`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `work` | a transfer from a file to memory |
 //! | `reader`, `writer` | the two ports |
 
 mod chunks;
+mod form;
 mod host;
 mod io;
+mod link;
 mod member;
 mod reader;
 mod runs;
@@ -25,6 +28,7 @@ pub mod wire;
 mod work;
 mod writer;
 
+use crate::npy::Descr;
 use crate::FileError;
 use polyduct_layout::ElemType;
 use polyduct_os::clock;
@@ -107,6 +111,11 @@ pub struct Options {
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and a store's new
     /// dataset. Unit 0's count.
     pub attributes: Attributes,
+    /// What NumPy takes the elements of an array that is written for, where they are bytes to polyduct. Kept by `.npy` files, where all
+    /// units must say the same, and by a store.
+    pub descr: Option<Descr>,
+    /// Whether the steps of an array that is written are its first dimension even where there is just one. Unit 0's counts.
+    pub stepped: bool,
     /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
     /// For measurements alone.
@@ -135,6 +144,8 @@ impl Default for Options {
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
             attributes: Attributes::new(),
+            descr: None,
+            stepped: false,
             interrupt: None,
             without: Without::default(),
         }
@@ -171,7 +182,11 @@ impl Options {
     /// A format and what belongs to it, which must be the same in all units.
     fn format_text(&self, format: Format) -> String {
         match (format, &self.tensor) {
-            (Format::Npy, _) => "npy".into(),
+            // The header may be longer for it: then the data begin elsewhere.
+            (Format::Npy, _) => self.descr.as_ref().map_or("npy".into(), |descr| {
+                let text = descr.as_str();
+                format!("npy of {} ({:x})", wire::cut(text, 80), wire::hash(text.as_bytes()))
+            }),
             (Format::Raw, _) => "raw".into(),
             (Format::Safetensors, None) => "safetensors".into(),
             (Format::Safetensors, Some(tensor)) => format!("safetensors#{tensor}"),

@@ -5,7 +5,7 @@ use super::io::Io;
 use super::shape::{self, Contents};
 use super::work::Work;
 use super::{timed, Attributes, Expect, Format, Options, Stats};
-use crate::npy::{self, Header};
+use crate::npy::{self, Descr, Header};
 use crate::safetensors::{self, Tensor};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
@@ -27,6 +27,7 @@ pub struct FileReader {
     path: String,
     options: Options,
     contents: Contents,
+    descr: Option<Descr>,
     plan: Plan,
     next: u64,
     len: usize,
@@ -66,7 +67,7 @@ impl FileReader {
         let name = path.display().to_string();
         options.check(&name)?;
         let layout: Layout = layout.parse().map_err(FileError::layout(&name))?;
-        let (contents, source) = match format {
+        let (contents, descr, source) = match format {
             Format::Zarr => of_array(path, &name, &layout, expect, options)?,
             _ => of_file(path, &name, format, &layout, expect, options)?,
         };
@@ -93,6 +94,7 @@ impl FileReader {
             source,
             path: name,
             options: options.clone(),
+            descr: descr.filter(|descr| descr.elem() == Some(contents.program.dataset().elem())),
             contents,
             plan,
             next: 0,
@@ -125,6 +127,16 @@ impl FileReader {
             Source::Chunks(chunks) => chunks.attributes().clone(),
             _ => Attributes::new(),
         }
+    }
+
+    /// What NumPy takes the elements for, where they are bytes to polyduct and a `.npy` file says it.
+    pub fn descr(&self) -> Option<&Descr> {
+        self.descr.as_ref()
+    }
+
+    /// Whether the steps are a dimension of the file, even if there is just one.
+    pub fn stepped(&self) -> bool {
+        self.contents.stepped
     }
 
     /// Steps in the file.
@@ -210,6 +222,9 @@ impl FileReader {
     }
 }
 
+/// What a file holds, what NumPy takes its elements for, and where they are.
+type Found = (Contents, Option<Descr>, Source);
+
 /// What one file holds.
 fn of_file(
     path: &Path,
@@ -218,25 +233,26 @@ fn of_file(
     layout: &Layout,
     expect: &Expect,
     options: &Options,
-) -> Result<(Contents, Source), FileError> {
+) -> Result<Found, FileError> {
     let (file, len) = open_regular(path, name)?;
     let io = Io { file: &file, path: name, options };
-    let (contents, data_at) = match format {
-        Format::Raw => (shape::of_raw(name, len, layout, options.units, expect)?, 0),
+    let (contents, descr, data_at) = match format {
+        Format::Raw => (shape::of_raw(name, len, layout, options.units, expect)?, None, 0),
         Format::Safetensors => {
             let tensor = read_tensor(&io, len)?;
-            let header = Header { elem: tensor_elem(&tensor, name)?, fortran: false, shape: tensor.shape };
-            (shape::of_npy(name, &header, layout, options.units, expect)?, tensor.begin)
+            let elem = tensor_elem(&tensor, name)?;
+            let header = Header { elem, descr: None, fortran: false, shape: tensor.shape };
+            (shape::of_npy(name, &header, layout, options.units, expect)?, None, tensor.begin)
         }
         _ => {
             let (header, data_at) = read_header(&io, len)?;
-            (shape::of_npy(name, &header, layout, options.units, expect)?, data_at)
+            (shape::of_npy(name, &header, layout, options.units, expect)?, header.descr, data_at)
         }
     };
     let expected = contents.len_bytes().saturating_add(data_at);
     match len < expected {
         true => Err(FileError::Truncated { path: name.to_owned(), expected, found: len }),
-        false => Ok((contents, Source::Whole { file, data_at })),
+        false => Ok((contents, descr, Source::Whole { file, data_at })),
     }
 }
 
@@ -247,13 +263,13 @@ fn of_array(
     layout: &Layout,
     expect: &Expect,
     options: &Options,
-) -> Result<(Contents, Source), FileError> {
+) -> Result<Found, FileError> {
     let (dir, array) = chunks::open(path, name, options)?;
-    let header = Header { elem: array.elem, fortran: false, shape: array.shape.clone() };
+    let header = Header { elem: array.elem, descr: None, fortran: false, shape: array.shape.clone() };
     let mut contents = shape::of_npy(name, &header, layout, options.units, expect)?;
     let (file, grid) = chunks::mapping(&array, contents.file.dataset(), name)?;
     contents.file = file;
-    Ok((contents, Source::Chunks(Box::new(Chunked::new(dir, array, grid)))))
+    Ok((contents, None, Source::Chunks(Box::new(Chunked::new(dir, array, grid)))))
 }
 
 /// Opens a regular file, and not what would block or has no end. Returns its length as well.

@@ -15,6 +15,8 @@ pub struct Contents {
     pub program: Mapping,
     /// Number of steps.
     pub steps: u64,
+    /// Whether they are a dimension of the file, even if there is just one.
+    pub stepped: bool,
     /// Elements from one element of a step to the next: 1, but in a Fortran-ordered file of several steps.
     pub stride: u64,
     /// What happens to the elements on the way.
@@ -96,7 +98,7 @@ pub fn of_npy(
     let file = Dataset::new(program.dataset().shape(), elem).and_then(|d| file_mapping(&d, header.fortran));
     let file = file.map_err(FileError::layout(path))?;
     let stride = if header.fortran { steps.unwrap_or(1).max(1) } else { 1 };
-    Ok(Contents { file, program, steps: steps.unwrap_or(1), stride, conversion })
+    Ok(Contents { file, program, steps: steps.unwrap_or(1), stepped: steps.is_some(), stride, conversion })
 }
 
 /// What a raw file of so many bytes holds: steps of the expected dataset.
@@ -123,7 +125,7 @@ pub fn of_raw(
     };
     let program = layout.bind(&dataset, units.into()).map_err(FileError::layout(path))?;
     let file = file_mapping(&dataset, false).map_err(FileError::layout(path))?;
-    Ok(Contents { file, program, steps, stride: 1, conversion: None })
+    Ok(Contents { file, program, steps, stepped: false, stride: 1, conversion: None })
 }
 
 /// The conversion from the file's element type, if one is needed.
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     fn npy(shape: &[u64], layout: &str, expect: &Expect) -> Result<(Vec<u64>, u64), FileError> {
-        let header = Header { elem: ElemType::F32, fortran: false, shape: shape.to_vec() };
+        let header = Header { elem: ElemType::F32, descr: None, fortran: false, shape: shape.to_vec() };
         let contents = of_npy("f.npy", &header, &layout.parse().unwrap(), 4, expect)?;
         Ok((contents.program.dataset().shape().to_vec(), contents.steps))
     }

@@ -26,6 +26,8 @@ pub struct Slabs {
     cut: Cut,
     /// What its users wrote down of it.
     attributes: Attributes,
+    /// Whether the steps are a dimension even if there is just one.
+    stepped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Slabs {
         let step = dataset.len_bytes();
         if step <= chunk_bytes {
             let cut = Cut::Steps((chunk_bytes / step.max(1)).max(1));
-            return Slabs { dataset, cut, attributes: Attributes::new() };
+            return Slabs { dataset, cut, attributes: Attributes::new(), stepped: false };
         }
         let shape = dataset.shape();
         let plane_of = |dim: usize| shape[dim + 1..].iter().product::<u64>() * dataset.elem().len_bytes();
@@ -73,12 +75,17 @@ impl Slabs {
         // All about the same, and not one that is padded most of all.
         let pieces = (size * plane).div_ceil(chunk_bytes).clamp(1, size);
         let cut = Cut::Within { dim, rows: size.div_ceil(pieces), plane };
-        Slabs { dataset, cut, attributes: Attributes::new() }
+        Slabs { dataset, cut, attributes: Attributes::new(), stepped: false }
     }
 
-    /// With what its users wrote down of it.
-    pub fn about(self, attributes: Attributes) -> Slabs {
-        Slabs { attributes, ..self }
+    /// With what its users wrote down of it, and whether its steps are a dimension even if there is just one.
+    pub fn about(self, attributes: Attributes, stepped: bool) -> Slabs {
+        Slabs { attributes, stepped, ..self }
+    }
+
+    /// Whether so many steps are a dimension.
+    fn has_steps(&self, steps: u64) -> bool {
+        self.stepped || steps != 1
     }
 
     /// Where a byte of a step lies.
@@ -165,7 +172,7 @@ impl Slabs {
                 chunk.iter_mut().skip(dim).take(1).for_each(|c| *c = rows);
             }
         }
-        if steps != 1 {
+        if self.has_steps(steps) {
             shape.insert(0, steps);
             chunk.insert(0, of_steps);
         }
@@ -186,7 +193,7 @@ impl Slabs {
             let file = open_chunk(dir, &passing).map_err(|e| sys("open a chunk", e))?;
             file.set_len(self.chunk_len(steps)).map_err(io("truncate a chunk"))?;
             file.sync_all().map_err(io("fsync a chunk"))?;
-            let name = self.name(chunk, steps != 1);
+            let name = self.name(chunk, self.has_steps(steps));
             if name != passing {
                 rustix::fs::renameat(dir, &passing, dir, &name).map_err(|e| sys("rename a chunk", e))?;
             }
@@ -358,10 +365,11 @@ mod tests {
         #[test]
         fn each_byte_lies_where_the_format_says(
             shape in proptest::collection::vec(0u64..7, 0..4), chunk_bytes in 1u64..200, steps in 0u64..5,
+            stepped: bool,
         ) {
-            let slabs = slabs(&shape, chunk_bytes);
+            let slabs = slabs(&shape, chunk_bytes).about(Attributes::new(), stepped);
             let array = zarr::Array::parse(slabs.metadata(steps).as_bytes()).unwrap();
-            let with_steps = steps != 1;
+            let with_steps = stepped || steps != 1;
             prop_assert_eq!(array.shape.len(), shape.len() + usize::from(with_steps));
             let mut names = std::collections::BTreeSet::new();
             let elems: u64 = shape.iter().product();

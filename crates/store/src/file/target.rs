@@ -1,12 +1,10 @@
 //! The file that is being written: unnamed until it is complete.
 
+use super::form::Form;
 use super::io::Io;
 use super::slabs::Slabs;
-use super::wire;
-use super::{Format, Options};
-use crate::npy::Header;
-use crate::{safetensors, zarr, FileError};
-use polyduct_layout::{Dataset, ElemType};
+use super::{wire, Format, Options};
+use crate::FileError;
 use polyduct_os::{dir, Errno, OsError};
 use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
@@ -17,8 +15,6 @@ use std::path::{Component, Path};
 const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
 /// A new directory likewise.
 const NEW_DIR_MODE: Mode = Mode::from_bits_retain(0o777);
-/// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
-const HEADER_BYTES: usize = 128;
 
 /// A name in a directory, looked up once: nothing that happens to the path later leads elsewhere.
 #[derive(Debug)]
@@ -401,102 +397,6 @@ fn abandoned(dir: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
         .is_ok_and(|fd| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok())
-}
-
-/// What the file is to look like.
-#[derive(Clone, Debug)]
-pub struct Form {
-    pub format: Format,
-    pub dataset: Dataset,
-    /// Where the data begin.
-    pub data_at: u64,
-    /// The chunks of a Zarr array.
-    pub slabs: Option<Slabs>,
-    /// The name of the tensor of a safetensors file.
-    tensor: String,
-}
-
-impl Form {
-    /// Sets aside room for the header before the number of steps is known.
-    ///
-    /// # Errors
-    /// [`FileError::NoForm`] for an element type that the format does not have, [`FileError::BadOption`] for a name that a
-    /// tensor cannot have.
-    pub fn new(format: Format, dataset: Dataset, options: &Options, path: &str) -> Result<Form, FileError> {
-        let tensor = options.tensor.as_deref().unwrap_or(safetensors::DEFAULT_NAME).to_owned();
-        let data_at = match format {
-            Format::Raw | Format::Zarr => 0,
-            Format::Npy => npy_header(&dataset, u64::MAX).len_bytes().max(HEADER_BYTES),
-            Format::Safetensors if tensor.len() > safetensors::MAX_NAME_BYTES || tensor == "__metadata__" => {
-                return Err(FileError::BadOption {
-                    path: path.to_owned(),
-                    option: "tensor",
-                    found: wire::cut(&tensor, 40),
-                    expected: format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES),
-                })
-            }
-            Format::Safetensors => {
-                let len = safetensors::len_bytes_of(&tensor, dataset.elem(), &with_steps(&dataset, u64::MAX));
-                len.ok_or_else(|| FileError::NoForm {
-                    path: path.to_owned(),
-                    format: "safetensors",
-                    elem: dataset.elem(),
-                })?
-            }
-        };
-        if let (Format::Zarr, ElemType::Bytes(zarr::MAX_RAW_BYTES..)) = (format, dataset.elem()) {
-            return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
-        }
-        let slabs = (format == Format::Zarr)
-            .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.attributes.clone()));
-        if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
-            if len > zarr::MAX_METADATA_BYTES {
-                return Err(FileError::BadOption {
-                    path: path.to_owned(),
-                    option: "attributes",
-                    found: format!("{len} bytes of zarr.json"),
-                    expected: format!("at most {}", zarr::MAX_METADATA_BYTES),
-                });
-            }
-        }
-        Ok(Form { format, dataset, data_at: data_at as u64, slabs, tensor })
-    }
-
-    /// Offset of a step in the file; the largest number where it cannot be counted.
-    pub fn step_at(&self, step: u64) -> u64 {
-        self.dataset.len_bytes().saturating_mul(step).saturating_add(self.data_at)
-    }
-
-    /// Length of the whole file.
-    pub fn file_len(&self, steps: u64) -> u64 {
-        self.step_at(steps)
-    }
-
-    fn header(&self, steps: u64) -> Vec<u8> {
-        match self.format {
-            Format::Raw | Format::Zarr => Vec::new(),
-            Format::Safetensors => {
-                let shape = with_steps(&self.dataset, steps);
-                let len = self.data_at as usize;
-                safetensors::print(&self.tensor, self.dataset.elem(), &shape, len).unwrap_or_default()
-            }
-            // It fits: the room was counted for the longest number.
-            Format::Npy => npy_header(&self.dataset, steps).print(self.data_at as usize).unwrap_or_default(),
-        }
-    }
-}
-
-/// One step is the array itself; any other number of steps is its first dimension.
-fn with_steps(dataset: &Dataset, steps: u64) -> Vec<u64> {
-    let mut shape = dataset.shape().to_vec();
-    if steps != 1 {
-        shape.insert(0, steps);
-    }
-    shape
-}
-
-fn npy_header(dataset: &Dataset, steps: u64) -> Header {
-    Header { elem: dataset.elem(), fortran: false, shape: with_steps(dataset, steps) }
 }
 
 #[cfg(test)]

@@ -1,23 +1,22 @@
 //! The writing port of a file.
 
-use super::host::Host;
+use super::form::Form;
 use super::io::Io;
-use super::member::{Member, Welcome};
+use super::link::{meet, Link};
+use super::member::Welcome;
 use super::runs::{View, Window, SHARED_GAP_BYTES};
 use super::shape::file_mapping;
 use super::slabs::Chunks;
-use super::target::{Draft, Form, Target};
-use super::wire::{self, Spec, ToHost};
+use super::target::{Draft, Target};
+use super::wire::{self, Spec};
 use super::{timed, Format, Options, Stats};
 use crate::{FileError, Scope};
 use polyduct_copy as copy;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
-use polyduct_os::socket::{Conn, Listener};
-use polyduct_os::{clock, Errno, OsError};
+use polyduct_os::{clock, Errno};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in turns.
@@ -61,49 +60,6 @@ enum State {
     Closing(Link),
     Closed,
     Failed(FileError),
-}
-
-/// What a port holds while the file is being written.
-enum Link {
-    /// The only unit.
-    Alone(Draft),
-    /// One of several; unit 0 also has the thread that brings them together.
-    Among { member: Member, target: Option<Target>, welcome: Welcome, host: Option<JoinHandle<()>> },
-}
-
-impl Link {
-    fn file(&self) -> &File {
-        match self {
-            Link::Alone(draft) => &draft.file,
-            Link::Among { welcome, .. } => &welcome.file,
-        }
-    }
-
-    /// Gives the file up and tells the others.
-    fn abort(self, reason: &str) {
-        match self {
-            Link::Alone(draft) => drop(draft),
-            Link::Among { member, host, welcome, .. } => {
-                drop(welcome);
-                member.abort(reason);
-                if let Some(host) = host {
-                    let _ = host.join();
-                }
-            }
-        }
-    }
-
-    /// Lets the file go that others have given up or lost.
-    fn leave(self, error: &FileError) {
-        if let (
-            Link::Among { target: Some(target), member, welcome, .. },
-            FileError::PeerLost { unit: 0, .. },
-        ) = (&self, error)
-        {
-            target.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
-        }
-        self.abort(&error.to_string());
-    }
 }
 
 impl FileWriter {
@@ -507,60 +463,4 @@ fn is_scattered(plan: &Plan, view: &View) -> bool {
         windows += with_gaps.pieces(&table);
     }
     plan.bytes() / SCATTERED_BYTES < pieces && windows < pieces / 8
-}
-
-/// Brings the units of a program together.
-fn meet(
-    target: Target,
-    spec: Spec,
-    form: &Form,
-    scattered: bool,
-    options: &Options,
-    waited: &mut Duration,
-) -> Result<Link, FileError> {
-    let path = target.path.clone();
-    let socket = target.socket_name()?;
-    let (mut member, target, host) = match options.unit {
-        0 => {
-            let listener = Listener::bind(&socket).map_err(|e| match e {
-                OsError::AddrInUse { .. } => FileError::busy(&path, &options.program),
-                e => FileError::os(&path)(e),
-            })?;
-            let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
-            let draft = Draft::new(target)?;
-            let own = (theirs, scattered);
-            let host =
-                Host::new(listener, draft, form.clone(), spec, &options.program, own, options.open_timeout);
-            let thread = std::thread::Builder::new().name("polyduct-file".into());
-            let thread =
-                thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
-            (Member::own(ours, &path, &options.program), None, Some(thread))
-        }
-        unit => {
-            let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };
-            (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
-        }
-    };
-    let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
-        if let (Some(target), FileError::PeerLost { unit: 0, .. }) = (&target, &error) {
-            target.sweep(None, None, member.host_pid());
-        }
-        member.abort(&error.to_string());
-        if let Some(host) = host {
-            let _ = host.join();
-        }
-        Err(error)
-    };
-    let mut welcome = match member.welcome(options, waited) {
-        Ok(welcome) => welcome,
-        Err(e) => return given_up(member, host, e),
-    };
-    if welcome.shared && form.slabs.is_none() {
-        // Turns are locks on the file, and whoever shares an open file shares its locks.
-        match super::io::reopen(&welcome.file) {
-            Ok(file) => welcome.file = file,
-            Err(e) => return given_up(member, host, FileError::sys(&path, "reopen", e)),
-        }
-    }
-    Ok(Link::Among { member, target, welcome, host })
 }

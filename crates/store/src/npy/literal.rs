@@ -1,6 +1,8 @@
 //! The small part of Python's literals that a .npy header is written in: strings, whole numbers, truth values, tuples,
 //! lists and one dictionary. Input is hostile: one pass, bounded depth, no panic.
 
+use std::ops::Range;
+
 /// How deep tuples and lists may nest; structured element types need a few levels.
 const MAX_DEPTH: usize = 16;
 
@@ -21,8 +23,21 @@ pub(crate) struct Stopped {
     pub expected: &'static str,
 }
 
+/// A key of a dictionary, its value, and where that stands in the text.
+pub(crate) type Entry = (String, Value, Range<usize>);
+
+/// Parses one value; nothing but white space may follow it.
+pub(crate) fn single(bytes: &[u8]) -> Result<Value, Stopped> {
+    let mut c = Cursor { bytes, at: 0 };
+    let value = c.value(0)?;
+    match c.peek() {
+        None => Ok(value),
+        Some(_) => Err(c.stop("nothing behind the value")),
+    }
+}
+
 /// Parses a dictionary with string keys; nothing but white space may follow it.
-pub(crate) fn dictionary(bytes: &[u8]) -> Result<Vec<(String, Value)>, Stopped> {
+pub(crate) fn dictionary(bytes: &[u8]) -> Result<Vec<Entry>, Stopped> {
     let mut c = Cursor { bytes, at: 0 };
     let mut entries = Vec::new();
     c.expect(b'{', "`{`")?;
@@ -32,7 +47,10 @@ pub(crate) fn dictionary(bytes: &[u8]) -> Result<Vec<(String, Value)>, Stopped> 
             _ => return Err(c.stop("a key in quotes or `}`")),
         };
         c.expect(b':', "`:`")?;
-        entries.push((key, c.value(0)?));
+        c.peek();
+        let begin = c.at;
+        let value = c.value(0)?;
+        entries.push((key, value, begin..c.at));
         if !c.take(b',') {
             c.expect(b'}', "`,` or `}`")?;
             break;
@@ -157,6 +175,7 @@ mod tests {
     fn what_python_writes() {
         let text = b"{'descr': [('a', '<f4', (2,)), (\"b\", '|S3')], 'fortran_order': False, 'shape': (3L, 4), }  \n";
         let entries = dictionary(text).unwrap();
+        assert_eq!(&text[entries[0].2.clone()], b"[('a', '<f4', (2,)), (\"b\", '|S3')]");
         let keys: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
         assert_eq!(keys, ["descr", "fortran_order", "shape"]);
         assert_eq!(entries[1].1, Value::Bool(false));

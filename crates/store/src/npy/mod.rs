@@ -10,7 +10,10 @@
 //! NumPy has no bfloat16. An array of it is written with the type `|V2`, two bytes that NumPy carries and does not
 //! interpret (`a.view(ml_dtypes.bfloat16)` does), and is read back as bfloat16 where the reader says that it is.
 
+mod descr;
 mod literal;
+
+pub use descr::{Descr, MAX_DESCR_BYTES};
 
 use literal::Value;
 use polyduct_layout::{ElemType, LayoutError};
@@ -27,8 +30,10 @@ const ALIGN: usize = 64;
 /// What the header of a `.npy` file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The element type. NumPy's `S` and `V` are both [`ElemType::Bytes`].
+    /// The element type. NumPy's `S` and `V`, and structures, are all [`ElemType::Bytes`].
     pub elem: ElemType,
+    /// What NumPy takes those bytes for, where that is not plain `V`. Of as many bytes as `elem`.
+    pub descr: Option<Descr>,
     /// Whether the first dimension is the fastest in the file.
     pub fortran: bool,
     /// The sizes; none for a scalar.
@@ -88,8 +93,8 @@ pub enum NpyError {
     /// An element type that polyduct does not move: big-endian, text, objects.
     #[error("descr: {0}")]
     Elem(#[from] LayoutError),
-    /// An element type made of fields.
-    #[error("descr: a structured type; expected a plain one (view it as bytes, `|V<size>`, first)")]
+    /// A structure of more bytes than an element may have.
+    #[error("descr: a structure of more than 4294967295 bytes")]
     Structured,
     /// More dimensions than polyduct moves.
     #[error("shape: {dims} dimensions; the limit is {limit}")]
@@ -142,9 +147,13 @@ impl Header {
         let entries = literal::dictionary(text)
             .map_err(|s| NpyError::Syntax { position: at + s.position, expected: s.expected })?;
         let (mut descr, mut fortran, mut shape) = (None, None, None);
-        for (key, value) in entries {
+        let mut descr_at = 0..0;
+        for (key, value, span) in entries {
             let place = match key.as_str() {
-                "descr" => &mut descr,
+                "descr" => {
+                    descr_at = span;
+                    &mut descr
+                }
                 "fortran_order" => &mut fortran,
                 "shape" => &mut shape,
                 _ => return Err(key_error(&key, "not a key of this format")),
@@ -153,10 +162,18 @@ impl Header {
                 return Err(key_error(&key, "comes twice"));
             }
         }
-        let elem = match descr.ok_or_else(|| key_error("descr", "missing"))? {
-            Value::Str(text) => elem(&text)?,
-            Value::Items(_) => return Err(NpyError::Structured),
-            _ => return Err(key_error("descr", "not a string")),
+        let value = descr.ok_or_else(|| key_error("descr", "missing"))?;
+        let (elem, descr) = match &value {
+            Value::Str(code) => {
+                let elem = elem(code)?;
+                (elem, Descr::of_code(code, elem))
+            }
+            Value::Items(_) => {
+                let utf8 = file.get(MAGIC.len()) == Some(&3);
+                let descr = Descr::of_fields(text.get(descr_at).unwrap_or_default(), &value, utf8)?;
+                (descr.elem().ok_or(NpyError::Structured)?, Some(descr))
+            }
+            _ => return Err(key_error("descr", "neither a string nor fields")),
         };
         let fortran = match fortran.ok_or_else(|| key_error("fortran_order", "missing"))? {
             Value::Bool(f) => f,
@@ -171,7 +188,7 @@ impl Header {
         }
         let size = |v: &Value| if let Value::Int(n) = v { Ok(*n) } else { Err(not_sizes()) };
         let shape = items.iter().map(size).collect::<Result<Vec<u64>, NpyError>>()?;
-        Ok((Header { elem, fortran, shape }, end))
+        Ok((Header { elem, descr, fortran, shape }, end))
     }
 
     /// The dictionary, unpadded.
@@ -181,7 +198,11 @@ impl Header {
         let keep = shape.trim_end_matches([' ', if self.shape.len() > 1 { ',' } else { ' ' }]).len();
         shape.truncate(keep);
         let fortran = if self.fortran { "True" } else { "False" };
-        format!("{{'descr': '{}', 'fortran_order': {fortran}, 'shape': ({shape}), }}", descr(self.elem))
+        let descr = match &self.descr {
+            Some(descr) => descr.to_string(),
+            None => format!("'{}'", descr(self.elem)),
+        };
+        format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': ({shape}), }}")
     }
 
     /// The least number of bytes, a multiple of 64, that the header takes in a file.

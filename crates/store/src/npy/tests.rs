@@ -23,7 +23,7 @@ fn what_numpy_itself_wrote() {
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".to_vec();
     bytes.resize(127, b' ');
     bytes.push(b'\n');
-    let header = Header { elem: ElemType::F32, fortran: false, shape: vec![2, 3] };
+    let header = Header { elem: ElemType::F32, descr: None, fortran: false, shape: vec![2, 3] };
     assert_eq!(Header::parse(&bytes), Ok((header.clone(), 128)));
     assert_eq!(header.print(128).unwrap(), bytes);
 }
@@ -63,8 +63,9 @@ fn what_is_not_moved_is_refused_by_name() {
     assert!(matches!(parse(&dict("'>f4'", "()")), NpyError::Elem(LayoutError::BigEndian { .. })));
     assert!(matches!(parse(&dict("'|O'", "()")), NpyError::Elem(LayoutError::UnknownElem { .. })));
     assert!(matches!(parse(&dict("'<U5'", "()")), NpyError::Elem(LayoutError::UnknownElem { .. })));
-    assert_eq!(parse(&dict("[('a', '<f4')]", "()")), NpyError::Structured);
-    assert!(matches!(parse(&dict("7", "()")), NpyError::Key { problem: "not a string", .. }));
+    assert_eq!(parse(&dict("[('a', '|S4294967295', (2,))]", "()")), NpyError::Structured);
+    assert!(matches!(parse(&dict("[('a', '|O')]", "()")), NpyError::Key { .. }));
+    assert!(matches!(parse(&dict("7", "()")), NpyError::Key { problem: "neither a string nor fields", .. }));
     assert!(matches!(parse(&dict("'<f4'", "7")), NpyError::Key { .. }));
     assert!(matches!(parse(&dict("'<f4'", "(1, 'x')")), NpyError::Key { .. }));
     assert!(matches!(parse(&dict("'<f4'", "(1,1,1,1,1,1,1,1,1,1)")), NpyError::Dims { dims: 10, limit: 9 }));
@@ -72,6 +73,25 @@ fn what_is_not_moved_is_refused_by_name() {
     assert!(matches!(parse("{'x': 1}"), NpyError::Key { problem: "not a key of this format", .. }));
     assert!(matches!(parse("{'shape': (), 'shape': ()}"), NpyError::Key { problem: "comes twice", .. }));
     assert_eq!(parse("{'descr' 1}"), NpyError::Syntax { position: 19, expected: "`:`" });
+}
+
+#[test]
+fn byte_strings_and_structures_are_written_as_they_were_read() {
+    for (descr, elem) in [("'|S12'", 12), ("[('a', '<f4'), ('b', '|S3')]", 7), ("'>S12'", 12), ("'S12'", 12)]
+    {
+        let (header, _) = Header::parse(&file(1, &dict(descr, "(5,)"))).unwrap();
+        assert_eq!(header.elem, ElemType::Bytes(elem));
+        let kept = header.descr.as_ref().unwrap().as_str();
+        assert_eq!(kept, if elem == 12 { "'|S12'" } else { descr });
+        let len = header.len_bytes();
+        assert_eq!(Header::parse(&header.print(len).unwrap()), Ok((header, len)));
+    }
+    let (header, _) = Header::parse(&file(3, &dict("[('é', '<f4')]", "(5,)"))).unwrap();
+    assert_eq!(header.descr.unwrap().as_str(), "[('\\u00e9', '<f4')]");
+    assert_eq!(Header::parse(&file(1, &dict("'|V12'", "()"))).unwrap().0.descr, None);
+    let most = format!("[{}]", "('a', '<f4'), ".repeat(MAX_DESCR_BYTES / 14 - 1));
+    let (header, _) = Header::parse(&file(2, &dict(&most, "()"))).unwrap();
+    assert!(header.print(header.len_bytes()).is_some(), "the longest one fits into version 1");
 }
 
 #[test]
@@ -87,8 +107,12 @@ fn the_fixed_part() {
 
 #[test]
 fn the_longest_header_that_can_be_needed() {
-    let header =
-        Header { elem: ElemType::Bytes(u32::MAX), fortran: false, shape: vec![u64::MAX; MAX_HEADER_DIMS] };
+    let header = Header {
+        elem: ElemType::Bytes(u32::MAX),
+        descr: None,
+        fortran: false,
+        shape: vec![u64::MAX; MAX_HEADER_DIMS],
+    };
     let len = header.len_bytes();
     assert!(len <= 320, "{len}");
     assert_eq!(Header::parse(&header.print(len).unwrap()), Ok((header.clone(), len)));
@@ -112,7 +136,7 @@ proptest! {
         shape in proptest::collection::vec(any::<u64>(), 0..=MAX_HEADER_DIMS),
         more in 0usize..5,
     ) {
-        let header = Header { elem, fortran, shape };
+        let header = Header { elem, descr: None, fortran, shape };
         let len = header.len_bytes() + more * 64;
         let bytes = header.print(len).unwrap();
         prop_assert_eq!(bytes.len(), len);
@@ -127,7 +151,7 @@ proptest! {
     ) {
         let _ = Header::parse(&bytes);
         let _ = literal::dictionary(&bytes);
-        let good = Header { elem: ElemType::F64, fortran: true, shape: vec![3, 4, 5] };
+        let good = Header { elem: ElemType::F64, descr: None, fortran: true, shape: vec![3, 4, 5] };
         let mut bad = good.print(128).unwrap();
         for (at, byte) in edits {
             let at = at.index(bad.len());

@@ -1,0 +1,239 @@
+//! The reading port of whatever a URL names.
+
+use crate::at::At;
+use crate::files::{file_expect, file_options, file_stats, read_file, standard_file};
+use crate::open::About;
+use crate::{stats, Error, Join, Mode, Target};
+use polyduct_layout::{Dataset, Mapping};
+use polyduct_message::Domain;
+use polyduct_pipe as pipe;
+use polyduct_pipe::net::{NetReader, Trust};
+use polyduct_pipe::{Addresses, Expect, Stats};
+use polyduct_store::npy::Descr;
+use polyduct_store::{self as store, disk, Attributes};
+
+/// One unit's reading port.
+pub struct Reader {
+    end: ReadEnd,
+    told: stats::Sink,
+}
+
+enum ReadEnd {
+    Pipe(Box<pipe::Reader>),
+    Net(Box<NetReader>),
+    File(Box<store::FileReader>),
+    Store(Box<disk::StoreReader>),
+}
+
+impl Reader {
+    pub(crate) fn open(
+        target: &Target,
+        layout: &str,
+        expect: &Expect,
+        options: &pipe::Options,
+        trust: Option<Trust>,
+    ) -> Result<Reader, Error> {
+        let end = match target {
+            Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
+            Target::Net(place) => {
+                let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
+                ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
+            }
+            Target::Store(path) => {
+                let options = file_options(path, options, None, &About::default())?;
+                let (dir, name) = disk::split(path)?;
+                let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
+                ReadEnd::Store(Box::new(port))
+            }
+            file => ReadEnd::File(Box::new(read_file(&standard_file(file)?, layout, expect, options)?)),
+        };
+        Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, options) })
+    }
+
+    /// Shape and element type of what this unit reads.
+    pub fn dataset(&self) -> &Dataset {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.dataset(),
+            ReadEnd::Net(r) => r.dataset(),
+            ReadEnd::File(r) => r.dataset(),
+            ReadEnd::Store(r) => r.dataset(),
+        }
+    }
+
+    /// What is written down of the array: in a store, or in Zarr; elsewhere there is no place for that.
+    pub fn attributes(&self) -> Attributes {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => Attributes::new(),
+            ReadEnd::File(r) => r.attributes().clone(),
+            ReadEnd::Store(r) => r.meta().attributes.clone(),
+        }
+    }
+
+    /// What NumPy takes the elements for, where they are bytes to polyduct: in a store, or in a `.npy` file.
+    pub fn descr(&self) -> Option<&Descr> {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::File(r) => r.descr(),
+            ReadEnd::Store(r) => r.meta().descr.as_ref(),
+        }
+    }
+
+    /// Whether the steps are a dimension of what is read even if there is just one: it was made so.
+    pub fn stepped(&self) -> bool {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => false,
+            ReadEnd::File(r) => r.stepped(),
+            ReadEnd::Store(r) => r.meta().stepped,
+        }
+    }
+
+    /// This program's mapping.
+    pub fn mapping(&self) -> &Mapping {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.mapping(),
+            ReadEnd::Net(r) => r.mapping(),
+            ReadEnd::File(r) => r.mapping(),
+            ReadEnd::Store(r) => r.mapping(),
+        }
+    }
+
+    /// Bytes of this unit's part.
+    pub fn local_len_bytes(&self) -> usize {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.local_len_bytes(),
+            ReadEnd::Net(r) => r.local_len_bytes(),
+            ReadEnd::File(r) => r.local_len_bytes(),
+            ReadEnd::Store(r) => r.local_len_bytes(),
+        }
+    }
+
+    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of the step,
+    /// `None` at the end.
+    ///
+    /// # Errors
+    /// A part of the wrong size; timeouts and interrupts, after which the port can be used again; loss of peers, after
+    /// which it cannot. After an error the content of `part` is undefined.
+    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => Ok(r.read(part)?),
+            ReadEnd::Net(r) => Ok(r.read(part)?),
+            ReadEnd::File(r) => Ok(r.read(part)?),
+            ReadEnd::Store(r) => Ok(r.read(part)?),
+        }
+    }
+
+    /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by this unit alone, whatever
+    /// its part is and whichever steps it has read.
+    ///
+    /// ```
+    /// use polyduct::{open, layout::{Dataset, ElemType}, store::disk::{Create, Store}};
+    /// # let dir = std::env::temp_dir().join(format!("polyduct-at-doc-{}", std::process::id()));
+    /// let units = (0..3).map(|u| vec![format!("unit{u}").into()]).collect();
+    /// Store::create(&dir, &Create { units, parity: 1, stripe: 4096 })?;
+    /// let url = format!("store:{}/table", dir.display());
+    /// let mut out = open(&url).unit(0).units(1).write(&Dataset::new(&[100, 100], ElemType::U8)?, "*,*")?;
+    /// out.write(&[1; 10_000])?;
+    /// out.close()?;
+    ///
+    /// let table = open(&url).unit(0).units(1).read("block,*")?;
+    /// table.at(&[10, 10], &[12, 12])?.write(0, &[2; 4])?; // durable when it returns
+    /// let corner = table.at(&[9, 9], &[12, 12])?;
+    /// let mut bytes = vec![0; corner.len_bytes()];
+    /// corner.read(0, &mut bytes)?;
+    /// assert_eq!(bytes, [1, 1, 1, 1, 2, 2, 1, 2, 2]);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for what is no store, and for a port that converts; a box that is not within the dataset; a closed port.
+    pub fn at(&self, lo: &[u64], hi: &[u64]) -> Result<At<'_>, Error> {
+        let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
+        let ReadEnd::Store(port) = &self.end else {
+            return misuse("only the datasets of a store are read and overwritten in boxes");
+        };
+        if port.dataset().elem() != port.meta().dataset.elem() {
+            return misuse(
+                "a port that converts cannot overwrite; open it with the element type that is stored",
+            );
+        }
+        At::new(port.array()?, lo, hi)
+    }
+
+    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
+    pub fn addresses(&self) -> Option<&Addresses> {
+        match &self.end {
+            ReadEnd::Pipe(p) => Some(p.addresses()),
+            ReadEnd::Net(p) => Some(p.addresses()),
+            ReadEnd::File(_) | ReadEnd::Store(_) => None,
+        }
+    }
+
+    /// The message domain of this port: all units of the writer program and of all reader programs, at their
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the
+    /// same again. What [`Join`] leaves open is as for the port. Messages are independent of steps. Closing the port leaves
+    /// the domain, unless the caller has a clone of it; aborting gives it up.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`] fails with.
+    pub fn domain(&mut self, join: Join) -> Result<Domain, Error> {
+        let wishes = join.of_port()?;
+        match &mut self.end {
+            ReadEnd::Pipe(p) => Ok(p.domain(&wishes)?),
+            ReadEnd::Net(p) => Ok(p.domain(&wishes)?),
+            ReadEnd::File(_) | ReadEnd::Store(_) => {
+                Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
+            }
+        }
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> Stats {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.stats(),
+            ReadEnd::Net(r) => r.stats(),
+            ReadEnd::File(r) => file_stats(r.stats()),
+            ReadEnd::Store(r) => file_stats(r.stats()),
+        }
+    }
+
+    /// Leaves. When all units of all readers of a pipe have left, its writers' next step fails.
+    ///
+    /// # Errors
+    /// The error that the port failed with before.
+    pub fn close(&mut self) -> Result<Stats, Error> {
+        let closed = match &mut self.end {
+            ReadEnd::Pipe(r) => r.close().map_err(Error::from),
+            ReadEnd::Net(r) => r.close().map_err(Error::from),
+            ReadEnd::File(r) => Ok(file_stats(r.close())),
+            ReadEnd::Store(r) => Ok(file_stats(r.close())),
+        };
+        self.told.tell(&self.stats());
+        closed
+    }
+
+    /// Gives up: the other units get an error.
+    pub fn abort(&mut self) {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => r.abort(),
+            ReadEnd::Net(r) => r.abort(),
+            // Nobody else is concerned by who reads a file.
+            ReadEnd::File(r) => {
+                r.close();
+            }
+            ReadEnd::Store(r) => {
+                r.close();
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        } else {
+            let _ = self.close();
+        }
+    }
+}

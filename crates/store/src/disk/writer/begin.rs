@@ -1,0 +1,120 @@
+//! What the units of a writing program agree on when it opens, and what unit 0 finds in the store.
+
+use crate::disk::meta::Meta;
+use crate::disk::turn::InUse;
+use crate::disk::{Fill, Store, StoreError};
+use crate::file::Options;
+use polyduct_layout::Dataset;
+use serde::{Deserialize, Serialize};
+
+/// What each unit says when it opens.
+#[derive(Serialize, Deserialize)]
+pub struct Wish {
+    pub shape: Vec<u64>,
+    pub elem: String,
+    pub layout: String,
+    pub append: bool,
+    pub descr: Option<String>,
+}
+
+/// What unit 0 found out.
+#[derive(Serialize, Deserialize)]
+pub struct Start {
+    pub object: u64,
+    pub generation: u32,
+    pub lost: Vec<u32>,
+    pub joining: Vec<u32>,
+    pub meta: Vec<u8>,
+}
+
+/// Whether all units want the same.
+pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
+    let Some(first) = wishes.first() else { return Ok(()) };
+    for (unit, wish) in (0..).zip(wishes) {
+        let differs = |what, expected: String, found: String| {
+            Err(StoreError::Disagree { store: store.to_owned(), unit, what, expected, found })
+        };
+        if wish.shape != first.shape {
+            return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));
+        }
+        if wish.elem != first.elem {
+            return differs("dtype", first.elem.clone(), wish.elem.clone());
+        }
+        if wish.layout != first.layout {
+            return differs("layout", first.layout.clone(), wish.layout.clone());
+        }
+        if wish.descr != first.descr {
+            let of = |wish: &Wish| wish.descr.clone().unwrap_or_else(|| wish.elem.clone());
+            return differs("dtype", of(first), of(wish));
+        }
+        if wish.append != first.append {
+            return differs("append", first.append.to_string(), wish.append.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// What is held for an object: that it is in use, and that nobody else appends to it.
+pub type Held = (InUse, Option<InUse>);
+
+/// Unit 0's part of opening.
+pub fn begin(
+    store: &Store,
+    name: &str,
+    dataset: &Dataset,
+    append: bool,
+    options: &Options,
+) -> Result<(Start, Option<u64>, Held), StoreError> {
+    let mut owned = store.own()?;
+    owned.check_free(name, &[name])?;
+    let there = owned.names().get(name).map(|entry| entry.object);
+    let (object, mut meta, held) = if append && there.is_some() {
+        let (entry, meta) = owned.find(name)?;
+        if meta.dataset.shape() != dataset.shape() {
+            return Err(StoreError::ShapeDiffers {
+                store: store.shown.clone(),
+                name: name.into(),
+                expected: dataset.shape().to_vec(),
+                found: meta.dataset.shape().to_vec(),
+            });
+        }
+        if meta.dataset.elem() != dataset.elem() {
+            let (expected, found) = (dataset.elem(), meta.dataset.elem());
+            return Err(StoreError::ElemDiffers {
+                store: store.shown.clone(),
+                name: name.into(),
+                expected,
+                found,
+            });
+        }
+        if let (Some(found), Some(expected)) = (&options.descr, &meta.descr) {
+            if found != expected {
+                return Err(StoreError::Bad {
+                    store: store.shown.clone(),
+                    what: format!("NumPy's type of what is appended to {name:?}"),
+                    found: found.to_string(),
+                    expected: expected.to_string(),
+                });
+            }
+        }
+        let appending = store.append_alone(entry.object, name)?;
+        (entry.object, meta, (store.use_object(entry.object)?, Some(appending)))
+    } else {
+        let (object, in_use) = owned.fresh()?;
+        let mut meta = Meta::new(*dataset);
+        meta.attributes.clone_from(&options.attributes);
+        meta.descr.clone_from(&options.descr);
+        meta.stepped = options.stepped;
+        (object, meta, (in_use, None))
+    };
+    meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
+    let start = Start {
+        object,
+        generation: owned.generation(),
+        // Units that are joining are written to.
+        lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
+        joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
+        meta: meta.to_bytes(&store.shown)?,
+    };
+    Ok((start, there, held))
+}

@@ -1,0 +1,114 @@
+//! How a unit of a writing program holds on to the file and to the other units.
+
+use super::form::Form;
+use super::host::Host;
+use super::member::{Member, Welcome};
+use super::target::{Draft, Target};
+use super::wire::{Spec, ToHost};
+use super::Options;
+use crate::FileError;
+use polyduct_os::socket::{Conn, Listener};
+use polyduct_os::OsError;
+use std::fs::File;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What a port holds while the file is being written.
+pub enum Link {
+    /// The only unit.
+    Alone(Draft),
+    /// One of several; unit 0 also has the thread that brings them together.
+    Among { member: Member, target: Option<Target>, welcome: Welcome, host: Option<JoinHandle<()>> },
+}
+
+impl Link {
+    /// The file, or the directory of a Zarr array.
+    pub fn file(&self) -> &File {
+        match self {
+            Link::Alone(draft) => &draft.file,
+            Link::Among { welcome, .. } => &welcome.file,
+        }
+    }
+
+    /// Gives the file up and tells the others.
+    pub fn abort(self, reason: &str) {
+        match self {
+            Link::Alone(draft) => drop(draft),
+            Link::Among { member, host, welcome, .. } => {
+                drop(welcome);
+                member.abort(reason);
+                if let Some(host) = host {
+                    let _ = host.join();
+                }
+            }
+        }
+    }
+
+    /// Lets the file go that others have given up or lost.
+    pub fn leave(self, error: &FileError) {
+        if let (
+            Link::Among { target: Some(target), member, welcome, .. },
+            FileError::PeerLost { unit: 0, .. },
+        ) = (&self, error)
+        {
+            target.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
+        }
+        self.abort(&error.to_string());
+    }
+}
+
+/// Brings the units of a program together.
+pub fn meet(
+    target: Target,
+    spec: Spec,
+    form: &Form,
+    scattered: bool,
+    options: &Options,
+    waited: &mut Duration,
+) -> Result<Link, FileError> {
+    let path = target.path.clone();
+    let socket = target.socket_name()?;
+    let (mut member, target, host) = match options.unit {
+        0 => {
+            let listener = Listener::bind(&socket).map_err(|e| match e {
+                OsError::AddrInUse { .. } => FileError::busy(&path, &options.program),
+                e => FileError::os(&path)(e),
+            })?;
+            let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
+            let draft = Draft::new(target)?;
+            let own = (theirs, scattered);
+            let host =
+                Host::new(listener, draft, form.clone(), spec, &options.program, own, options.open_timeout);
+            let thread = std::thread::Builder::new().name("polyduct-file".into());
+            let thread =
+                thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
+            (Member::own(ours, &path, &options.program), None, Some(thread))
+        }
+        unit => {
+            let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };
+            (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
+        }
+    };
+    let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
+        if let (Some(target), FileError::PeerLost { unit: 0, .. }) = (&target, &error) {
+            target.sweep(None, None, member.host_pid());
+        }
+        member.abort(&error.to_string());
+        if let Some(host) = host {
+            let _ = host.join();
+        }
+        Err(error)
+    };
+    let mut welcome = match member.welcome(options, waited) {
+        Ok(welcome) => welcome,
+        Err(e) => return given_up(member, host, e),
+    };
+    if welcome.shared && form.slabs.is_none() {
+        // Turns are locks on the file, and whoever shares an open file shares its locks.
+        match super::io::reopen(&welcome.file) {
+            Ok(file) => welcome.file = file,
+            Err(e) => return given_up(member, host, FileError::sys(&path, "reopen", e)),
+        }
+    }
+    Ok(Link::Among { member, target, welcome, host })
+}
