@@ -113,8 +113,10 @@ class StoredArray:
         np.asarray(a)                  # all of it
 
     Its first dimension are the steps in which it was written, unless it was just one. It is the version that was there
-    when it was opened: steps that are appended later are not seen, and it stays readable when it is removed or replaced.
-    What is overwritten is seen by everybody who has it open.
+    when it was opened: steps that are appended later are not seen, and it stays readable when it is removed or replaced;
+    to overwrite it then, or to change its attributes, raises `DatasetMissing`. When it is renamed it goes on, under its new name,
+    and so do ports that read it or append to it. What is overwritten is seen by everybody who has it open. Pickled, it is
+    opened again by `name`.
 
     Integers, slices, ``...`` and ``None`` read what they choose and nothing else; arrays of integers and masks read the
     box around what they choose. Any number of threads may use it at once, so that Dask can: ``dask.array.from_array(a)``.
@@ -133,7 +135,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """The name that it was opened by."""
+        """The name that it was opened by. It may have another since."""
         return self._name
 
     @property
@@ -332,7 +334,7 @@ class Store(Mapping[str, StoredArray]):
         self._store.remove(_name(name))
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an array, or all those whose names begin with ``old/``, another name."""
+        """Gives an array, or all those whose names begin with ``old/``, another name. Who has one open goes on with it."""
         self._store.rename(_name(old), _name(new))
 
     def __contains__(self, name: object) -> bool:

@@ -338,6 +338,37 @@ def test_steps_are_appended(small: polyduct.Store) -> None:
         polyduct.open(f"store:{small.path}/x", layout="*,*", append=True)  # type: ignore[call-overload]
 
 
+def test_what_is_open_goes_on_when_it_is_renamed(small: polyduct.Store) -> None:
+    write_steps(small, "a/x", FULL[:2])
+    old = small["a/x"]
+    port = polyduct.open(f"store:{small.path}/a/x", layout="*,*", unit=0, units=1)
+    out = polyduct.open(
+        f"store:{small.path}/a/x", "w", shape=FULL[0].shape, dtype="f4", layout="*,*", unit=0, units=1, append=True
+    )
+    out.write(FULL[2])
+    small.rename("a", "b")
+    small["a/x"] = FULL[5]
+    old[0, 0] = 7
+    old.attrs["unit"] = "K"
+    out.close()
+    assert old.name == "a/x" and (old[0, 0] == 7).all() and (next(port)[0] == 7).all()
+    new = small["b/x"]
+    assert new.shape == (3, 50, 40) and (new[0, 0] == 7).all() and dict(new.attrs) == {"unit": "K"}
+    np.testing.assert_array_equal(new[2], FULL[2])
+    np.testing.assert_array_equal(small["a/x"], FULL[5])
+    assert pickle.loads(pickle.dumps(old)).shape == (50, 40)
+    out = polyduct.open(
+        f"store:{small.path}/b/x", "w", shape=FULL[0].shape, dtype="f4", layout="*,*", unit=0, units=1, append=True
+    )
+    out.write(FULL[3])
+    del small["b/x"]
+    with pytest.raises(polyduct.DatasetMissing, match=r'no dataset "b/x" any more: it was removed or written anew'):
+        out.close()
+    with pytest.raises(polyduct.DatasetMissing, match=r'no dataset "a/x" any more'):
+        old[0, 0] = 8
+    assert (old[0, 0] == 7).all() and list(small) == ["a/x"]
+
+
 def test_attributes(small: polyduct.Store) -> None:
     small["x"] = FULL
     a, b = small["x"], small["x"]

@@ -293,8 +293,9 @@ impl StoreWriter {
     /// same number of steps.
     ///
     /// # Errors
-    /// [`StoreError::Disagree`] for other numbers of steps; [`StoreError::Volume`], [`StoreError::PeerFailed`],
-    /// [`StoreError::Message`]: what had the name before is there as it was.
+    /// [`StoreError::Disagree`] for other numbers of steps; [`StoreError::NotThere`] where what was appended to is gone, which goes
+    /// along when it is renamed; [`StoreError::Volume`], [`StoreError::PeerFailed`], [`StoreError::Message`]: what had the name before
+    /// is there as it was.
     pub fn close(&mut self) -> Result<Stats, StoreError> {
         if let Some(e) = &self.failed {
             return Err(e.clone());

@@ -112,18 +112,32 @@ fn nobody_appends_beside_what_is_left_of_a_program_that_does() {
 }
 
 #[test]
-fn what_is_appended_to_a_dataset_that_went_elsewhere_is_refused() {
+fn what_is_appended_goes_along_when_the_dataset_is_renamed_and_is_refused_when_it_is_gone() {
     let place = Place::store(2, 1, 4096);
-    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..2));
+    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..1));
     let store = Store::open(&place.0).unwrap();
     let append = || StoreWriter::open(&place.0, "x", &dataset(), "*,*", true, &options(0, 1)).unwrap();
-    let step = part(&dataset(), "*,*", 0, 1, 2);
+    let step = |n| part(&dataset(), "*,*", 0, 1, n);
     let mut moved = append();
-    moved.write(&step).unwrap();
+    moved.write(&step(1)).unwrap();
     store.rename("x", "y").unwrap();
-    assert!(moved.close().unwrap_err().to_string().contains("something else than when it was opened"));
-    drop(moved);
+    good(write(&place.0, "x", &dataset(), "*,*", 1, false, 0..1));
+    moved.close().unwrap();
+    good(check(&place.0, "y", &dataset(), "block,*", 2, 0..2));
+    good(check(&place.0, "x", &dataset(), "block,*", 2, 0..1));
+    let mut gone = append();
+    gone.write(&step(1)).unwrap();
+    store.remove(&["x"], false).unwrap();
+    let error = gone.close().unwrap_err();
+    assert!(
+        matches!(error, StoreError::NotThere { .. }) && error.to_string().contains("to be appended to"),
+        "{error}"
+    );
+    let mut fresh = append();
+    fresh.write(&step(0)).unwrap();
     store.rename("y", "x").unwrap();
+    assert!(matches!(fresh.close(), Err(StoreError::Exists { .. })), "somebody else made one");
+    let step = step(2);
     let mut out = append();
     out.write(&step).unwrap();
     let named = serde_json::json!({"unit": "K"}).as_object().unwrap().clone();

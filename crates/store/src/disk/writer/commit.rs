@@ -2,6 +2,7 @@
 
 use super::StoreWriter;
 use crate::disk::io::{identity, replaced, Identity};
+use crate::disk::owned::Owned;
 use crate::disk::StoreError;
 use crate::volume::units::{File as Named, UnitError};
 use crate::volume::Entry;
@@ -52,24 +53,31 @@ impl StoreWriter {
             let reason = "it was replaced while this was written, and lacks it".to_owned();
             owned.report(UnitError { unit, reason, full: false });
         }
-        owned.check_free(&self.name, &[&self.name])?;
-        let there = owned.names().get(&self.name).map(|entry| entry.object);
-        if self.appends_to.is_some_and(|before| before != there) {
-            return Err(StoreError::Bad {
-                store: shown.clone(),
-                what: format!("what {:?} stands for", self.name),
-                found: "something else than when it was opened to be appended to".into(),
-                expected: "the same".into(),
-            });
-        }
+        let name = self.name_now(&owned)?;
         let mut meta = self.meta.clone();
-        if self.appends_to.is_some() && there.is_some() {
+        if let Some(Some(_)) = self.appends_to {
             // Others may have changed them meanwhile.
-            meta.attributes = owned.find(&self.name)?.1.attributes;
+            meta.attributes = owned.find(&name)?.1.attributes;
         }
         owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
         let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
-        owned.commit_names(vec![(self.name.clone(), Some(entry))])
+        owned.commit_names(vec![(name, Some(entry))])
+    }
+
+    /// The name that is to stand for what was written: of what was appended to, that which it has now.
+    fn name_now(&self, owned: &Owned<'_>) -> Result<String, StoreError> {
+        match self.appends_to {
+            Some(Some(object)) => {
+                owned.name_of(object).map(str::to_owned).ok_or_else(|| StoreError::NotThere {
+                    store: self.store.shown.clone(),
+                    name: self.name.clone(),
+                    hint: " any more: it was removed or written anew since it was opened to be appended to"
+                        .into(),
+                })
+            }
+            Some(None) => owned.check_free(&self.name, &[]).map(|()| self.name.clone()),
+            None => owned.check_free(&self.name, &[&self.name]).map(|()| self.name.clone()),
+        }
     }
 }
