@@ -3,94 +3,21 @@
 //!
 //! Each byte is taken into the first-level cache once: copied, summed and added to the parity there.
 
+mod bytes;
+
+pub use bytes::{Bytes, BytesMut};
+
 use super::geometry::{Geometry, BLOCK};
 use super::sums::{stride, Home, Sum, SUM};
-use polyduct_copy::{Dest, Kernels, Source};
+use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
-use std::sync::atomic::AtomicU8;
 
 /// Blocks of each chunk that are worked on together: those of some chunks fit the second-level cache.
 const PIECE: usize = 8;
 /// Bytes of a block that are fetched while the one before it is worked on. It lies in another chunk, where the processor does not
 /// see it coming; the rest it does.
 const AHEAD: usize = 2 << 10;
-
-/// Memory of this process alone, or memory that others may write at the same time.
-#[derive(Clone, Copy, Debug)]
-pub enum Bytes<'a> {
-    /// This process's.
-    Own(&'a [u8]),
-    /// Shared.
-    Shared(&'a [AtomicU8]),
-}
-
-/// The same, to be written.
-#[derive(Debug)]
-pub enum BytesMut<'a> {
-    /// This process's.
-    Own(&'a mut [u8]),
-    /// Shared.
-    Shared(&'a [AtomicU8]),
-}
-
-impl<'a> Bytes<'a> {
-    /// How many they are.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(self) -> usize {
-        match self {
-            Bytes::Own(bytes) => bytes.len(),
-            Bytes::Shared(bytes) => bytes.len(),
-        }
-    }
-
-    /// Some of them: those that there are.
-    pub fn part(self, range: Range<usize>) -> Bytes<'a> {
-        let end = range.end.min(self.len());
-        let range = range.start.min(end)..end;
-        match self {
-            Bytes::Own(bytes) => Bytes::Own(&bytes[range]),
-            Bytes::Shared(bytes) => Bytes::Shared(&bytes[range]),
-        }
-    }
-
-    /// For a copy.
-    pub fn source(self) -> Source<'a> {
-        match self {
-            Bytes::Own(bytes) => bytes.into(),
-            Bytes::Shared(bytes) => bytes.into(),
-        }
-    }
-}
-
-impl BytesMut<'_> {
-    /// How many they are.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        match self {
-            BytesMut::Own(bytes) => bytes.len(),
-            BytesMut::Shared(bytes) => bytes.len(),
-        }
-    }
-
-    /// Some of them: those that there are.
-    pub fn part(&mut self, range: Range<usize>) -> BytesMut<'_> {
-        let end = range.end.min(self.len());
-        let range = range.start.min(end)..end;
-        match self {
-            BytesMut::Own(bytes) => BytesMut::Own(&mut bytes[range]),
-            BytesMut::Shared(bytes) => BytesMut::Shared(&bytes[range]),
-        }
-    }
-
-    /// For a copy.
-    pub fn dest(&mut self) -> Dest<'_> {
-        match self {
-            BytesMut::Own(bytes) => (&mut **bytes).into(),
-            BytesMut::Shared(bytes) => (&**bytes).into(),
-        }
-    }
-}
 
 /// What one unit has of a row, as it was read: its chunk and the entries of it.
 #[derive(Clone, Copy, Debug)]
