@@ -334,8 +334,8 @@ class StoreError(Error, OSError):
     """A store could not do something, or does not hold what it must."""
 
     reason: str | None = None
-    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``damaged``, ``no_space``,
-    ``limit``, ``system``, …"""
+    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``outdated``, ``damaged``,
+    ``no_space``, ``limit``, ``system``, …"""
 
 
 class BadName(BadOption, KeyError):

@@ -396,6 +396,8 @@ fn volume(error: &VolumeError) -> Class {
     match error {
         VolumeError::Geometry { .. } => ("Misuse", vec![]),
         VolumeError::TooManyLost { .. } => of_store("too_many_lost"),
+        VolumeError::Outdated { .. } => of_store("outdated"),
+        VolumeError::Home { .. } => of_store("system"),
         VolumeError::Damaged { .. } => of_store("damaged"),
         VolumeError::NotThere { .. } => of_store("not_there"),
         VolumeError::Limit { .. } => of_store("limit"),

@@ -32,6 +32,9 @@ pub struct ScrubArgs {
 pub struct RebuildArgs {
     /// The store's directory.
     dir: PathBuf,
+    /// Go on with the units that are there although others served later, and are gone for good: what was written then is given up.
+    #[arg(long)]
+    give_up_newer: bool,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,
@@ -182,7 +185,12 @@ fn text(found: &Found) -> (String, Vec<String>) {
 pub fn rebuild(args: &RebuildArgs) -> Outcome {
     let store = open(&args.dir)?;
     let (joining, lost) = {
-        let owned = store.own()?;
+        let owned = if args.give_up_newer { store.own_giving_up()? } else { store.own()? };
+        if let (true, Some((found, served))) = (args.give_up_newer, owned.given_up()) {
+            crate::text::say!(
+                "polyduct: what was written up to epoch {served} is given up; the store goes on from {found}"
+            );
+        }
         (owned.joining().map(|(unit, _)| unit).collect::<Vec<u32>>(), owned.lost().count())
     };
     if joining.is_empty() {

@@ -1,6 +1,7 @@
 //! A store is made: in directories that are empty, by one process at a time, and whole or not at all.
 
 use super::disks::Disks;
+use super::home;
 use super::manifest::{self, Manifest};
 use super::store::{now, Store};
 use super::StoreError;
@@ -12,6 +13,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// In a directory of a unit that is being made: the directory of its store. So what a maker has left that died is known.
 const MAKING: &str = "making";
@@ -73,7 +75,9 @@ impl Store {
                 std::fs::write(path.join(MAKING), here).map_err(|e| sys(path, "write into the directory", &e))
             };
             all.iter().flatten().try_for_each(mark)?;
-            let volume = Volume::create(Disks::make(&all), id, geometry, now());
+            let here = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
+            let disks = Disks::make(&all).at(Arc::new(here));
+            let volume = Volume::create(disks, id, geometry, now());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;
             // Last: a store is there when its manifest is.
@@ -83,6 +87,7 @@ impl Store {
             // They were empty before.
             all.iter().flatten().for_each(|path| empty(path));
             let _ = std::fs::remove_file(dir.join(manifest::NAME));
+            let _ = std::fs::remove_file(dir.join(home::SERVED));
             return Err(e);
         }
         made.keep();

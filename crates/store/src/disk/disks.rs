@@ -12,8 +12,9 @@
 //! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in the one that had
 //! most room when the object was made.
 
+use super::home::{self, Home};
 use super::logs::{self, Log, Record};
-use crate::volume::units::{Done, File as Named, Request, UnitError, Units};
+use crate::volume::units::{Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::dir::{self, Open};
 use polyduct_os::ring::Ring;
@@ -26,6 +27,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the objects of a unit are.
@@ -70,6 +72,8 @@ struct Unit {
 #[derive(Debug)]
 pub struct Disks {
     units: Vec<Result<Unit, String>>,
+    /// The store's own directory, for who changes the store.
+    home: Option<Home>,
     /// Whether the last sync was.
     slow: bool,
     /// For logs that are written at once.
@@ -93,6 +97,7 @@ fn name(file: Named) -> (bool, String) {
         Named::Catalog(slot) => (false, format!("catalog{slot}")),
         Named::Data(object) => (true, format!("{object:x}.data")),
         Named::Sums(object) => (true, format!("{object:x}.sums")),
+        Named::Served => (false, home::SERVED.into()),
     }
 }
 
@@ -115,7 +120,12 @@ impl Disks {
 
     fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
         let units = units.iter().map(|dirs| Unit::open(dirs, make)).collect();
-        Disks { units, slow: false, ring: LogRing::Unused }
+        Disks { units, home: None, slow: false, ring: LogRing::Unused }
+    }
+
+    /// The same of a store in this directory.
+    pub(super) fn at(self, dir: Arc<OwnedFd>) -> Disks {
+        Disks { home: Some(Home::new(dir)), ..self }
     }
 
     /// A lost unit has its files in these directories from now on; what is not there of them is made.
@@ -203,6 +213,13 @@ impl Units for Disks {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
         if let Some(done) = self.write_logs(&batch) {
             return done;
+        }
+        if batch.first().is_some_and(|first| first.unit() == HOME) {
+            let home = |r: &Request| match &mut self.home {
+                Some(home) => home.one(r),
+                None => Err(broken(HOME, &"the store's own directory is not known")),
+            };
+            return batch.iter().map(home).collect();
         }
         self.read_ahead(&batch);
         let syncs = |r: &&Request| matches!(r, Request::Sync { .. } | Request::Log { .. });

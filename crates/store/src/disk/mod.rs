@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`manifest`] | what a store is made of, as text |
 //! | [`disks`], `logs` | the units as directories: the driver of [`volume`](crate::volume); their logs |
+//! | `home` | what the protocol keeps in the store's own directory |
 //! | [`meta`] | what is known of a dataset; where its steps lie |
 //! | [`log`] | what happened, as text |
 //! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
@@ -20,6 +21,7 @@ mod create;
 pub mod disks;
 mod error;
 mod fetch;
+mod home;
 mod io;
 pub mod log;
 mod logs;

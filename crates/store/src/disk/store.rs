@@ -140,8 +140,21 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`StoreError::Interrupted`]; [`StoreError::Volume`] when too many
-    /// units are lost.
+    /// units are lost, or only such are there that missed what others served ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
+        self.own_with(false)
+    }
+
+    /// The same with the units that are there, although others served later ([`Outdated`](crate::volume::VolumeError::Outdated)): what was acknowledged then
+    /// is given up, and the events say so. For stores with as much parity as data, or more, whose newer units are gone for good.
+    ///
+    /// # Errors
+    /// As [`own`](Store::own).
+    pub fn own_giving_up(&self) -> Result<Owned<'_>, StoreError> {
+        self.own_with(true)
+    }
+
+    fn own_with(&self, give_up: bool) -> Result<Owned<'_>, StoreError> {
         let byte = self.turn()?;
         let kept = self.kept().take();
         let (mut turn, before) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
@@ -153,7 +166,11 @@ impl Store {
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
-        let volume = Volume::open_among(self.disks()?, id, geometry, now(), &in_use);
+        let disks = self.disks()?.at(Arc::clone(&self.fd));
+        let volume = match give_up {
+            true => Volume::open_giving_up(disks, id, geometry, now(), &in_use),
+            false => Volume::open_among(disks, id, geometry, now(), &in_use),
+        };
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
         turn.ends_well = true;
@@ -162,6 +179,13 @@ impl Store {
                 "who changed the store last did not end its turn; changes that stood in the logs and were done again: {changes}"
             ));
         }
+        if let Some((found, served)) = volume.given_up() {
+            self.note(&format!(
+                "what was written up to epoch {served} is given up: the units that are there were last used in epoch {found}, and \
+                 go on from there"
+            ));
+        }
+        volume.forgotten().into_iter().for_each(|what| self.note(what));
         for (unit, what) in volume.unreadable() {
             self.note(&format!("unit {unit}: {what}"));
         }

@@ -32,6 +32,30 @@ pub enum VolumeError {
         /// Those of them that are joining: what they lack is with others.
         joining: Vec<u32>,
     },
+    /// Other units served later than those that are there: what was written then would be given up.
+    #[error(
+        "the units that are there were last used in epoch {found}, and epoch {served} was served since, by {}: what was written \
+         then is there only with them. Bring them back; if they are gone for good, `polyduct store rebuild DIR --give-up-newer` goes \
+         on without it",
+        units(had_part)
+    )]
+    Outdated {
+        /// The newest epoch of the units that are there.
+        found: u64,
+        /// The one that was served last.
+        served: u64,
+        /// Units that had part in that.
+        had_part: Vec<u32>,
+    },
+    /// What has to be in the store's own directory before anything is acknowledged could not be written there. Whether the change is
+    /// there tells the next opening.
+    #[error("{what} could not be written into the store's directory, and nothing is acknowledged before that is done: {why}")]
+    Home {
+        /// What was to be written.
+        what: &'static str,
+        /// The system's words.
+        why: String,
+    },
     /// A block is damaged, and so is too much of what would give it back.
     #[error("block {block} of object {object} is damaged, and {damaged} blocks of its word where parity makes up for {parity}")]
     Damaged {
@@ -87,6 +111,15 @@ pub enum VolumeError {
     /// A unit refused, and nothing was changed: its disk is full.
     #[error("{0}")]
     Full(UnitError),
+}
+
+fn units(of: &[u32]) -> String {
+    let each: Vec<String> = of.iter().map(|unit| format!("unit {unit}")).collect();
+    if each.is_empty() {
+        "units that are not known".to_owned()
+    } else {
+        each.join(", ")
+    }
 }
 
 fn each(lost: &[(u32, String)]) -> String {

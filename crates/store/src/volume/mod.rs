@@ -9,7 +9,7 @@
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
 //! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
-//! | `open` | recovery, and epochs |
+//! | `open`, `served` | recovery, and epochs; which was served last, where units that have none in common can serve |
 //! | `span` | runs of words: read, checked and made good at once |
 //! | [`scrub`] | all words checked, in steps |
 //! | `rebuild` | a unit that comes back, or a new one in its place |
@@ -23,7 +23,8 @@
 //!
 //! At [open](Volume::open), what stands in any log is done again: each log that has a change has all of it. Then a new epoch
 //! begins, on all units, before any serves. So what stood only in the log of a unit that was not there can never come back. A
-//! unit that missed an epoch is stale, and is not read.
+//! unit that missed an epoch is stale, and is not read. With as much parity as data, or more, units that have none in common could
+//! each serve: such a store also remembers which epoch was served last, and units that are all older do not serve.
 //!
 //! A unit that is to come back is *joining* until all of it is rebuilt ([`Volume::replace`], [`Volume::rebuild`]): it is written
 //! to like any other, and nothing of it is read.
@@ -45,6 +46,7 @@ mod rebuild;
 pub mod rows;
 pub mod scrub;
 mod sealed;
+mod served;
 mod span;
 mod state;
 pub mod sums;
@@ -62,6 +64,7 @@ pub use words::Repair;
 use planted::Bug;
 use rebuild::Join;
 use sealed::seal;
+use served::Memory;
 use state::{Action, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Done, File, Request, UnitError, Units};
@@ -91,6 +94,8 @@ pub struct Volume<U> {
     /// The slot of its next catalog.
     catalog: Vec<u8>,
     epoch: u64,
+    /// The one that the next follows: the last that may have been served.
+    before: u64,
     generation: u32,
     /// The last transaction.
     tx: u64,
@@ -103,6 +108,7 @@ pub struct Volume<U> {
     replayed: u64,
     /// What was wrong with units when this was opened, and others made up for.
     unreadable: Vec<(u32, &'static str)>,
+    memory: Memory,
     planted: Option<Bug>,
 }
 
@@ -313,6 +319,7 @@ impl<U: Units> Volume<U> {
 
     /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
     fn mend(&mut self, now: u64) -> Result<(), VolumeError> {
+        self.settle_memory()?;
         let long = self.log.iter().any(|&bytes| bytes > LOG_LIMIT && bytes != open::LEFT);
         // Lost units keep the log that they had when that was noticed.
         let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();

@@ -4,6 +4,7 @@ use super::error::VolumeError;
 use super::geometry::Geometry;
 use super::planted::Bug;
 use super::sealed::{seal, unseal};
+use super::served::Memory;
 use super::state::{
     Action, Catalog, Patch, Record, Superblock, CATALOG, LAST, LAST_GENERATION, RECORD, SLOT, SUPERBLOCK,
 };
@@ -46,7 +47,8 @@ impl<U: Units> Volume<U> {
     /// was for this store.
     ///
     /// # Errors
-    /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Full`].
+    /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Outdated`] where other units served later;
+    /// [`VolumeError::Home`]; [`VolumeError::Full`].
     pub fn open(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
         Volume::open_with(units, id, geometry, now, None)
     }
@@ -62,7 +64,7 @@ impl<U: Units> Volume<U> {
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
         let volume = Volume { planted: bug, ..Volume::new(units, id, geometry) };
-        volume.begin(now, &|_| false)
+        volume.begin(now, &|_| false, false)
     }
 
     /// [`open`](Volume::open) where others may be at work on objects that have no name yet, or none any more: those that are `in_use`
@@ -78,11 +80,32 @@ impl<U: Units> Volume<U> {
         in_use: &dyn Fn(u64) -> bool,
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
-        Volume::new(units, id, geometry).begin(now, in_use)
+        Volume::new(units, id, geometry).begin(now, in_use, false)
     }
 
-    fn begin(mut self, now: u64, in_use: &dyn Fn(u64) -> bool) -> Result<Volume<U>, VolumeError> {
-        self.meet()?;
+    /// [`open_among`](Volume::open_among) of units that are there, although others served later: what was acknowledged then is given
+    /// up, and those are stale from now on. Where nothing is newer it is like any opening. [`given_up`](Volume::given_up) tells.
+    ///
+    /// # Errors
+    /// As [`open`](Volume::open), but for [`VolumeError::Outdated`].
+    pub fn open_giving_up(
+        units: U,
+        id: [u8; 16],
+        geometry: Geometry,
+        now: u64,
+        in_use: &dyn Fn(u64) -> bool,
+    ) -> Result<Volume<U>, VolumeError> {
+        geometry.check()?;
+        Volume::new(units, id, geometry).begin(now, in_use, true)
+    }
+
+    fn begin(
+        mut self,
+        now: u64,
+        in_use: &dyn Fn(u64) -> bool,
+        give_up: bool,
+    ) -> Result<Volume<U>, VolumeError> {
+        self.meet(give_up)?;
         if !self.has(Bug::NoEpoch) {
             self.begin_epoch(now)?;
         }
@@ -113,6 +136,7 @@ impl<U: Units> Volume<U> {
             log: vec![0; n],
             catalog: vec![0; n],
             epoch: 0,
+            before: 0,
             generation: 0,
             tx: 0,
             names: BTreeMap::new(),
@@ -121,6 +145,7 @@ impl<U: Units> Volume<U> {
             repairs: Vec::new(),
             replayed: 0,
             unreadable: Vec::new(),
+            memory: Memory::default(),
             planted: None,
         }
     }
@@ -137,7 +162,8 @@ impl<U: Units> Volume<U> {
     }
 
     /// Reads the superblocks: who belongs to this store, is who it is said to be, and has missed nothing.
-    fn meet(&mut self) -> Result<(), VolumeError> {
+    fn meet(&mut self, give_up: bool) -> Result<(), VolumeError> {
+        self.recall();
         let mut found: Vec<Option<Superblock>> = Vec::new();
         for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
             let bytes = bytes.unwrap_or_default();
@@ -172,13 +198,19 @@ impl<U: Units> Volume<U> {
             return Err(self.too_many());
         };
         let served = blocks().any(|block| block.epoch == newest.epoch && block.serving);
+        let mut never_served = false;
         for block in blocks() {
             // Who was to take part in an epoch in which nobody came to serve has missed nothing.
             let part =
                 newest.members.has(block.unit) || block.joining.is_some() && newest.joiners.has(block.unit);
-            let waits = !served && block.epoch == newest.before && part;
+            // Neither has who has the beginning of another such, which followed the same one.
+            let another = !block.serving
+                && block.before == newest.before
+                && (newest.before..newest.epoch).contains(&block.epoch);
+            let waits = !served && part && (block.epoch == newest.before || another);
             // Numbers of epochs are times: one that did not come to serve may have that of the one which did.
             let there = block.epoch == newest.epoch && (part || !served);
+            never_served |= waits && !there && !self.has(Bug::BeforeUnserved);
             let bug = if block.joining.is_some() { Bug::StaleJoins } else { Bug::StaleRead };
             if !there && !waits && !self.has(bug) {
                 let why = match block.epoch == newest.epoch {
@@ -194,18 +226,28 @@ impl<U: Units> Volume<U> {
             }
         }
         (self.epoch, self.generation) = (newest.epoch, newest.generation);
-        self.tx = blocks().map(|block| block.trimmed).max().unwrap_or(0);
+        // All who were to serve would know of it. So what comes next follows the one before.
+        self.before = if never_served { newest.before } else { newest.epoch };
+        // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
+        let counts = |block: &&Superblock| self.reached(block.unit) || self.has(Bug::StaleCounts);
+        self.tx = blocks().filter(counts).map(|block| block.trimmed).max().unwrap_or(0);
         if self.lost().count() > self.geometry.parity() as usize {
             return Err(self.too_many());
         }
+        self.is_newest(self.epoch, give_up)?;
         // Below, a log counts only in the epoch of its unit's superblock.
         let epochs = found.iter().map(|block| block.as_ref().map_or((0, 0), |b| (b.epoch, b.trimmed)));
         self.replay(&epochs.collect::<Vec<_>>())?;
         // Of a unit that is not used it is known why.
-        let (lost, joining) = (&self.lost, &self.joining);
-        let is_used = |unit: u32| lost[unit as usize].is_none() || joining[unit as usize].is_some();
-        self.unreadable.retain(|&(unit, _)| is_used(unit));
+        let mut unreadable = std::mem::take(&mut self.unreadable);
+        unreadable.retain(|&(unit, _)| self.reached(unit));
+        self.unreadable = unreadable;
         Ok(())
+    }
+
+    /// Whether a unit takes part, be it as one that is joining.
+    fn reached(&self, unit: u32) -> bool {
+        self.lost[unit as usize].is_none() || self.is_joining(unit)
     }
 
     /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
@@ -353,11 +395,11 @@ impl<U: Units> Volume<U> {
     /// meanwhile are left behind.
     ///
     /// # Errors
-    /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again.
+    /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again; [`VolumeError::Home`].
     pub(super) fn begin_epoch(&mut self, now: u64) -> Result<(), VolumeError> {
         loop {
             for (what, found, limit) in [
-                ("epochs of a store, in µs", now.max(self.epoch), LAST),
+                ("epochs of a store, in µs", now.max(self.next_epoch(now) - 1), LAST),
                 ("changes of a store", self.tx, LAST),
                 ("epochs of a store", self.generation.into(), LAST_GENERATION),
             ] {
@@ -388,7 +430,8 @@ impl<U: Units> Volume<U> {
             if !self.has(Bug::OneCatalog) {
                 self.catalog.iter_mut().for_each(|slot| *slot = 1 - *slot);
             }
-            let epoch = now.max(self.epoch + 1);
+            let epoch = self.next_epoch(now);
+            self.begins(epoch)?;
             for serving in [false, true] {
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
                 for unit in team.all() {
@@ -400,7 +443,7 @@ impl<U: Units> Volume<U> {
                         geometry: self.geometry,
                         seq,
                         epoch,
-                        before: self.epoch,
+                        before: self.before,
                         members: team.members,
                         joiners: team.joiners,
                         joining: team.joiners.has(unit).then(|| self.mark(unit)).flatten(),
@@ -424,12 +467,12 @@ impl<U: Units> Volume<U> {
                     break;
                 }
             }
-            (self.epoch, self.generation) = (epoch, self.generation + 1);
+            (self.epoch, self.before, self.generation) = (epoch, epoch, self.generation + 1);
             if self.team() == team {
                 self.admit();
                 let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
                 self.log = (0..self.log.len()).map(|unit| if left(unit) { LEFT } else { 0 }).collect();
-                return Ok(());
+                return self.serves();
             }
         }
     }

@@ -43,4 +43,12 @@ pub enum Bug {
     TakenBlindly,
     /// A unit that fails counts as one that has done what it was asked.
     FailureIgnored,
+    /// Nothing is kept of the epochs that were served.
+    NothingRemembered,
+    /// An epoch counts as served before any unit knows of it.
+    RememberedFirst,
+    /// An epoch follows one that nobody came to serve, and of which not all know.
+    BeforeUnserved,
+    /// What a stale unit says of its transactions counts.
+    StaleCounts,
 }

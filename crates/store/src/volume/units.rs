@@ -3,6 +3,9 @@
 //! The protocol says what is to be done, a driver does it: on files, or on a simulated disk that forgets what was not synced.
 //! What one batch asks for may be done in any order, or at once; the next batch follows when all of it is done.
 
+/// The place of what a store keeps beside its units, named like one: of its requests only [`File::Served`] is asked for.
+pub const HOME: u32 = u32::MAX;
+
 /// A file of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum File {
@@ -16,6 +19,8 @@ pub enum File {
     Data(u64),
     /// Their checksums.
     Sums(u64),
+    /// Which epoch was served last: of [`HOME`], which has no other file.
+    Served,
 }
 
 /// What a unit is to do.

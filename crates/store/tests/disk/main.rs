@@ -6,5 +6,6 @@ mod damage;
 mod full;
 mod links;
 mod manifests;
+mod mirrors;
 mod ports;
 mod rig;

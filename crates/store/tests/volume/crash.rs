@@ -86,6 +86,31 @@ const TWO_UNITS: &[Step] = &[
     Step::Rebuild(3, 9),
 ];
 
+/// The same as in use, where an object has two blocks.
+const MIRRORED: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Overwrite("a", 1, 900),
+    Step::Overwrite("a", 0, 901),
+    Step::Replace("b", 200),
+    Step::Remove("b"),
+    Step::Reopen,
+    Step::Overwrite("a", 1, 902),
+];
+
+/// One of two comes back after it has missed something.
+const MIRRORED_STALE: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Lose(0),
+    Step::Overwrite("a", 1, 900),
+    Step::Reopen,
+    Step::Overwrite("a", 0, 901),
+    Step::Back(0),
+    Step::Join(0),
+    Step::Overwrite("a", 0, 902),
+    Step::Rebuild(0, 9),
+    Step::Overwrite("a", 1, 903),
+];
+
 /// What has rotted is found and made good.
 const SCRUBBED: &[Step] = &[
     Step::Replace("a", 100),
@@ -169,6 +194,14 @@ fn cuts_without_parity() {
     all(Run::of(2, 0, 64), 2_000, &[("in use", IN_USE)]);
 }
 
+/// Units that have none in common are each enough, and serve by turns.
+#[test]
+fn cuts_of_mirrors() {
+    all(Run::of(1, 1, 32), 10_000, &[("in use", MIRRORED), ("a stale unit", MIRRORED_STALE)]);
+    all(Run::of(1, 2, 8), 5_000, &[("in use", MIRRORED)]);
+    all(Run::of(2, 2, 8), 10_000, &[("in use", IN_USE)]);
+}
+
 #[test]
 fn cuts_of_2_and_1_while_healing() {
     let scenarios = [
@@ -220,7 +253,9 @@ fn planted_bugs_are_found() {
     let in_use = in_use.into_iter().map(|bug| (Run { bug: Some(bug), ..Run::of(2, 1, 32) }, IN_USE));
     let healing =
         healing.into_iter().map(|(bug, steps)| (Run { bug: Some(bug), ..Run::of(2, 1, 8).healing() }, steps));
-    for (run, steps) in in_use.chain(healing) {
+    let mirrors = [Bug::NothingRemembered, Bug::RememberedFirst];
+    let mirrors = mirrors.map(|bug| (Run { bug: Some(bug), ..Run::of(1, 1, 32) }, MIRRORED));
+    for (run, steps) in in_use.chain(healing).chain(mirrors) {
         let bug = run.bug.unwrap();
         match run.enumerate(&[], steps) {
             Ok(count) => panic!("{bug:?} is not found in {} states", count.states),

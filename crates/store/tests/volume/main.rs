@@ -4,6 +4,7 @@ mod basics;
 mod crash;
 mod failed_syncs;
 mod forged;
+mod mirrors;
 mod rebuild;
 mod rebuild_faults;
 mod replay;

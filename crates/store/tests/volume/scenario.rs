@@ -230,6 +230,9 @@ impl Run {
             states +=
                 self.mend(sim.disks.clone(), 12_000, &seen, rotten).map_err(|e| format!("healed: {e}"))?;
         }
+        if self.geometry.parity() >= self.geometry.data() && gone | rotten == 0 {
+            states += self.by_turns(disks, known, turn).map_err(|e| format!("by turns: {e}"))?;
+        }
         let lost = |unit: u32, when: &str, e: String| format!("unit {unit} lost {when}: {e}");
         for unit in (0..units).filter(|_| self.geometry.parity() > 0) {
             let mut without = Sim::of(disks.clone(), &[unit]);
@@ -237,7 +240,7 @@ impl Run {
             states += 1;
             if (gone | rotten | 1 << unit).count_ones() > self.geometry.parity() {
                 let too_many = match seen_without {
-                    Err(e) if e.contains("are not to be used") => true,
+                    Err(e) if e.contains("are not to be used") || e.contains("was served since") => true,
                     Err(e) if e.contains("is damaged") && rotten != 0 => false,
                     Err(e) => return Err(lost(unit, "beyond parity", e)),
                     Ok(_) => false,
@@ -264,6 +267,32 @@ impl Run {
             }
         }
         Ok(states)
+    }
+
+    /// Half of the units serve while the others are away, and change something; these do not serve then without them, and see it
+    /// when they are there again. In turn, either half is first.
+    fn by_turns(&self, disks: &Disks, known: &[&View], turn: u64) -> Result<u64, String> {
+        let (units, enough) = (self.geometry.units(), self.geometry.data());
+        let some = if turn.is_multiple_of(2) { 0..enough } else { units - enough..units };
+        let (here, away): (Vec<u32>, Vec<u32>) = (0..units).partition(|unit| some.contains(unit));
+        let mut sim = Sim::of(disks.clone(), &away);
+        let mut v = self.open(&mut sim, 10_000).map_err(text)?;
+        let mut seen = see(&mut v, known)?;
+        if let Some(&name) = seen.keys().next() {
+            let step = Step::Overwrite(name, 0, 7000);
+            take(&mut v, step, 10_100, &mut Beside::default()).map_err(text)?;
+            seen = after(&seen, step, 0);
+        }
+        drop(v);
+        sim.dead = here;
+        match self.open(&mut sim, 11_000) {
+            Err(VolumeError::Outdated { .. }) => {}
+            Err(e) => return Err(format!("the others: {e}")),
+            Ok(_) => return Err("the others serve, and know of nothing".to_owned()),
+        }
+        sim.dead.clear();
+        self.look(&mut sim, 12_000, &[&seen], 0).map_err(|e| format!("all of them: {e}"))?;
+        Ok(3)
     }
 
     /// Goes through a scenario and the states that cuts leave. What was `made` before it is durable.

@@ -1,0 +1,181 @@
+//! What a store remembers beside its units: the epoch that was served last.
+//!
+//! Two openings of a store with less parity than data always have a unit in common, which tells the second of the first. Where there
+//! is as much parity as data, or more (mirrors), two sets of units without a common one can each serve: unit 1 is away and unit 0
+//! serves, then unit 0 is away and unit 1 would serve what it knows, and give up what was acknowledged meanwhile. So such a store
+//! remembers, in a place that is no unit's ([`HOME`]):
+//!
+//! 1. an epoch that *begins*, before any unit knows of it: the next one is higher, whichever units begin it, and whatever the clock
+//!    says;
+//! 2. an epoch that was *served*, when the superblocks that say so are durable on all who take part, and before anything is
+//!    acknowledged or read in it. Units of which the newest is older than that have missed something, and do not serve.
+//!
+//! A cut between the two leaves units that are newer than what is remembered, which does no harm: nothing was acknowledged.
+
+use super::error::VolumeError;
+use super::planted::Bug;
+use super::sealed::{seal, unseal, Kind};
+use super::state::{Members, LAST, SLOT};
+use super::units::{Done, File, Request, Units, HOME};
+use super::Volume;
+use serde::{Deserialize, Serialize};
+
+/// The record's kind and version.
+const SERVED: Kind = *b"pd-last\x01";
+
+/// What is remembered, in the order in which it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Served {
+    /// The store's own number.
+    volume: [u8; 16],
+    /// Raised with each write of it.
+    seq: u64,
+    /// The highest epoch that any units began.
+    begun: u64,
+    /// The one that was served last; 0 before the first.
+    epoch: u64,
+    /// Who took part in it.
+    members: Members,
+}
+
+/// What is known of that while a store is open.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// As it was last written; `None` where nothing could be read.
+    last: Option<Served>,
+    /// The epoch that there is was not written down as served yet.
+    owed: bool,
+    /// What was wrong with it.
+    damaged: Option<&'static str>,
+    /// The epoch of the units that were there, and the one that was served since and is given up.
+    given_up: Option<(u64, u64)>,
+}
+
+impl<U: Units> Volume<U> {
+    /// What was wrong with what the store remembers of its epochs when this was opened, in words. It is written anew.
+    pub fn forgotten(&self) -> Option<&'static str> {
+        self.memory.damaged
+    }
+
+    /// If something newer was [given up](Volume::open_giving_up) when this was opened: the epoch of the units that were there, and
+    /// the one that was served since.
+    pub fn given_up(&self) -> Option<(u64, u64)> {
+        self.memory.given_up
+    }
+
+    /// Whether units that have none in common can serve.
+    fn remembers(&self) -> bool {
+        self.geometry.parity() >= self.geometry.data() && !self.has(Bug::NothingRemembered)
+    }
+
+    /// Reads what is remembered. What cannot be read is not known, and stops nobody.
+    pub(super) fn recall(&mut self) {
+        if !self.remembers() {
+            return;
+        }
+        let read = Request::Read { unit: HOME, file: File::Served, at: 0, len: 2 * SLOT };
+        let bytes = match self.units.run(vec![read]).pop() {
+            Some(Ok(Done::Bytes(bytes))) => bytes,
+            _ => Vec::new(),
+        };
+        let mut bad = 0;
+        for slot in bytes.chunks(SLOT) {
+            match unseal::<Served>(SERVED, slot) {
+                Some((record, _)) if record.volume == self.id && record.is_possible() => {
+                    if self.memory.last.as_ref().is_none_or(|last| last.seq < record.seq) {
+                        self.memory.last = Some(record);
+                    }
+                }
+                // One that was never written is all zeros.
+                _ => bad += u32::from(slot.iter().any(|&byte| byte != 0)),
+            }
+        }
+        self.memory.damaged = match (&self.memory.last, bad) {
+            (None, _) => Some("which epoch was served last is not known, and is written down anew"),
+            (Some(_), 1..) => {
+                Some("a copy of which epoch was served last could not be read, and is written anew")
+            }
+            _ => None,
+        };
+    }
+
+    /// Whether the newest units that are there have missed nothing that was served; or that is given up.
+    pub(super) fn is_newest(&mut self, found: u64, give_up: bool) -> Result<(), VolumeError> {
+        let Some(last) = self.memory.last.as_ref().filter(|last| found < last.epoch) else { return Ok(()) };
+        let served = last.epoch;
+        if !give_up {
+            let had_part = (0..self.geometry.units()).filter(|&unit| last.members.has(unit)).collect();
+            return Err(VolumeError::Outdated { found, served, had_part });
+        }
+        self.memory.given_up = Some((found, served));
+        Ok(())
+    }
+
+    /// The epoch that comes next: higher than any that was begun, by whichever units.
+    pub(super) fn next_epoch(&self, now: u64) -> u64 {
+        let begun = self.memory.last.as_ref().map_or(0, |last| last.begun.max(last.epoch));
+        now.max(self.epoch.max(begun) + 1)
+    }
+
+    /// An epoch is about to begin.
+    pub(super) fn begins(&mut self, epoch: u64) -> Result<(), VolumeError> {
+        if !self.remembers() {
+            return Ok(());
+        }
+        let (served, members) =
+            self.memory.last.as_ref().map_or((0, Members::default()), |last| (last.epoch, last.members));
+        let (served, members) = match self.has(Bug::RememberedFirst) {
+            true => (epoch, self.team().members),
+            false => (served, members),
+        };
+        self.write_down(epoch, served, members)
+    }
+
+    /// All who take part know of the epoch: it is written down before anybody is told of anything in it. What could not be written
+    /// is tried again before the next change.
+    pub(super) fn serves(&mut self) -> Result<(), VolumeError> {
+        self.memory.owed = self.remembers();
+        self.settle_memory()
+    }
+
+    /// Nothing is read or acknowledged in an epoch that is not written down.
+    pub(super) fn settle_memory(&mut self) -> Result<(), VolumeError> {
+        if self.memory.owed {
+            self.write_down(self.epoch, self.epoch, self.team().members)?;
+            self.memory.owed = false;
+        }
+        Ok(())
+    }
+
+    fn write_down(&mut self, begun: u64, epoch: u64, members: Members) -> Result<(), VolumeError> {
+        let seq = self.memory.last.as_ref().map_or(0, |last| last.seq) + 1;
+        let record = Served { volume: self.id, seq, begun, epoch, members };
+        let (mut bytes, at) = (seal(SERVED, &record), seq % 2 * SLOT as u64);
+        // What another slot may hold is nobody's where nothing was known. With all of it there is room for what is written later.
+        let at = match seq {
+            1 => {
+                bytes.splice(0..0, std::iter::repeat_n(0, SLOT));
+                bytes.resize(2 * SLOT, 0);
+                0
+            }
+            _ => at,
+        };
+        let file = File::Served;
+        for request in [Request::Write { unit: HOME, file, at, bytes }, Request::Sync { unit: HOME, file }] {
+            let done = self.units.run(vec![request]).pop();
+            if let Some(Err(error)) = done {
+                let what = "which epoch is served";
+                return Err(VolumeError::Home { what, why: error.reason });
+            }
+        }
+        self.memory.last = Some(record);
+        Ok(())
+    }
+}
+
+impl Served {
+    /// Whether such a one can have been written.
+    fn is_possible(&self) -> bool {
+        self.seq < LAST && self.begun <= LAST && self.epoch <= LAST
+    }
+}
