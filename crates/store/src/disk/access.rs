@@ -5,7 +5,7 @@ use super::fetch::{Blocks, Memory};
 use super::mender::Mender;
 use super::meta::Meta;
 use super::owned::Owned;
-use super::store::{now, Stamp};
+use super::store::now;
 use super::turn::InUse;
 use super::{Store, StoreError};
 use crate::volume::parity::zeros;
@@ -60,15 +60,17 @@ pub struct StoredArray {
     _in_use: InUse,
 }
 
-/// The files of the units as they were under one manifest. Units that are replaced, and those that are whole again, come with
-/// another; what lies in the old files is no older version then, but one that nobody keeps.
+/// The files of the units that were read under one [number](Store::number). With units that are lost or replaced, and those that are
+/// whole again, comes another; what lies in the old files is no older version then, but one that nobody keeps.
 struct Opened {
-    under: Option<Stamp>,
+    under: u64,
     blocks: Arc<Blocks>,
 }
 
 impl Opened {
-    fn of(store: &Store, object: u64, under: Option<Stamp>, owned: Owned<'_>) -> Result<Opened, StoreError> {
+    fn of(store: &Store, object: u64, owned: Owned<'_>) -> Result<Opened, StoreError> {
+        // Nobody changes it meanwhile.
+        let under = store.number()?;
         let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
         let blocks = Blocks::open(&store.disks()?, store.geometry(), object, &lost);
         Ok(Opened { under, blocks: Arc::new(blocks) })
@@ -89,11 +91,10 @@ impl StoredArray {
     /// # Errors
     /// As [`open`](StoredArray::open).
     pub fn of(store: Store, name: &str) -> Result<StoredArray, StoreError> {
-        let under = store.stamp();
         let owned = store.own()?;
         let (entry, meta) = owned.find(name)?;
         let in_use = store.use_object(entry.object)?;
-        let opened = Opened::of(&store, entry.object, under, owned)?;
+        let opened = Opened::of(&store, entry.object, owned)?;
         let array = StoredArray::over(store, name, entry.object, meta, in_use);
         *array.opened() = Some(opened);
         Ok(array)
@@ -270,11 +271,11 @@ impl StoredArray {
 
     /// The blocks on the units as they are now.
     fn blocks(&self) -> Result<Arc<Blocks>, StoreError> {
-        let now = self.store.stamp();
+        let now = self.store.number()?;
         if let Some(same) = self.opened().as_ref().filter(|opened| opened.under == now) {
             return Ok(Arc::clone(&same.blocks));
         }
-        let fresh = Opened::of(&self.store, self.object, now, self.store.own()?)?;
+        let fresh = Opened::of(&self.store, self.object, self.store.own()?)?;
         let blocks = Arc::clone(&fresh.blocks);
         *self.opened() = Some(fresh);
         Ok(blocks)

@@ -1,7 +1,7 @@
 //! A store is made: in directories that are empty, by one process at a time, and whole or not at all.
 
 use super::disks::Disks;
-use super::home;
+use super::home::{self, Home};
 use super::manifest::{self, Manifest};
 use super::store::{now, Store};
 use super::StoreError;
@@ -76,7 +76,7 @@ impl Store {
             };
             all.iter().flatten().try_for_each(mark)?;
             let here = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
-            let disks = Disks::make(&all).at(Arc::new(here));
+            let disks = Disks::make(&all).at(Home::new(Arc::new(here)));
             let volume = Volume::create(disks, id, geometry, now());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;

@@ -27,7 +27,6 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the objects of a unit are.
@@ -124,8 +123,13 @@ impl Disks {
     }
 
     /// The same of a store in this directory.
-    pub(super) fn at(self, dir: Arc<OwnedFd>) -> Disks {
-        Disks { home: Some(Home::new(dir)), ..self }
+    pub(super) fn at(self, home: Home) -> Disks {
+        Disks { home: Some(home), ..self }
+    }
+
+    /// Where the units lie now, for those who read without the protocol.
+    pub(super) fn moved(&mut self, places: [u8; 32]) {
+        self.home.iter_mut().for_each(|home| home.moved(places));
     }
 
     /// A lost unit has its files in these directories from now on; what is not there of them is made.
@@ -253,6 +257,10 @@ impl Units for Disks {
         self.slow = if syncs { others.last().copied().unwrap_or(slow) } else { self.slow };
         let none = |r: &Request| Err(broken(r.unit(), &"there is no such unit"));
         batch.iter().zip(answers).map(|(r, answer)| answer.unwrap_or_else(|| none(r))).collect()
+    }
+
+    fn tell(&mut self, not_read: u128) -> Result<(), String> {
+        self.home.as_ref().map_or(Ok(()), |home| home.tell(not_read)).map_err(|e| e.to_string())
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a store keeps in its own directory for the protocol: which epoch was served last.
+//! What a store keeps in its own directory for the protocol: which epoch was served last; and for those who read without it: a number
+//! that changes with who is read, or where that is.
 
 use super::disks::{broken, failed_with, read_up_to};
 use super::manifest::errno;
@@ -21,11 +22,53 @@ pub(super) struct Home {
     served: Option<File>,
     /// Whether its name is known to be durable.
     named: bool,
+    /// The file of locks, and what tells where units lie; none while a store is made, which nobody reads.
+    told: Option<(File, [u8; 32])>,
+}
+
+/// Where the file of locks has the number, and what it is the number of.
+const NUMBER: u64 = 24;
+
+/// The number in a file of locks that changes with who is read, or where that is. It means nothing after a cut.
+pub(super) fn number(lock: &File) -> std::io::Result<u64> {
+    // A file that is new is empty.
+    let mut number = [0; 8];
+    read_up_to(lock, &mut number, NUMBER)?;
+    Ok(u64::from_le_bytes(number))
 }
 
 impl Home {
     pub fn new(dir: Arc<OwnedFd>) -> Home {
-        Home { dir, served: None, named: false }
+        Home { dir, served: None, named: false, told: None }
+    }
+
+    /// The same, for units that are where `places` says, and for readers who look at this file of locks.
+    pub fn telling(self, lock: File, places: [u8; 32]) -> Home {
+        Home { told: Some((lock, places)), ..self }
+    }
+
+    /// Units are elsewhere now.
+    pub fn moved(&mut self, now: [u8; 32]) {
+        if let Some((_, places)) = &mut self.told {
+            *places = now;
+        }
+    }
+
+    /// Raises the number where it is that of others than these, or of other places.
+    pub fn tell(&self, not_read: u128) -> std::io::Result<()> {
+        let Some((lock, places)) = &self.told else { return Ok(()) };
+        let of = blake3::Hasher::new().update(&not_read.to_le_bytes()).update(places).finalize();
+        let of = &of.as_bytes()[..16];
+        let mut there = [0; 24];
+        read_up_to(lock, &mut there, NUMBER)?;
+        if there[8..] != *of {
+            let (number, rest) = there.split_at_mut(8);
+            rest.copy_from_slice(of);
+            let next = number.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)).wrapping_add(1);
+            number.copy_from_slice(&next.to_le_bytes());
+            lock.write_all_at(&there, NUMBER)?;
+        }
+        Ok(())
     }
 
     /// Does one of the requests that there are for [`HOME`].

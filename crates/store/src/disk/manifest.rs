@@ -225,6 +225,14 @@ impl Manifest {
         self.units.get(unit as usize).into_iter().flatten().map(|dir| store.join(dir)).collect()
     }
 
+    /// Of where the units are: of two that are not the same it is not either.
+    ///
+    /// # Errors
+    /// As [`to_text`](Manifest::to_text).
+    pub(super) fn places(&self) -> Result<[u8; 32], StoreError> {
+        Ok(*blake3::hash(self.to_text()?.as_bytes()).as_bytes())
+    }
+
     /// Whether a unit may be in the directories that are new for it: whoever reads this manifest takes them for paths, and none is,
     /// lies in or holds another directory of the store.
     ///

@@ -7,7 +7,7 @@ use super::store::{now, Store};
 use super::turn::{InUse, Turn};
 use super::StoreError;
 use crate::volume::units::File as Named;
-use crate::volume::{Entry, Progress, Volume, VolumeError};
+use crate::volume::{Entry, Volume, VolumeError};
 use polyduct_os::lock::is_held;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -117,20 +117,6 @@ impl<'a> Owned<'a> {
     /// The name of what an object holds.
     pub fn name_of(&self, object: u64) -> Option<&str> {
         self.names().iter().find(|(_, entry)| entry.object == object).map(|(name, _)| name.as_str())
-    }
-
-    /// Makes good some more of a unit that joins, as [`Volume::rebuild`]; with the last of it everybody who has an array open
-    /// uses the unit again.
-    ///
-    /// # Errors
-    /// As [`Volume::rebuild`].
-    pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
-        let progress = self.deref_mut().rebuild(unit, words, now)?;
-        if progress.finished {
-            // They look at it before each read. Where it cannot be read or written they go on without the unit.
-            let _ = Manifest::read(&self.store.dir).and_then(|manifest| manifest.write(&self.store.dir));
-        }
-        Ok(progress)
     }
 
     /// All datasets, by name.

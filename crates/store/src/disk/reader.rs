@@ -4,7 +4,6 @@ use super::io::RowIo;
 use super::mender::Repairer;
 use super::meta::Meta;
 use super::staging::{is_straight, Staging, Windows};
-use super::store::Stamp;
 use super::team::{Stage, Team};
 use super::turn::InUse;
 use super::writer::dir_id;
@@ -40,8 +39,8 @@ pub struct StoreReader {
     /// Rounds so far: they use the halves in turn.
     turn: u64,
     io: RowIo,
-    /// The manifest under which that was opened.
-    under: Option<Stamp>,
+    /// The store's [number](Store::number) then.
+    under: u64,
     staging: Option<Staging>,
     next: u64,
     failed: Option<StoreError>,
@@ -57,6 +56,7 @@ pub struct StoreReader {
 struct Start {
     object: u64,
     lost: Vec<u32>,
+    under: u64,
     meta: Vec<u8>,
 }
 
@@ -88,8 +88,6 @@ impl StoreReader {
         let shown = store.shown.clone();
         let parsed = layout.parse::<Layout>().map_err(StoreError::layout(&shown));
         let team = Team::join(&shown, &format!("r {} {name}", dir_id(dir)), options)?;
-        // Before unit 0 looks which units there are.
-        let under = store.stamp();
         let mut held = None;
         let wish = parsed.as_ref().map(ToString::to_string).map_err(Clone::clone);
         let begun: Start = team.agree(Stage::Open, wish, |layouts: Vec<String>| {
@@ -101,7 +99,7 @@ impl StoreReader {
             let (entry, _) = owned.find(name)?;
             held = Some(store.use_object(entry.object)?);
             let lost = owned.lost().map(|(unit, _)| unit).collect();
-            Ok(Start { object: entry.object, lost, meta: entry.about })
+            Ok(Start { object: entry.object, lost, under: store.number()?, meta: entry.about })
         })?;
         let layout = parsed?;
         let opened = || -> Result<_, StoreError> {
@@ -151,7 +149,7 @@ impl StoreReader {
             rounds,
             turn: 0,
             io,
-            under,
+            under: begun.under,
             staging,
             next: 0,
             failed: None,
@@ -232,13 +230,16 @@ impl StoreReader {
         Ok(Some(self.next - 1))
     }
 
-    /// Units that were replaced have other files now; the old ones may still be there, and agree with each other.
+    /// Units that were lost or replaced may still show their old files, which agree with each other.
     fn renew(&mut self) -> Result<(), StoreError> {
-        let now = self.store.stamp();
-        if now != self.under {
-            let lost: Vec<u32> = self.store.own()?.lost().map(|(unit, _)| unit).collect();
-            self.io = rows_of(&self.store, self.io.object(), &lost, &self.options)?;
-            self.under = now;
+        if self.store.number()? != self.under {
+            let owned = self.store.own()?;
+            let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+            // Nobody changes it meanwhile.
+            let (io, under) =
+                (rows_of(&self.store, self.io.object(), &lost, &self.options)?, self.store.number()?);
+            drop(owned);
+            (self.io, self.under) = (io, under);
         }
         Ok(())
     }

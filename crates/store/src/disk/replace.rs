@@ -99,12 +99,15 @@ impl Store {
         if written.is_ok() {
             self.take_manifests(before, &dirs);
         }
+        owned.units_mut().moved(manifest.places()?);
+        let told = owned.tell_anew().map_err(|e| owned.error(e));
         self.note(&format!(
             "unit {unit} is joining, in {}",
             dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" + ")
         ));
         drop(owned);
         written?;
+        told?;
         self.manifest = manifest;
         Ok(progress)
     }

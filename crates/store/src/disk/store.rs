@@ -1,6 +1,7 @@
 //! A store on disks: opened, looked at, changed.
 
 use super::disks::Disks;
+use super::home::{self, Home};
 use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
@@ -14,7 +15,6 @@ use polyduct_os::{clock, dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -105,9 +105,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::System`]: the manifest cannot be read.
     pub fn disks(&self) -> Result<Disks, StoreError> {
+        Ok(self.disks_of(&self.current()?))
+    }
+
+    fn disks_of(&self, manifest: &Manifest) -> Disks {
         let units = self.geometry().units();
-        let manifest = self.current()?;
-        Ok(Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>()))
+        Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>())
     }
 
     /// The manifest as it is now, which names other directories once a unit was replaced.
@@ -129,11 +132,11 @@ impl Store {
         own.filter(|own| own.serial >= newest.serial).unwrap_or(newest)
     }
 
-    /// What tells this manifest from the next: [`replace`](Store::replace) writes it anew, and whoever ends a rebuild. `None` while
-    /// it is gone.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        let found = std::fs::metadata(self.dir.join(manifest::NAME)).ok()?;
-        Some(Stamp { inode: found.ino(), seconds: found.mtime(), nanos: found.mtime_nsec() })
+    /// What changes with who is read, and where that is. Who compares it opens the files of units anew when it is another: what a unit
+    /// has that is not read any more may be old.
+    pub(super) fn number(&self) -> Result<u64, StoreError> {
+        home::number(&self.lock)
+            .map_err(|e| StoreError::sys(&self.shown, "read which units are read", manifest::errno(&e)))
     }
 
     /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
@@ -166,7 +169,9 @@ impl Store {
         let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
-        let disks = self.disks()?.at(Arc::clone(&self.fd));
+        let manifest = self.current()?;
+        let home = Home::new(Arc::clone(&self.fd)).telling(self.lock_file()?, manifest.places()?);
+        let disks = self.disks_of(&manifest).at(home);
         let volume = match give_up {
             true => Volume::open_giving_up(disks, id, geometry, now(), &in_use),
             false => Volume::open_among(disks, id, geometry, now(), &in_use),
@@ -368,14 +373,6 @@ impl Store {
         entry.about = meta.to_bytes(&self.shown)?;
         owned.commit_names(vec![(name.to_owned(), Some(entry))])
     }
-}
-
-/// Which of the files that followed each other under the manifest's name was there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    inode: u64,
-    seconds: i64,
-    nanos: i64,
 }
 
 /// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.

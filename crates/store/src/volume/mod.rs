@@ -109,6 +109,8 @@ pub struct Volume<U> {
     /// What was wrong with units when this was opened, and others made up for.
     unreadable: Vec<(u32, &'static str)>,
     memory: Memory,
+    /// Why those who read without the protocol could not be told which units are not to be read.
+    untold: Option<String>,
     planted: Option<Bug>,
 }
 
@@ -319,7 +321,7 @@ impl<U: Units> Volume<U> {
 
     /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
     fn mend(&mut self, now: u64) -> Result<(), VolumeError> {
-        self.settle_memory()?;
+        self.settle_known()?;
         let long = self.log.iter().any(|&bytes| bytes > LOG_LIMIT && bytes != open::LEFT);
         // Lost units keep the log that they had when that was noticed.
         let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
@@ -363,6 +365,37 @@ impl<U: Units> Volume<U> {
             Some(_) => self.lost[unit] = Some(error.reason),
             None => drop(self.lost[unit].get_or_insert(error.reason)),
         }
+        self.tell();
+    }
+
+    /// Tells those who read without the protocol which units are not read.
+    fn tell(&mut self) {
+        let lost = (0..).zip(&self.lost).filter(|(_, lost)| lost.is_some());
+        let not_read = lost.fold(0, |set, (unit, _): (u32, _)| set | 1 << unit);
+        if !self.has(Bug::Untold) {
+            self.untold = self.units.tell(not_read).err();
+        }
+    }
+
+    /// What has to be known before anything is acknowledged is tried again where it could not be told or written down.
+    fn settle_known(&mut self) -> Result<(), VolumeError> {
+        if self.untold.is_some() {
+            self.tell();
+        }
+        if let Some(why) = self.untold.clone() {
+            let what = "which units are not to be read";
+            return Err(VolumeError::Home { what, why });
+        }
+        self.settle_memory()
+    }
+
+    /// Tells those who read without the protocol that units have their files elsewhere.
+    ///
+    /// # Errors
+    /// [`VolumeError::Home`].
+    pub(crate) fn tell_anew(&mut self) -> Result<(), VolumeError> {
+        self.tell();
+        self.settle_known()
     }
 
     /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`, and so is

@@ -146,6 +146,7 @@ impl<U: Units> Volume<U> {
             replayed: 0,
             unreadable: Vec::new(),
             memory: Memory::default(),
+            untold: None,
             planted: None,
         }
     }
@@ -470,6 +471,7 @@ impl<U: Units> Volume<U> {
             (self.epoch, self.before, self.generation) = (epoch, epoch, self.generation + 1);
             if self.team() == team {
                 self.admit();
+                self.tell();
                 let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
                 self.log = (0..self.log.len()).map(|unit| if left(unit) { LEFT } else { 0 }).collect();
                 return self.serves();

@@ -49,6 +49,8 @@ pub enum Bug {
     RememberedFirst,
     /// An epoch follows one that nobody came to serve, and of which not all know.
     BeforeUnserved,
+    /// Nobody who reads without the protocol is told that a unit is lost.
+    Untold,
     /// What a stale unit says of its transactions counts.
     StaleCounts,
 }

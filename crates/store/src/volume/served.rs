@@ -135,7 +135,7 @@ impl<U: Units> Volume<U> {
     /// is tried again before the next change.
     pub(super) fn serves(&mut self) -> Result<(), VolumeError> {
         self.memory.owed = self.remembers();
-        self.settle_memory()
+        self.settle_known()
     }
 
     /// Nothing is read or acknowledged in an epoch that is not written down.

@@ -120,4 +120,14 @@ pub struct UnitError {
 pub trait Units {
     /// Does all of a batch. The answers are in the order of the requests.
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>>;
+
+    /// Tells those who read without the protocol which units are not to be read: bit u is unit u. They know when this returns, and
+    /// before anything is acknowledged that those units lack. Where nobody reads so there is nothing to do.
+    ///
+    /// # Errors
+    /// The system's words: nothing is acknowledged until it could be told.
+    fn tell(&mut self, not_read: u128) -> Result<(), String> {
+        let _ = not_read;
+        Ok(())
+    }
 }

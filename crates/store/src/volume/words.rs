@@ -111,7 +111,7 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::Damaged`]: more is damaged, or lost, than there is parity. Wrong bytes are never given.
     pub fn read(&mut self, object: u64, block: u64) -> Result<Block, VolumeError> {
-        self.settle_memory()?;
+        self.settle_known()?;
         let place = self.geometry.place(block);
         if let Some(block) = self.read_at_once(object, place)? {
             return Ok(block);

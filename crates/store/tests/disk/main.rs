@@ -8,4 +8,5 @@ mod links;
 mod manifests;
 mod mirrors;
 mod ports;
+mod readers;
 mod rig;

@@ -12,4 +12,5 @@ mod rot;
 mod scenario;
 mod scrub;
 mod sim;
+mod told;
 mod unreadable;

@@ -81,6 +81,10 @@ pub struct Sim {
     pub failing: Option<(u64, Failure)>,
     /// The one that did.
     pub failed: Option<(u32, File)>,
+    /// Units that readers were told not to read.
+    pub told: u128,
+    /// Readers cannot be told.
+    pub deaf: bool,
 }
 
 fn write(disks: &mut Disks, key: (u32, File), at: u64, bytes: &[u8]) {
@@ -257,11 +261,23 @@ impl Units for Sim {
         }
         answers
     }
+
+    fn tell(&mut self, not_read: u128) -> Result<(), String> {
+        if self.deaf {
+            return Err("input/output error".to_owned());
+        }
+        self.told = not_read;
+        Ok(())
+    }
 }
 
 impl Units for &mut Sim {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
         Sim::run(self, batch)
+    }
+
+    fn tell(&mut self, not_read: u128) -> Result<(), String> {
+        Sim::tell(self, not_read)
     }
 }
 
