@@ -4,6 +4,7 @@ use super::disks::Disks;
 use super::home::{self, Home};
 use super::manifest::{self, Manifest};
 use super::store::{now, Store};
+use super::turn::TURN;
 use super::StoreError;
 use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
@@ -75,6 +76,11 @@ impl Store {
                 std::fs::write(path.join(MAKING), here).map_err(|e| sys(path, "write into the directory", &e))
             };
             all.iter().flatten().try_for_each(mark)?;
+            // While there is room for it.
+            for path in all.iter().filter_map(|chain| chain.first()) {
+                let made = std::fs::write(path.join(TURN), [0; 16]);
+                made.map_err(|e| sys(path, "write into the directory", &e))?;
+            }
             let here = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
             let disks = Disks::make(&all).at(Home::new(Arc::new(here)));
             let volume = Volume::create(disks, id, geometry, now());
@@ -123,7 +129,7 @@ fn empty(unit: &Path) {
         let _ = std::fs::remove_file(unit.join(name));
     }
     let _ = std::fs::remove_dir(unit.join("objects"));
-    for name in ["superblock", "log", "catalog0", "catalog1", manifest::NAME, MAKING] {
+    for name in ["superblock", "log", "catalog0", "catalog1", TURN, manifest::NAME, MAKING] {
         let _ = std::fs::remove_file(unit.join(name));
     }
 }
@@ -232,6 +238,7 @@ impl Drop for Made {
         for path in self.new.iter().rev() {
             // Of a unit that was to be there is nothing else in it.
             let _ = std::fs::remove_dir(path.join("objects"));
+            let _ = std::fs::remove_file(path.join(TURN));
             let _ = std::fs::remove_dir(path);
         }
         for (_, dir) in &self.locked {

@@ -14,6 +14,7 @@
 
 use super::home::{self, Home};
 use super::logs::{self, Log, Record};
+use super::turn::Share;
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::dir::{self, Open};
@@ -65,6 +66,8 @@ struct Unit {
     named: HashSet<Named>,
     /// The log, once it was written to.
     log: Option<Log>,
+    /// Its part of the turn, for who changes the store.
+    share: Option<Share>,
 }
 
 /// The units of a store.
@@ -125,6 +128,100 @@ impl Disks {
     /// The same of a store in this directory.
     pub(super) fn at(self, home: Home) -> Disks {
         Disks { home: Some(home), ..self }
+    }
+
+    /// What a turn is to hold of the units that can be opened; the others are not used.
+    pub(super) fn share(&mut self) {
+        (0..self.units.len()).for_each(|unit| self.share_of(unit));
+    }
+
+    fn share_of(&mut self, unit: usize) {
+        let Some(Ok(of)) = self.units.get_mut(unit) else { return };
+        let Some(first) = of.chain.first() else { return };
+        match Share::of(first.dir.as_fd()) {
+            Ok(share) => of.share = Some(share),
+            Err(e) => self.units[unit] = Err(e.to_string()),
+        }
+    }
+
+    fn shares(&mut self) -> impl Iterator<Item = &mut Share> {
+        self.units.iter_mut().flatten().filter_map(|of| of.share.as_mut())
+    }
+
+    /// Whether somebody waits for any of the units.
+    pub(super) fn are_wanted(&mut self) -> bool {
+        self.shares().any(|share| share.is_wanted())
+    }
+
+    /// Takes all units for a turn, or none where another has one: then that one is told that somebody waits. A unit of which that
+    /// cannot be said is not used.
+    pub(super) fn take(&mut self) -> bool {
+        let mut all = true;
+        for of in &mut self.units {
+            let Ok(Some(share)) = of.as_mut().map(|of| of.share.as_mut()) else { continue };
+            match share.take() {
+                Ok(true) => {}
+                Ok(false) => {
+                    all = false;
+                    break;
+                }
+                Err(e) => *of = Err(e.to_string()),
+            }
+        }
+        if !all {
+            let shares = self.units.iter_mut().flatten().filter_map(|of| of.share.as_mut());
+            for share in shares {
+                // Of the one that another has nothing is held.
+                share.let_go();
+                share.wait(true);
+            }
+        }
+        all
+    }
+
+    /// The turn has begun: nobody waits any more.
+    pub(super) fn taken(&mut self) {
+        self.shares().for_each(|share| share.wait(false));
+    }
+
+    /// The turn is over.
+    pub(super) fn let_go(&mut self) {
+        self.shares().for_each(Share::let_go);
+    }
+
+    /// Whether of all these units the one with this number had the last turn.
+    pub(super) fn are_of(&self, number: [u8; 16], units: &[u32]) -> bool {
+        units.iter().all(|&unit| {
+            let share = self.units.get(unit as usize).and_then(|of| of.as_ref().ok()?.share.as_ref());
+            share.is_some_and(|share| share.is_of(number))
+        })
+    }
+
+    /// The one with this number has a turn. A unit that cannot keep that is not used.
+    pub(super) fn mark(&mut self, number: [u8; 16]) {
+        for of in &mut self.units {
+            let Ok(Some(share)) = of.as_ref().map(|of| of.share.as_ref()) else { continue };
+            if let Err(e) = share.mark(number) {
+                *of = Err(e.to_string());
+            }
+        }
+    }
+
+    /// A unit that has other directories now takes part in the turn of the one with this number. Says whether it can: nobody waits.
+    pub(super) fn take_also(&mut self, unit: u32, number: [u8; 16]) -> bool {
+        self.share_of(unit as usize);
+        let Some(Ok(of)) = self.units.get_mut(unit as usize) else { return true };
+        let Some(share) = &mut of.share else { return true };
+        match share.take() {
+            Ok(false) => return false,
+            Ok(true) => {
+                if let Err(e) = share.mark(number) {
+                    self.units[unit as usize] = Err(e.to_string());
+                }
+            }
+            Err(e) => self.units[unit as usize] = Err(e.to_string()),
+        }
+        true
     }
 
     /// Where the units lie now, for those who read without the protocol.
@@ -275,7 +372,7 @@ impl Unit {
         let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
         match chain.is_empty() {
             true => Err("it has no directory".into()),
-            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log: None }),
+            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log: None, share: None }),
         }
     }
 

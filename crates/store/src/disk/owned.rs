@@ -12,6 +12,7 @@ use polyduct_os::lock::is_held;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Names that a line of the log of events has.
 const SAID: usize = 10;
@@ -51,7 +52,8 @@ impl DerefMut for Owned<'_> {
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
         self.note_repairs();
-        if let Some(volume) = self.volume.take().filter(|_| self.sound) {
+        if let Some(mut volume) = self.volume.take().filter(|_| self.sound) {
+            volume.units_mut().let_go();
             self.store.keep(self.turn.who(), volume);
         }
         // The turn ends after this.
@@ -61,6 +63,18 @@ impl Drop for Owned<'_> {
 impl<'a> Owned<'a> {
     pub(super) fn new(store: &'a Store, volume: Volume<Disks>, turn: Turn) -> Owned<'a> {
         Owned { volume: Some(volume), store, turn, sound: false }
+    }
+
+    /// A unit has other directories: they belong to this turn, too.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] where another has them. Nobody waits for that: it may wait for others that this one has.
+    pub(super) fn take_also(&mut self, unit: u32) -> Result<(), StoreError> {
+        let number = self.turn.who().number();
+        match self.units_mut().take_also(unit, number) {
+            true => Ok(()),
+            false => Err(StoreError::Busy { store: self.store.shown.clone(), waited: Duration::ZERO }),
+        }
     }
 
     /// Everything that was asked went well: the next turn of this [`Store`] goes on from here, if nobody else had one between.

@@ -85,6 +85,7 @@ impl Store {
             owned.report(UnitError { unit, reason: reason.into(), full: false });
         }
         owned.units_mut().move_to(unit, &dirs);
+        owned.take_also(unit)?;
         let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
         made.keep();
         manifest.serial += 1;

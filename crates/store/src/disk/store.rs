@@ -159,8 +159,16 @@ impl Store {
 
     fn own_with(&self, give_up: bool) -> Result<Owned<'_>, StoreError> {
         let byte = self.turn()?;
-        let kept = self.kept().take();
-        let (mut turn, before) = Turn::begin(byte, kept.as_ref().map(|(who, _)| *who))
+        let mut kept = self.kept().take();
+        if let Some((_, volume)) = &mut kept {
+            self.take_units(volume.units_mut())?;
+        }
+        // Somebody who came by another directory with this manifest had a turn of the units, and not of this one.
+        let of_units = |(who, volume): &(Who, Volume<Disks>)| {
+            let used: Vec<u32> = (0..self.geometry().units()).filter(|&unit| volume.uses(unit)).collect();
+            volume.units().are_of(who.number(), &used).then_some(*who)
+        };
+        let (mut turn, before) = Turn::begin(byte, kept.as_ref().and_then(of_units))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
         if let Some((_, volume)) = kept.filter(|_| before == Before::Same) {
             turn.ends_well = true;
@@ -171,7 +179,10 @@ impl Store {
         // As it is now: units may have other directories than when this store was opened.
         let manifest = self.current()?;
         let home = Home::new(Arc::clone(&self.fd)).telling(self.lock_file()?, manifest.places()?);
-        let disks = self.disks_of(&manifest).at(home);
+        let mut disks = self.disks_of(&manifest).at(home);
+        disks.share();
+        self.take_units(&mut disks)?;
+        disks.mark(turn.who().number());
         let volume = match give_up {
             true => Volume::open_giving_up(disks, id, geometry, now(), &in_use),
             false => Volume::open_among(disks, id, geometry, now(), &in_use),
@@ -225,19 +236,39 @@ impl Store {
         let start = clock::now();
         let mut waits = None;
         while !hold(&lock, 0, Hold::Alone).map_err(&os)? {
-            if self.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(StoreError::Interrupted { store: self.shown.clone() });
-            }
-            let waited = clock::now().saturating_sub(start);
-            if self.timeout.is_some_and(|limit| waited >= limit) {
-                return Err(StoreError::Busy { store: self.shown.clone(), waited });
-            }
+            self.goes_on_waiting(start)?;
             if waits.is_none() {
                 waits = Some(self.share(WAITING)?);
             }
             std::thread::sleep(RETRY);
         }
         Ok(InUse { lock, byte: 0 })
+    }
+
+    /// Whether who waits since then is to go on.
+    fn goes_on_waiting(&self, start: Duration) -> Result<(), StoreError> {
+        if self.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(StoreError::Interrupted { store: self.shown.clone() });
+        }
+        let waited = clock::now().saturating_sub(start);
+        match self.timeout.is_some_and(|limit| waited >= limit) {
+            true => Err(StoreError::Busy { store: self.shown.clone(), waited }),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the units for a turn: whoever came by another directory may have them.
+    fn take_units(&self, disks: &mut Disks) -> Result<(), StoreError> {
+        if disks.are_wanted() {
+            std::thread::sleep(POLITE);
+        }
+        let start = clock::now();
+        while !disks.take() {
+            self.goes_on_waiting(start)?;
+            std::thread::sleep(RETRY);
+        }
+        disks.taken();
+        Ok(())
     }
 
     /// The same store, opened once more.

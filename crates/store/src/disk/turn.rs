@@ -1,8 +1,21 @@
 //! Turns: one process at a time changes a store, and each knows who did so before it, and whether that one came to its end.
+//!
+//! The lock in the store's directory excludes those who come by it. A copy of the manifest in another directory leads to the same
+//! units, past that lock: so a turn holds a [`Share`] of each unit that it uses, too. Nobody waits for one while it holds another,
+//! and who holds any does not wait for a directory: nobody waits for each other.
 
-use polyduct_os::lock::{hold, Hold};
+use polyduct_os::dir::{self, Open};
+use polyduct_os::lock::{hold, is_held, Hold};
+use polyduct_os::{Errno, OsError};
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
+
+/// The file of a unit, in its first directory.
+pub(super) const TURN: &str = "turn";
+/// Bytes of it: held by who has the turn, and by those who wait.
+const HELD: u64 = 0;
+const WAITED: u64 = 1;
 
 /// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
 /// was drawn for it, and a byte that is 1 until it has ended. It is for those who live; what is there after a cut does not
@@ -30,6 +43,12 @@ pub(super) enum Before {
     Another,
     /// One that did not come to its end.
     Unfinished,
+}
+
+impl Who {
+    pub(super) fn number(&self) -> [u8; 16] {
+        self.number
+    }
 }
 
 impl Turn {
@@ -78,4 +97,72 @@ impl Drop for InUse {
         // Not only closed: a process that was forked meanwhile has the same description.
         let _ = hold(&self.lock, self.byte, Hold::Not);
     }
+}
+
+/// A unit's part of a turn: a byte of its file is held, which begins with the number of who had the last turn that used it.
+#[derive(Debug)]
+pub(super) struct Share {
+    file: File,
+    held: bool,
+    waits: bool,
+}
+
+impl Share {
+    /// Of the unit whose first directory this is. Nothing is held yet.
+    pub fn of(dir: BorrowedFd<'_>) -> Result<Share, OsError> {
+        let (file, _) = dir::open_beneath(dir, TURN, Open::Make, false)?;
+        Ok(Share { file: file.into(), held: false, waits: false })
+    }
+
+    /// Whether somebody else waits for it.
+    pub fn is_wanted(&self) -> bool {
+        is_held(&self.file, WAITED).unwrap_or(false)
+    }
+
+    /// Takes it, if nobody has it. Where files cannot be locked that is left out.
+    pub fn take(&mut self) -> Result<bool, OsError> {
+        self.held = match hold(&self.file, HELD, Hold::Alone) {
+            Err(e) if cannot_lock(&e) => true,
+            other => other?,
+        };
+        Ok(self.held)
+    }
+
+    /// Lets those know who have it that somebody waits, or that this one does not any more.
+    pub fn wait(&mut self, waits: bool) {
+        if self.waits != waits {
+            let how = if waits { Hold::Shared } else { Hold::Not };
+            self.waits = hold(&self.file, WAITED, how).is_ok() && waits;
+        }
+    }
+
+    /// Is held no more.
+    pub fn let_go(&mut self) {
+        if std::mem::take(&mut self.held) {
+            // Not only closed: a process that was forked meanwhile has the same description.
+            let _ = hold(&self.file, HELD, Hold::Not);
+        }
+    }
+
+    /// Whether the one with this number had the last turn.
+    pub fn is_of(&self, number: [u8; 16]) -> bool {
+        let mut there = [0; 16];
+        self.file.read_exact_at(&mut there, 0).is_ok() && there == number
+    }
+
+    /// The one with this number has a turn.
+    pub fn mark(&self, number: [u8; 16]) -> std::io::Result<()> {
+        self.file.write_all_at(&number, 0)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.wait(false);
+        self.let_go();
+    }
+}
+
+fn cannot_lock(e: &OsError) -> bool {
+    matches!(e.errno(), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOLCK))
 }

@@ -149,6 +149,11 @@ impl<U: Units> Volume<U> {
         self.joining.get(unit as usize).is_some_and(Option::is_some)
     }
 
+    /// Whether a unit is used, be it as one that is joining.
+    pub(crate) fn uses(&self, unit: u32) -> bool {
+        self.lost.get(unit as usize).is_some_and(Option::is_none) || self.is_joining(unit)
+    }
+
     /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
     pub fn settle(&mut self, object: u64) {
         let files =

@@ -230,7 +230,7 @@ impl<U: Units> Volume<U> {
         // All who were to serve would know of it. So what comes next follows the one before.
         self.before = if never_served { newest.before } else { newest.epoch };
         // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
-        let counts = |block: &&Superblock| self.reached(block.unit) || self.has(Bug::StaleCounts);
+        let counts = |block: &&Superblock| self.uses(block.unit) || self.has(Bug::StaleCounts);
         self.tx = blocks().filter(counts).map(|block| block.trimmed).max().unwrap_or(0);
         if self.lost().count() > self.geometry.parity() as usize {
             return Err(self.too_many());
@@ -241,14 +241,9 @@ impl<U: Units> Volume<U> {
         self.replay(&epochs.collect::<Vec<_>>())?;
         // Of a unit that is not used it is known why.
         let mut unreadable = std::mem::take(&mut self.unreadable);
-        unreadable.retain(|&(unit, _)| self.reached(unit));
+        unreadable.retain(|&(unit, _)| self.uses(unit));
         self.unreadable = unreadable;
         Ok(())
-    }
-
-    /// Whether a unit takes part, be it as one that is joining.
-    fn reached(&self, unit: u32) -> bool {
-        self.lost[unit as usize].is_none() || self.is_joining(unit)
     }
 
     /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to

@@ -3,6 +3,7 @@
 mod access;
 mod care;
 mod damage;
+mod doors;
 mod full;
 mod links;
 mod manifests;

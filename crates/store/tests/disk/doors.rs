@@ -1,0 +1,113 @@
+//! A copy of the manifest in another directory is a second door to the same units, with a file of locks of its own.
+
+use crate::rig::{write, Place};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_store::disk::manifest::Manifest;
+use polyduct_store::disk::{now, Store, StoreError, StoredArray};
+use polyduct_store::volume::BLOCK;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A store with two blocks, and two directories that lead to it.
+fn doors(data: u32, parity: u32) -> (Place, PathBuf) {
+    let place = Place::store(data, parity, 4096);
+    let dataset = Dataset::new(&[2 * BLOCK as u64], ElemType::U8).unwrap();
+    write(&place.0, "x", &dataset, "*", 1, false, 0..1).into_iter().for_each(|r| r.unwrap());
+    let mut manifest = Manifest::read(&place.0).unwrap();
+    manifest.units.iter_mut().flatten().for_each(|dir| *dir = place.0.join(&dir));
+    let other = place.0.join("other");
+    std::fs::create_dir(&other).unwrap();
+    manifest.write(&other).unwrap();
+    (place, other)
+}
+
+fn array(dir: &Path) -> StoredArray {
+    let mut store = Store::open(dir).unwrap();
+    store.timeout = Some(Duration::from_secs(60));
+    StoredArray::of(store, "x").unwrap()
+}
+
+#[test]
+fn increments_through_both_doors_are_all_kept() {
+    const TIMES: u64 = 150;
+    for (data, parity) in [(2, 1), (1, 1), (2, 0)] {
+        let (place, other) = doors(data, parity);
+        std::thread::scope(|scope| {
+            for (which, dir) in [(0, &place.0), (1, &other)] {
+                scope.spawn(move || {
+                    let array = array(dir);
+                    for n in 1..=TIMES {
+                        // Both counters are in one block, and the whole of it is written.
+                        let at = 8 * which;
+                        array.write_box(0..1, &[at], &[at + 8], &n.to_le_bytes()).unwrap();
+                        let mut bytes = [0; 8];
+                        array.read_box(0..1, &[at], &[at + 8], &mut bytes).unwrap();
+                        assert_eq!(u64::from_le_bytes(bytes), n, "door {which}, {data}+{parity}");
+                    }
+                });
+            }
+        });
+        for dir in [&place.0, &other] {
+            let mut both = [0; 16];
+            array(dir).read_box(0..1, &[0], &[16], &mut both).unwrap();
+            assert_eq!(both[..8], TIMES.to_le_bytes());
+            assert_eq!(both[8..], TIMES.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn one_counter_is_read_and_written_in_a_turn_of_either() {
+    const TIMES: u64 = 30;
+    let (place, other) = doors(2, 1);
+    let zero = [0; 8];
+    array(&place.0).write_box(0..1, &[0], &[8], &zero).unwrap();
+    std::thread::scope(|scope| {
+        for dir in [&place.0, &other] {
+            scope.spawn(move || {
+                let store = Store::open(dir).unwrap();
+                for _ in 0..TIMES {
+                    let mut owned = store.own().unwrap();
+                    let (entry, _) = owned.find("x").unwrap();
+                    let mut block = owned.read(entry.object, 0).unwrap();
+                    let n = u64::from_le_bytes(block[..8].try_into().unwrap()) + 1;
+                    block[..8].copy_from_slice(&n.to_le_bytes());
+                    owned.overwrite(entry.object, 0, &block, now()).unwrap();
+                }
+            });
+        }
+    });
+    let mut got = [0; 8];
+    array(&other).read_box(0..1, &[0], &[8], &mut got).unwrap();
+    assert_eq!(u64::from_le_bytes(got), 2 * TIMES);
+}
+
+#[test]
+fn who_comes_by_the_other_door_waits_and_begins_anew() {
+    let (place, other) = doors(2, 1);
+    let [one, two] = [&place.0, &other].map(|dir| array(dir));
+    let superblock = || std::fs::read(place.0.join("unit0/superblock")).unwrap();
+    let put = |array: &StoredArray, byte| {
+        array.write_box(0..1, &[0], &[9], &[byte; 9]).unwrap();
+        superblock()
+    };
+    let first = put(&one, 1);
+    assert!(put(&one, 2) == first, "no epoch begins");
+    let second = put(&two, 3);
+    assert!(second != first && put(&two, 4) == second);
+    assert!(put(&one, 5) != second);
+    // Whoever has the turn, the other is told so in time, or asked whether to go on.
+    let held = Store::open(&place.0).unwrap();
+    let owned = held.own().unwrap();
+    let mut waits = Store::open(&other).unwrap();
+    waits.timeout = Some(Duration::from_millis(20));
+    assert!(
+        matches!(waits.own(), Err(StoreError::Busy { waited, .. }) if waited >= Duration::from_millis(20))
+    );
+    waits.timeout = None;
+    waits.interrupt = Some(std::sync::Arc::new(|| true));
+    assert!(matches!(waits.own(), Err(StoreError::Interrupted { .. })));
+    waits.interrupt = None;
+    drop(owned);
+    assert_eq!(waits.own().unwrap().lost().count(), 0);
+}
