@@ -99,7 +99,7 @@ impl RemoteReader {
     where
         I: IntoIterator<Item = (usize, u64, usize)>,
     {
-        let mut batch = Batch { local: Vec::new(), remote: Vec::new() };
+        let mut batch = Batch { local: Vec::with_capacity(IOV_MAX), remote: Vec::with_capacity(IOV_MAX) };
         let pid = self.process.pid();
         let mut total = 0_u64;
         for (offset, addr, len) in runs {

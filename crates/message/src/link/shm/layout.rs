@@ -8,8 +8,7 @@
 //! | then | payload of the four lanes, in the same order |
 //!
 //! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0: its head; 1:
-//! alarm of senders that wait for it; 2: 1 where it can pull; 3: position + 1 of the first record of a message whose end it has
-//! read; 4: what it says of the time of one.
+//! alarm of senders that wait for it; 2: 1 where it can pull.
 
 use super::ring::Shape;
 use crate::error::LinkError;
@@ -19,15 +18,10 @@ use polyduct_os::sync::{AtomicU64, Ordering, Words};
 use std::os::fd::OwnedFd;
 
 /// "plyduct", and the version of what lies in the segment in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x02");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
 const FIRST_LINE: usize = CONTROL + 16;
-
-/// The receiver's word that says [whose](super::record::has_read) end it has read.
-pub const HAS_READ: usize = 3;
-/// The receiver's word that says [how long](super::cut::said) a message took.
-pub const SAYS_TIME: usize = 4;
 
 /// Bytes of a unit of payload.
 pub const UNIT: usize = 64;
@@ -186,7 +180,7 @@ impl Lane {
         unsafe { &(*self.sender).w[0] }
     }
 
-    /// The receiver's words: head, alarm, whether it can pull, whose end it has read, what it says of time.
+    /// The receiver's words: head, alarm, whether it can pull.
     ///
     /// # Safety
     /// As [`line`](Lane::line).

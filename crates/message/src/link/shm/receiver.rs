@@ -1,14 +1,13 @@
 //! Receiving all that a peer sends.
 
-use super::cut::{said, OVERLAPS};
-use super::layout::{Lane, HAS_READ, SAYS_TIME, UNIT};
+use super::cut::OVERLAPS;
+use super::layout::{Lane, UNIT};
 use super::link::Shared;
-use super::record::{has_read, posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
+use super::record::{posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
 use super::ring::{alarm, Inlet};
 use super::sender::copy;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_CHANNELS, MAX_PAYLOAD};
-use polyduct_os::clock;
 use polyduct_os::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -84,10 +83,6 @@ struct Part<B> {
     incoming: Incoming,
     buffer: B,
     filled: u64,
-    /// Bytes at its end that were read in the sender's memory.
-    read: u64,
-    /// The first record, and the nanoseconds at which the sender began; 0 where it does not ask for the time.
-    since: (u32, u64),
 }
 
 /// A posted message, as it was when its first piece was fetched.
@@ -309,21 +304,11 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 incoming.holds_up = self.under_way > 0;
                 self.open_part(shared, &incoming)?;
                 let Some(buffer) = offer(give, &incoming) else { return Ok(Step::Nothing) };
-                let since = (at.line, word(7));
-                let mut part = Part { incoming, buffer, filled: 0, read: 0, since };
-                let (address, end) = (word(5), word(6));
-                if end > 0 && bytes == 0 {
-                    part.read = self.read_end(shared, &mut part, address, end);
-                }
-                self.parts[usize::from(tag.channel)] = Some(part);
+                self.parts[usize::from(tag.channel)] = Some(Part { incoming, buffer, filled: 0 });
                 self.under_way += 1;
-                if end == 0 || bytes > 0 {
-                    self.fill(before, shared, channel, (from, bytes, 0), give, deliver)?;
-                }
+                self.fill(before, shared, channel, (from, bytes), give, deliver)?;
             }
-            k if k == Kind::Next as u8 => {
-                self.fill(before, shared, channel, (from, bytes, word(4)), give, deliver)?;
-            }
+            k if k == Kind::Next as u8 => self.fill(before, shared, channel, (from, bytes), give, deliver)?,
             k if k == Kind::Abandon as u8 => {
                 if let Some(part) = self.parts.get_mut(usize::from(tag.channel)) {
                     self.under_way -= usize::from(part.take().is_some());
@@ -378,31 +363,13 @@ impl<B: AsMut<[u8]>> Inward<B> {
         }
     }
 
-    /// Reads the end of a message in the sender's memory, while the sender writes what comes before. Returns the bytes that it
-    /// has: where it has none they come like the others, and these are overwritten in any case.
-    fn read_end(&self, shared: &Shared, part: &mut Part<B>, address: u64, end: u64) -> u64 {
-        let Some(reader) = shared.peer.get() else { return 0 };
-        let len = part.incoming.len;
-        let room = match end < len && end <= OVERLAPS {
-            true => part.buffer.as_mut().get_mut((len - end) as usize..len as usize),
-            false => None,
-        };
-        if room.is_none_or(|room| reader.read(room, address).is_err()) {
-            return 0;
-        }
-        // SAFETY: `shared` keeps the area mapped.
-        let words = unsafe { self.lane.receiver() };
-        words[HAS_READ].store(has_read(part.since.0), Ordering::Release);
-        end
-    }
-
-    /// A fragment of a channel's message, behind which so many bytes are not sent. The last one delivers it.
+    /// A fragment of a channel's message. The last one delivers it.
     fn fill(
         &mut self,
         mut before: Option<&mut Inward<B>>,
         shared: &Shared,
         channel: ChannelId,
-        (from, bytes, unsent): (*const u8, usize, u64),
+        (from, bytes): (*const u8, usize),
         give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<(), LinkError> {
@@ -416,10 +383,6 @@ impl<B: AsMut<[u8]>> Inward<B> {
             return Err(bad(shared, "a fragment's length", bytes as u64, expected));
         }
         let room = part.buffer.as_mut().get_mut(part.filled as usize..end as usize);
-        if unsent > 0 && (unsent != part.read || end + unsent != part.incoming.len) {
-            let expected = "0, or what this side has read of what is missing";
-            return Err(bad(shared, "the bytes that a fragment leaves out", unsent, expected));
-        }
         // The buffer had room for all of it when it was given, and may be of a kind that changes.
         let Some(room) = room else {
             return Err(
@@ -441,16 +404,10 @@ impl<B: AsMut<[u8]>> Inward<B> {
             // elsewhere.
             unsafe { copy(from.add(i * PIECE), room.as_mut_ptr(), room.len(), false) };
         }
-        part.filled = end + unsent;
-        if part.filled == part.incoming.len {
+        part.filled = end;
+        if end == part.incoming.len {
             if let Some(part) = slot.and_then(Option::take) {
                 self.under_way -= 1;
-                if let (line, since @ 1..) = part.since {
-                    let now = clock::now().as_nanos() as u64;
-                    // SAFETY: `shared` keeps the area mapped.
-                    let words = unsafe { self.lane.receiver() };
-                    words[SAYS_TIME].store(said(line, now.saturating_sub(since)), Ordering::Relaxed);
-                }
                 self.count(shared);
                 deliver(&part.incoming, Payload::Buffer(part.buffer));
             }

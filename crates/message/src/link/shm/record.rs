@@ -5,7 +5,7 @@
 //! | 0 | position + 1 (bits 0-31), channel (32-47), kind (48-55), length of what is in the line (56-63) |
 //! | 1-3 | handler and four words; of no meaning in `Next` and `Abandon` |
 //! | 3, upper half | bytes of payload in the ring |
-//! | 4-7 | `Inline`: payload. `First`: bytes of the whole message, address and bytes of its end, time it was begun. `Next`: bytes of the end that are not sent. `Posted`: bytes, address, [whose](posted) |
+//! | 4-7 | `Inline`: payload. `First`: bytes of the whole message. `Posted`: its bytes, its address, and [whose](posted) it is |
 
 use crate::types::{HandlerId, Head};
 
@@ -17,12 +17,6 @@ pub const INLINE: usize = 32;
 #[inline]
 pub fn posted(position: u32) -> u64 {
     0x706f_7374_0000_0000 ^ u64::from(position)
-}
-
-/// What a receiver says that has read the end of the message whose first record is at a position. Never 0.
-#[inline]
-pub fn has_read(position: u32) -> u64 {
-    u64::from(position) + 1
 }
 
 /// The receiver has the payload.

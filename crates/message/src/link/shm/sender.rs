@@ -1,8 +1,6 @@
 //! Sending on a channel.
 
-mod fragments;
-
-use super::cut::{Cut, Pace, Way};
+use super::cut::{Cut, Pace, Stores};
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
@@ -10,8 +8,8 @@ use super::ring::{alarm, publish, NoRoom, Place};
 use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
-use fragments::Open;
 use polyduct_copy::{Dest, Source};
+use polyduct_os::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +75,25 @@ pub struct Sender {
     can_post: bool,
     cut: Cut,
     pace: Pace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    head: Head,
+    len: u64,
+    sent: u64,
+    /// How long the next fragment shall be.
+    fragment: u32,
+    /// Which stores write its fragments.
+    stores: Stores,
+}
+
+/// What of a message goes into one record.
+struct Piece<'a> {
+    payload: &'a [u8],
+    stores: Stores,
+    /// The message ends with it.
+    ends: bool,
 }
 
 impl Sender {
@@ -155,6 +172,77 @@ impl Sender {
             return taken;
         }
         Ok(payload.len())
+    }
+
+    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet, unless it has none.
+    pub fn begin(&mut self, head: Head, len: u64) -> Result<(), SendError> {
+        self.check_closed_message()?;
+        if len > MAX_PAYLOAD {
+            return Err(SendError::TooLong { len });
+        }
+        if len == 0 {
+            return self.inline(head, &[]);
+        }
+        let stores = match self.cut.overlaps(len) && self.receiver_waits() {
+            true => self.pace.stores(),
+            false => Stores::CACHED,
+        };
+        self.open = Some(Open { head, len, sent: 0, fragment: self.cut.first_fragment, stores });
+        Ok(())
+    }
+
+    /// Sends the next bytes of the message begun, as fragments: the receiver copies one while the next is being written.
+    /// Returns how many were taken; at most what the message lacks. Give many at a time: each call ends a fragment.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] and the others: nothing was taken.
+    pub fn extend(&mut self, bytes: &[u8]) -> Result<usize, SendError> {
+        let Some(mut open) = self.open else { return Ok(0) };
+        if self.owes {
+            // It may have been said since that it is given up.
+            return Err(SendError::Unfinished { left: open.len - open.sent });
+        }
+        let want = u64::min(bytes.len() as u64, open.len - open.sent) as usize;
+        let mut taken = 0;
+        let max = self.cut.longest(open.len);
+        while taken < want {
+            let n = (want - taken).min(open.fragment as usize);
+            let (kind, words) = match open.sent {
+                0 => (Kind::First, [open.len, 0, 0, 0]),
+                _ => (Kind::Next, [0; 4]),
+            };
+            let ends = open.sent + n as u64 == open.len;
+            let piece = Piece { payload: &bytes[taken..taken + n], stores: open.stores, ends };
+            match self.record(kind, open.head, piece, words) {
+                Ok(()) => {}
+                Err(SendError::Full) if taken > 0 => break,
+                Err(e) => return Err(e),
+            }
+            taken += n;
+            open.sent += n as u64;
+            open.fragment = open.fragment.saturating_mul(2).min(max);
+            self.open = (!ends).then_some(open);
+        }
+        Ok(taken)
+    }
+
+    /// Gives up the message begun. The receiver forgets what it has of it.
+    ///
+    /// # Errors
+    /// [`SendError::Full`]: try again before anything else is sent, or leave it to
+    /// [`Link::say_abandoned`](super::Link::say_abandoned); and the others.
+    pub fn abandon(&mut self) -> Result<(), SendError> {
+        if self.open.is_some_and(|open| open.sent > 0) {
+            match self.shared.abandon(self.channel, self.priority, self.owes) {
+                Ok(last) => self.last = last.unwrap_or(self.last),
+                Err(reason) => {
+                    self.owes = true;
+                    return Err(self.no_room(reason));
+                }
+            }
+        }
+        (self.open, self.owes) = (None, false);
+        Ok(())
     }
 
     /// Sends a message whose payload the receiver fetches from this process's memory, on its own processor and when it comes
@@ -268,6 +356,19 @@ impl Sender {
         bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
     }
 
+    /// Whether the receiver has taken all that was sent, found nothing since, and looks for what comes next, awake.
+    fn receiver_waits(&self) -> bool {
+        // SAFETY: `shared` keeps the area mapped.
+        let (head, sent) = unsafe { (&self.lane.receiver()[0], self.lane.sent()) };
+        self.outlet().is_empty(head) && !alarm::is_armed(sent)
+    }
+
+    /// The stores that write the message begun.
+    #[cfg(test)]
+    pub(super) fn stores(&self) -> Option<Stores> {
+        self.open.map(|open| open.stores)
+    }
+
     /// Units of the next record, where `left` bytes are to be sent.
     fn next_units(&self, left: usize) -> u32 {
         let most = match self.open {
@@ -309,22 +410,32 @@ impl Sender {
         if self.open.is_some() {
             self.check_closed_message()?;
         }
-        let at = self.write(payload, Way::Cached)?;
-        let [a, b, c] = pack_head(&head, payload.len() as u32);
-        self.publish(at, Tag::pack(self.channel.0, Kind::Whole, 0), [a, b, c, 0, 0, 0, 0], 1);
-        Ok(())
+        self.record(Kind::Whole, head, Piece { payload, stores: Stores::CACHED, ends: true }, [0; 4])
     }
 
-    /// Claims a record, and writes its payload into the ring.
+    /// A record with payload in the ring.
     #[inline]
-    fn write(&mut self, payload: &[u8], way: Way) -> Result<Place, SendError> {
-        let units = payload.len().div_ceil(UNIT) as u32;
-        let at = self.claim(units)?;
+    fn record(
+        &mut self,
+        kind: Kind,
+        head: Head,
+        Piece { payload, stores, ends }: Piece<'_>,
+        [p, q, r, s]: [u64; 4],
+    ) -> Result<(), SendError> {
+        let at = self.claim(payload.len().div_ceil(UNIT) as u32)?;
+        let start = stores.timed.then(clock::now);
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
         // ring; `shared` keeps the area mapped.
-        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), way != Way::Cached) };
+        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.streamed) };
+        if let Some(start) = start {
+            self.pace.took(stores, payload.len(), ends, clock::now().saturating_sub(start));
+        }
+        let units = payload.len().div_ceil(UNIT) as u32;
         polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
-        Ok(at)
+        let [a, b, c] = pack_head(&head, payload.len() as u32);
+        let tag = Tag::pack(self.channel.0, kind, 0);
+        self.publish(at, tag, [a, b, c, p, q, r, s], u64::from(ends));
+        Ok(())
     }
 
     #[inline]
