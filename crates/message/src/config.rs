@@ -65,7 +65,7 @@ pub struct Config {
 
 /// Name, meaning, default, smallest, largest.
 const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
-    ("ring", "ring of low priority between two units, each way", 2 << 20, 16 << 10, 64 << 20),
+    ("ring", "ring of low priority between two units, each way", 4 << 20, 16 << 10, 64 << 20),
     ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
     ("whole", "messages up to this size go in one piece, read where they lie", 8 << 10, 256, 1 << 20),
     ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
@@ -346,7 +346,7 @@ mod tests {
         config.fit(63, 64 << 20).unwrap();
         assert!(63 * 2 * (config.bytes("ring") + config.bytes("express_ring")) <= 16 << 20);
         let ring = config.settings().find(|s| s.name == "ring").unwrap();
-        assert_eq!(ring.origin, Origin::Shrunk { from: 2 << 20 });
+        assert_eq!(ring.origin, Origin::Shrunk { from: 4 << 20 });
         assert!(matches!(config.fit(4095, 64 << 20), Err(ConfigError::TooBig { partners: 4095, .. })));
     }
 

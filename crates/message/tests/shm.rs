@@ -133,7 +133,7 @@ fn high_goes_first_and_counts_are_exact() {
     assert!(a.sender(ChannelId(0), Priority::High).is_none(), "a channel has one writer");
     assert!(b.receiver::<Vec<u8>>().is_none());
     let room = low.room().unwrap();
-    assert_eq!((room.messages, room.payload_bytes), (1024, 2 << 20));
+    assert_eq!((room.messages, room.payload_bytes), (1024, 4 << 20));
     let payload = bytes(0, 100);
     for n in 0..300 {
         low.send(head(n), if n % 2 == 0 { &payload } else { &[] }).unwrap();

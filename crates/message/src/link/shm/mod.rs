@@ -55,7 +55,10 @@
 //! sender of a message to a receiver that waits streams past the caches ([`Cut`] says which): 7.1 to 8 µs, 5.8 of them the
 //! sender's, then 0.4 until the last fragment is seen and 0.3 to copy it. The same fragments written by a loop in C take 7.7
 //! between processes. What made no difference beside that: first fragments of 4 to 12 KiB, shorter ones towards the end, the next
-//! place claimed before a record is shown, lines asked for before the first fragment on either side, `movdir64b` (1.1).
+//! place claimed before a record is shown, lines asked for before the first fragment on either side, `movdir64b` (1.1), some lines
+//! streamed and the others not, the source fetched from other distances or into other caches (1.0 to 1.5), two places written by
+//! turns. Nor did it help to leave the end to the receiver, which reads it in the sender's memory meanwhile (`process_vm_readv`):
+//! 1.0 with a sixth of 48 KiB, 1.1 with a third, 1.4 with half, since the kernel's part costs 1 to 2 µs and the receiver is late then.
 //!
 //! # Many links, and sleep
 //!
