@@ -9,7 +9,7 @@
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
 //! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
-//! | `open`, `served` | recovery, and epochs; which was served last, where units that have none in common can serve |
+//! | `open`, `replay`, `served` | recovery, and epochs; which was served last, where units that have none in common can serve |
 //! | `span` | runs of words: read, checked and made good at once |
 //! | [`scrub`] | all words checked, in steps |
 //! | `rebuild` | a unit that comes back, or a new one in its place |
@@ -43,6 +43,7 @@ pub mod planted;
 mod planted;
 mod raw;
 mod rebuild;
+mod replay;
 pub mod rows;
 pub mod scrub;
 mod sealed;
@@ -265,17 +266,14 @@ impl<U: Units> Volume<U> {
 
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
     fn agree(&mut self, action: &Action, first: u32, logs: usize, now: u64) -> Result<(), VolumeError> {
-        let (volume, epoch, n) = (self.id, self.epoch, self.geometry.units());
+        let n = self.geometry.units();
         let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.lost[u as usize].is_none());
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
         let members: Vec<u32> = in_turn.take(logs).collect();
         self.tx += 1;
         let (mut writes, mut starts) = (Vec::new(), Vec::new());
-        let mut record = Record { volume, unit: first, epoch, tx: self.tx, action };
         for &unit in &members {
-            record.unit = unit;
-            let mut bytes = seal(RECORD, &record);
-            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+            let bytes = self.record(unit, self.tx, action);
             let at = self.log[unit as usize];
             self.log[unit as usize] += bytes.len() as u64;
             starts.push((unit, at));
@@ -302,6 +300,14 @@ impl<U: Units> Volume<U> {
             true => Ok(()),
             false => Err(self.too_many()),
         }
+    }
+
+    /// A change as it stands in the log of a unit.
+    fn record(&self, unit: u32, tx: u64, action: &Action) -> Vec<u8> {
+        let record = Record { volume: self.id, unit, epoch: self.epoch, tx, action };
+        let mut bytes = seal(RECORD, &record);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        bytes
     }
 
     /// A change for which there was no room somewhere is taken out of the logs that have it, where it is durable already. A unit

@@ -5,23 +5,15 @@ use super::geometry::Geometry;
 use super::planted::Bug;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
-use super::state::{
-    Action, Catalog, Patch, Record, Superblock, CATALOG, LAST, LAST_GENERATION, RECORD, SLOT, SUPERBLOCK,
-};
-use super::sums::stride;
+use super::state::{Catalog, Patch, Superblock, CATALOG, LAST, LAST_GENERATION, SLOT, SUPERBLOCK};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The log of a unit that was left behind: an epoch has begun without it.
 pub(super) const LEFT: u64 = u64::MAX;
-/// The most that is read of a log: far more than is ever written.
-const LOG_READ: usize = 1 << 30;
 /// The most that is read of a catalog.
 const CATALOG_READ: usize = 1 << 28;
-
-/// What is to be written of a word: each place once.
-type Places = BTreeMap<(u32, File, u64), Request>;
 
 impl<U: Units> Volume<U> {
     /// Makes the units of a new store, with the number `id`. `now` is the time in µs.
@@ -152,7 +144,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// The beginning of a file of every unit.
-    fn read_all(&mut self, file: File, len: usize) -> Result<Vec<Option<Vec<u8>>>, VolumeError> {
+    pub(super) fn read_all(&mut self, file: File, len: usize) -> Result<Vec<Option<Vec<u8>>>, VolumeError> {
         let ask = |unit| Request::Read { unit, file, at: 0, len };
         let done = self.run((0..self.geometry.units()).map(ask).collect())?;
         Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
@@ -246,61 +238,6 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
-    /// the same word some logs may be gone.
-    fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
-        let (mut told, mut ends): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
-        for (unit, bytes) in self.read_all(File::Log, LOG_READ)?.into_iter().enumerate() {
-            let (epoch, trimmed) = epochs[unit];
-            let (mut rest, mut last) = (&bytes.unwrap_or_default()[..], trimmed);
-            while let Some((record, len)) = unseal::<Record>(RECORD, rest) {
-                let of_this = record.volume == self.id && record.unit as usize == unit;
-                let possible = record.is_possible(self.geometry);
-                if !of_this || !possible || record.epoch != epoch || record.tx <= last {
-                    break;
-                }
-                last = record.tx;
-                if last > self.tx {
-                    told.insert(last, record.action);
-                }
-                rest = rest.get(len.next_multiple_of(super::BLOCK)..).unwrap_or_default();
-            }
-            // A unit that missed the last epoch has nothing of it, and one that joins keeps no log.
-            let keeps = epoch == self.epoch && self.lost[unit].is_none();
-            ends.extend(keeps.then_some((unit as u32, last)));
-        }
-        // Names are in all logs, and a block is at least in that of its own unit, which comes first.
-        let has = |unit: u32, action: &Action| match action {
-            Action::Names(_) => true,
-            Action::Blocks(patches) => patches.first().is_some_and(|&(first, _)| first == unit),
-        };
-        let lacks = |&(unit, last): &(u32, u64)| told.range(last + 1..).any(|(_, action)| has(unit, action));
-        let behind = ends.into_iter().filter(lacks);
-        self.unreadable.extend(
-            behind.map(|(unit, _)| (unit, "its log ends before those of others, which tell what it lacks")),
-        );
-        self.read_catalogs()?;
-        if self.has(Bug::NothingReplayed) {
-            return Ok(());
-        }
-        let (named, mut words) = (self.tx, BTreeMap::new());
-        for (tx, action) in told {
-            self.tx = self.tx.max(tx);
-            match action {
-                Action::Names(changes) if tx > named => self.name(changes),
-                Action::Names(_) => continue,
-                Action::Blocks(patches) => self.gather(patches, &mut words),
-            }
-            self.replayed += 1;
-        }
-        // Word by word: so few are at any time between what they were and what they are to be.
-        words.into_values().for_each(|places: Places| self.run_or_lose(places.into_values().collect()));
-        // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
-        let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
-        self.next_object = self.next_object.max(highest);
-        Ok(())
-    }
-
     /// Writes blocks and checksums to their places.
     pub(super) fn put(&mut self, unit: u32, patches: Vec<Patch>) -> Result<(), VolumeError> {
         let writes = self.places(unit, patches);
@@ -314,23 +251,8 @@ impl<U: Units> Volume<U> {
         self.run_or_lose(writes);
     }
 
-    /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten
-    /// must not be seen again.
-    fn gather(&mut self, patches: Vec<(u32, Patch)>, words: &mut BTreeMap<(u64, u64), Places>) {
-        let each = stride(self.geometry) as u64;
-        for write in patches.into_iter().flat_map(|(unit, patch)| self.places(unit, vec![patch])) {
-            let Request::Write { unit, file, at, .. } = write else { continue };
-            let word = match file {
-                File::Data(object) => (object, at / super::BLOCK as u64),
-                File::Sums(object) => (object, at / each),
-                _ => continue,
-            };
-            words.entry(word).or_default().insert((unit, file, at), write);
-        }
-    }
-
     /// The writes of blocks and checksums to their places.
-    fn places(&mut self, unit: u32, patches: Vec<Patch>) -> Vec<Request> {
+    pub(super) fn places(&mut self, unit: u32, patches: Vec<Patch>) -> Vec<Request> {
         let mut writes = Vec::new();
         if self.has(Bug::JoiningSkipped) && self.joining[unit as usize].is_some() {
             return writes;
@@ -352,7 +274,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// The newest catalog that any unit has.
-    fn read_catalogs(&mut self) -> Result<(), VolumeError> {
+    pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
         let mut newest: Option<Catalog> = None;
         let mut best = vec![None; self.lost.len()];
         for slot in 0..2 {

@@ -11,6 +11,8 @@ pub enum Bug {
     PlaceFirst,
     /// Only one log has a change, however much parity there is.
     OneLog,
+    /// What only one log tells, since a cut came, is done again without coming into others first.
+    OneLogAgain,
     /// Logs are not done again.
     NothingReplayed,
     /// Logs are dropped before what they say is durable in its place.

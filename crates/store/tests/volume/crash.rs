@@ -174,6 +174,36 @@ fn every_subset_of_what_a_cut_may_leave() {
     assert!(opened >= 300_000, "{opened} states");
 }
 
+/// What is begun in two words, and overwritten once more.
+const TWICE: &[Step] = &[
+    Step::Overwrite("a", 1, 900),
+    Step::Overwrite("a", 2, 901),
+    Step::Overwrite("a", 1, 902),
+    Step::Replace("b", 200),
+];
+
+/// What a cut left is opened, and that is cut short.
+#[test]
+fn cuts_of_openings() {
+    // Of the states that first cuts leave, so many more are gone through behind the flag.
+    let more = if std::env::var("POLYDUCT_CUTS").is_ok_and(|v| v == "all") { 40 } else { 1 };
+    let mut states = 0;
+    for (data, parity, most, one_of) in
+        [(2, 1, 16, 121), (4, 1, 8, 201), (4, 2, 8, 441), (1, 1, 16, 41), (2, 2, 8, 441)]
+    {
+        let made = [Step::Replace("a", 100)];
+        let steps = if data == 1 { &TWICE[..1] } else { TWICE };
+        let count = Run::of(data, parity, most).enumerate_openings(&made, steps, one_of / more + 1);
+        let count = count.unwrap_or_else(|e| panic!("{data}+{parity}: {e}"));
+        println!("{data}+{parity}: {} states left by two cuts, {} opened", count.cuts, count.states);
+        states += count.states;
+    }
+    assert!(states >= 30_000, "{states} states");
+    let bug = Run { bug: Some(Bug::OneLogAgain), ..Run::of(2, 1, 16) };
+    let error = bug.enumerate_openings(&[Step::Replace("a", 100)], TWICE, 3).expect_err("it is found");
+    println!("{error}");
+}
+
 #[test]
 fn cuts_of_2_and_1() {
     all(Run::of(2, 1, 32), 35_000, &[("in use", IN_USE)]);

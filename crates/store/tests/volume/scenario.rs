@@ -1,7 +1,7 @@
 //! What a store goes through in a test, step by step; and the check of a state in which that may be cut short.
 
 use super::basics::{block, entry, rows, ID};
-use super::sim::{Cut, Disks, Sim};
+use super::sim::{Cut, Disks, Event, Sim};
 use polyduct_store::volume::planted::Bug;
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Entry, Geometry, Scrub, Volume, VolumeError, BLOCK};
@@ -165,6 +165,18 @@ pub struct Count {
     pub drawn: u64,
 }
 
+/// What came of the steps of a scenario.
+pub struct Played {
+    /// What was durable before.
+    pub base: Disks,
+    pub history: Vec<Event>,
+    /// What is to be seen before the first step, and after each.
+    pub views: Vec<View>,
+    pub beside: Vec<Beside>,
+    /// How long the history was when each step was acknowledged.
+    pub acknowledged: Vec<usize>,
+}
+
 impl Run {
     pub fn of(data: u32, parity: u32, most: u64) -> Run {
         let geometry = Geometry::new(data, parity, BLOCK as u64).unwrap();
@@ -295,8 +307,8 @@ impl Run {
         Ok(3)
     }
 
-    /// Goes through a scenario and the states that cuts leave. What was `made` before it is durable.
-    pub fn enumerate(&self, made: &[Step], steps: &[Step]) -> Result<Count, String> {
+    /// Takes the steps of a scenario. What was `made` before it is durable.
+    pub fn play(&self, made: &[Step], steps: &[Step]) -> Result<Played, String> {
         let mut sim = Sim::default();
         drop(Volume::create(&mut sim, ID, self.geometry, 1000).unwrap());
         let mut before = View::new();
@@ -322,22 +334,21 @@ impl Run {
             beside.push(now);
         }
         v.close(9000).map_err(|e| e.to_string())?;
-        let history = std::mem::take(&mut sim.history);
-        let (mut count, mut random) = (Count::default(), 0x2545_f491_4f6c_dd1d_u64);
-        let mut cut = Cut::new(base, &history);
+        Ok(Played { base, history: sim.history, views, beside, acknowledged })
+    }
+
+    /// Goes through the states that cuts of a history leave. Gives how many cuts left more than were looked at.
+    pub fn each_cut(
+        &self,
+        base: Disks,
+        history: &[Event],
+        look: &mut dyn FnMut(&Disks, &Cut<'_>) -> Result<(), String>,
+    ) -> Result<u64, String> {
+        let (mut drawn, mut random) = (0, 0x2545_f491_4f6c_dd1d_u64);
+        let mut cut = Cut::new(base, history);
         loop {
-            let acked = acknowledged.iter().filter(|&&at| at <= cut.len).count();
-            let now = acked..views.len().min(acked + 2);
-            let known: Vec<&View> = views[now.clone()].iter().collect();
-            let beside = beside[now].iter().cloned().reduce(|a, b| Beside {
-                lost: a.lost | b.lost,
-                rotten: a.rotten | b.rotten,
-                joined: a.joined & b.joined,
-                scrub: Scrub::new(),
-            });
-            let beside = beside.unwrap_or_default();
             let all = 1_u64.checked_shl(cut.open.len() as u32).unwrap_or(u64::MAX);
-            count.drawn += u64::from(all > self.most);
+            drawn += u64::from(all > self.most);
             for subset in 0..all.min(self.most) {
                 random ^= random << 13;
                 random ^= random >> 7;
@@ -349,14 +360,59 @@ impl Run {
                     (_, 0) => 0,
                     _ => (torn >> (i % 40)) as usize % parts,
                 };
-                let found = self.check(&cut.disks(kept), &known, &beside, count.cuts);
-                let at = |e| format!("after {} of {}, step {acked}, {bits:b}: {e}", cut.len, history.len());
-                count.states += found.map_err(at)?;
-                count.cuts += 1;
+                look(&cut.disks(kept), &cut)
+                    .map_err(|e| format!("after {} of {}, {bits:b}: {e}", cut.len, history.len()))?;
             }
             if !cut.advance() {
-                return Ok(count);
+                return Ok(drawn);
             }
         }
+    }
+
+    /// Goes through a scenario and the states that cuts leave.
+    pub fn enumerate(&self, made: &[Step], steps: &[Step]) -> Result<Count, String> {
+        let Played { base, history, views, beside, acknowledged } = self.play(made, steps)?;
+        let mut count = Count::default();
+        let drawn = self.each_cut(base, &history, &mut |disks, cut| {
+            let acked = acknowledged.iter().filter(|&&at| at <= cut.len).count();
+            let now = acked..views.len().min(acked + 2);
+            let known: Vec<&View> = views[now.clone()].iter().collect();
+            let beside = beside[now].iter().cloned().reduce(|a, b| Beside {
+                lost: a.lost | b.lost,
+                rotten: a.rotten | b.rotten,
+                joined: a.joined & b.joined,
+                scrub: Scrub::new(),
+            });
+            let found = self.check(disks, &known, &beside.unwrap_or_default(), count.cuts);
+            count.states += found.map_err(|e| format!("step {acked}: {e}"))?;
+            count.cuts += 1;
+            Ok(())
+        })?;
+        Ok(Count { drawn, ..count })
+    }
+
+    /// Goes through the states in which a second cut leaves the disks, while what a first one left is opened. Some of the first are
+    /// gone through: one of so many.
+    pub fn enumerate_openings(&self, made: &[Step], steps: &[Step], one_of: u64) -> Result<Count, String> {
+        let Played { base, history, views, acknowledged, .. } = self.play(made, steps)?;
+        let (mut count, mut seen) = (Count::default(), 0);
+        self.each_cut(base, &history, &mut |disks, cut| {
+            seen += 1;
+            if seen % one_of != 0 {
+                return Ok(());
+            }
+            let acked = acknowledged.iter().filter(|&&at| at <= cut.len).count();
+            let known: Vec<&View> = views[acked..views.len().min(acked + 2)].iter().collect();
+            let mut sim = Sim::of(disks.clone(), &[]);
+            drop(self.open(&mut sim, 9500).map_err(text)?);
+            let drawn = self.each_cut(disks.clone(), &sim.history, &mut |disks, _| {
+                count.states += self.check(disks, &known, &Beside::default(), count.cuts)?;
+                count.cuts += 1;
+                Ok(())
+            });
+            count.drawn += drawn.map_err(|e| format!("step {acked}, while it is opened {e}"))?;
+            Ok(())
+        })?;
+        Ok(count)
     }
 }

@@ -1,0 +1,131 @@
+//! What the logs tell when a store is opened.
+
+use super::error::VolumeError;
+use super::planted::Bug;
+use super::sealed::unseal;
+use super::state::{Action, Patch, Record, RECORD};
+use super::sums::stride;
+use super::units::{File, Request, Units};
+use super::Volume;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most that is read of a log: far more than is ever written.
+const LOG_READ: usize = 1 << 30;
+
+/// What is to be written of a word: each place once.
+type Places = BTreeMap<(u32, File, u64), Request>;
+
+/// The log of a unit, as far as it counts.
+struct Tail {
+    unit: u32,
+    /// Its last record, or the last that it knows to need none.
+    last: u64,
+    /// Its bytes.
+    end: usize,
+    /// What it tells.
+    has: BTreeSet<u64>,
+}
+
+impl<U: Units> Volume<U> {
+    /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
+    /// the same word some logs may be gone.
+    pub(super) fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
+        let (mut told, mut tails): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
+        for (unit, bytes) in self.read_all(File::Log, LOG_READ)?.into_iter().enumerate() {
+            let (epoch, trimmed) = epochs[unit];
+            let bytes = bytes.unwrap_or_default();
+            let mut tail = Tail { unit: unit as u32, last: trimmed, end: 0, has: BTreeSet::new() };
+            while let Some((record, len)) =
+                bytes.get(tail.end..).and_then(|rest| unseal::<Record>(RECORD, rest))
+            {
+                let of_this = record.volume == self.id && record.unit as usize == unit;
+                let possible = record.is_possible(self.geometry);
+                if !of_this || !possible || record.epoch != epoch || record.tx <= tail.last {
+                    break;
+                }
+                tail.last = record.tx;
+                if tail.last > self.tx {
+                    tail.has.insert(tail.last);
+                    told.insert(tail.last, record.action);
+                }
+                tail.end += len.next_multiple_of(super::BLOCK);
+            }
+            // A unit that missed the last epoch has nothing of it, and one that joins keeps no log.
+            let keeps = epoch == self.epoch && self.lost[unit].is_none();
+            tails.extend(keeps.then_some(tail));
+        }
+        // Names are in all logs, and a block is at least in that of its own unit, which comes first.
+        let has = |unit: u32, action: &Action| match action {
+            Action::Names(_) => true,
+            Action::Blocks(patches) => patches.first().is_some_and(|&(first, _)| first == unit),
+        };
+        let lacks = |tail: &&Tail| told.range(tail.last + 1..).any(|(_, action)| has(tail.unit, action));
+        let behind = tails.iter().filter(lacks);
+        self.unreadable.extend(
+            behind.map(|tail| (tail.unit, "its log ends before those of others, which tell what it lacks")),
+        );
+        self.read_catalogs()?;
+        if self.has(Bug::NothingReplayed) {
+            return Ok(());
+        }
+        if !self.has(Bug::OneLogAgain) {
+            self.spread(tails, &told);
+        }
+        let (named, mut words) = (self.tx, BTreeMap::new());
+        for (tx, action) in told {
+            self.tx = self.tx.max(tx);
+            match action {
+                Action::Names(changes) if tx > named => self.name(changes),
+                Action::Names(_) => continue,
+                Action::Blocks(patches) => self.gather(patches, &mut words),
+            }
+            self.replayed += 1;
+        }
+        // Word by word: so few are at any time between what they were and what they are to be.
+        words.into_values().for_each(|places: Places| self.run_or_lose(places.into_values().collect()));
+        // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
+        let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
+        self.next_object = self.next_object.max(highest);
+        Ok(())
+    }
+
+    /// Sees to it that of each change of blocks that is told as many logs tell as did when it was agreed. Nobody may have been told
+    /// of it, so that a cut left it in fewer. Where it has come to some of its places and not to others when the next cut comes,
+    /// and the only log that has it is lost, its word is neither what it was nor what it is to be.
+    ///
+    /// A unit that has no room for that goes without.
+    fn spread(&mut self, mut tails: Vec<Tail>, told: &BTreeMap<u64, Action>) {
+        let enough = self.geometry.parity() as usize + 1;
+        let mut writes = Vec::new();
+        for (&tx, action) in told.iter().filter(|(_, action)| matches!(action, Action::Blocks(_))) {
+            let there = tails.iter().filter(|tail| tail.has.contains(&tx)).count();
+            // Numbers rise in a log.
+            let lack = tails.iter_mut().filter(|tail| tail.last < tx);
+            for tail in lack.take(enough.saturating_sub(there)) {
+                let bytes = self.record(tail.unit, tx, action);
+                let at = tail.end as u64;
+                (tail.last, tail.end) = (tx, tail.end + bytes.len());
+                writes.push(Request::Log { unit: tail.unit, at, bytes });
+            }
+        }
+        // One after the other: each ends where the next begins.
+        for write in writes {
+            let _ = self.attempt(vec![write], true);
+        }
+    }
+
+    /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten
+    /// must not be seen again.
+    fn gather(&mut self, patches: Vec<(u32, Patch)>, words: &mut BTreeMap<(u64, u64), Places>) {
+        let each = stride(self.geometry) as u64;
+        for write in patches.into_iter().flat_map(|(unit, patch)| self.places(unit, vec![patch])) {
+            let Request::Write { unit, file, at, .. } = write else { continue };
+            let word = match file {
+                File::Data(object) => (object, at / super::BLOCK as u64),
+                File::Sums(object) => (object, at / each),
+                _ => continue,
+            };
+            words.entry(word).or_default().insert((unit, file, at), write);
+        }
+    }
+}
