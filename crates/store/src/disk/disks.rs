@@ -130,9 +130,17 @@ impl Disks {
         Disks { home: Some(home), ..self }
     }
 
-    /// What a turn is to hold of the units that can be opened; the others are not used.
-    pub(super) fn share(&mut self) {
-        (0..self.units.len()).for_each(|unit| self.share_of(unit));
+    /// What a turn is to hold: the first of the units that can be opened, so many that whoever else has a turn has one of them. Of
+    /// two turns each may lack as many units as there is parity, or come to other directories in their place: 2 m + 1 of one without
+    /// those, which are m at most, are more than the m that the other lacks.
+    pub(super) fn share(&mut self, parity: u32) {
+        let enough = 2 * parity as usize + 1;
+        for unit in 0..self.units.len() {
+            let has_one = |of: &Unit| of.share.is_some();
+            if self.shares().count() < enough && !self.units[unit].as_ref().is_ok_and(has_one) {
+                self.share_of(unit);
+            }
+        }
     }
 
     fn share_of(&mut self, unit: usize) {
@@ -153,8 +161,8 @@ impl Disks {
         self.shares().any(|share| share.is_wanted())
     }
 
-    /// Takes all units for a turn, or none where another has one: then that one is told that somebody waits. A unit of which that
-    /// cannot be said is not used.
+    /// Takes what a turn is to hold, or nothing where another has some of it: then that one is told that somebody waits. A unit of
+    /// which that cannot be said is not used.
     pub(super) fn take(&mut self) -> bool {
         let mut all = true;
         for of in &mut self.units {
@@ -189,12 +197,9 @@ impl Disks {
         self.shares().for_each(Share::let_go);
     }
 
-    /// Whether of all these units the one with this number had the last turn.
-    pub(super) fn are_of(&self, number: [u8; 16], units: &[u32]) -> bool {
-        units.iter().all(|&unit| {
-            let share = self.units.get(unit as usize).and_then(|of| of.as_ref().ok()?.share.as_ref());
-            share.is_some_and(|share| share.is_of(number))
-        })
+    /// Whether the one with this number had the last turn, as far as this side would have to know.
+    pub(super) fn are_of(&self, number: [u8; 16]) -> bool {
+        self.units.iter().flatten().filter_map(|of| of.share.as_ref()).all(|share| share.is_of(number))
     }
 
     /// The one with this number has a turn. A unit that cannot keep that is not used.

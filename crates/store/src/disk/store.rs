@@ -164,10 +164,8 @@ impl Store {
             self.take_units(volume.units_mut())?;
         }
         // Somebody who came by another directory with this manifest had a turn of the units, and not of this one.
-        let of_units = |(who, volume): &(Who, Volume<Disks>)| {
-            let used: Vec<u32> = (0..self.geometry().units()).filter(|&unit| volume.uses(unit)).collect();
-            volume.units().are_of(who.number(), &used).then_some(*who)
-        };
+        let of_units =
+            |(who, volume): &(Who, Volume<Disks>)| volume.units().are_of(who.number()).then_some(*who);
         let (mut turn, before) = Turn::begin(byte, kept.as_ref().and_then(of_units))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
         if let Some((_, volume)) = kept.filter(|_| before == Before::Same) {
@@ -180,7 +178,6 @@ impl Store {
         let manifest = self.current()?;
         let home = Home::new(Arc::clone(&self.fd)).telling(self.lock_file()?, manifest.places()?);
         let mut disks = self.disks_of(&manifest).at(home);
-        disks.share();
         self.take_units(&mut disks)?;
         disks.mark(turn.who().number());
         let volume = match give_up {
@@ -259,6 +256,7 @@ impl Store {
 
     /// Takes the units for a turn: whoever came by another directory may have them.
     fn take_units(&self, disks: &mut Disks) -> Result<(), StoreError> {
+        disks.share(self.geometry().parity());
         if disks.are_wanted() {
             std::thread::sleep(POLITE);
         }
