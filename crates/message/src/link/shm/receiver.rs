@@ -23,6 +23,10 @@ const IDLE_LOOKS: u32 = 16;
 const PIECE: usize = 1 << 10;
 /// Bytes of a message that are asked for ahead of those that are copied.
 const AHEAD: usize = 4 << 10;
+/// Looks for the next fragment of a brief message before other links get their turn, each with a pause: about as long as a sender
+/// takes longer to write a fragment than the receiver to copy it. In a domain, which has more to look at, 48 KiB arrive in 0.98 of the
+/// time.
+const LINGER: u32 = 16;
 /// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system calls.
 const PULL_PIECE: usize = 128 << 10;
 
@@ -72,6 +76,8 @@ struct Inward<B> {
     parts: Vec<Option<Part<B>>>,
     /// How many of them there are.
     under_way: usize,
+    /// There is one, so short that it ends soon.
+    brief: bool,
     /// More is written than one look can handle, and [`SOON`] more.
     behind: bool,
     /// The posted message that is next in the lane.
@@ -121,6 +127,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             priority: priorities.next().unwrap_or_default(),
             parts: Vec::new(),
             under_way: 0,
+            brief: false,
             behind: false,
             pulling: None,
         });
@@ -152,12 +159,15 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         for lane in [&mut *high, &mut *low] {
             lane.behind = self.ahead == AT_ONCE && lane.is_behind();
         }
-        let mut records = 0;
-        while records < self.ahead {
+        let (mut records, mut lingered) = (0, 0);
+        while records < self.ahead || low.brief && lingered < LINGER && records < AT_ONCE {
             if high.has_next() && high.step(None, &self.shared, give, deliver)? == Step::Took
                 || low.has_next() && low.step(Some(high), &self.shared, give, deliver)? == Step::Took
             {
                 records += 1;
+            } else if low.brief && lingered < LINGER {
+                lingered += 1;
+                core::hint::spin_loop();
             } else {
                 break;
             }
@@ -205,7 +215,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
     pub fn forget_all(&mut self) {
         for lane in &mut self.lanes {
             lane.parts.clear();
-            lane.under_way = 0;
+            (lane.under_way, lane.brief) = (0, false);
             lane.pulling = None;
         }
     }
@@ -306,12 +316,14 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 let Some(buffer) = offer(give, &incoming) else { return Ok(Step::Nothing) };
                 self.parts[usize::from(tag.channel)] = Some(Part { incoming, buffer, filled: 0 });
                 self.under_way += 1;
+                self.brief = self.under_way == 1 && incoming.len <= OVERLAPS;
                 self.fill(before, shared, channel, (from, bytes), give, deliver)?;
             }
             k if k == Kind::Next as u8 => self.fill(before, shared, channel, (from, bytes), give, deliver)?,
             k if k == Kind::Abandon as u8 => {
                 if let Some(part) = self.parts.get_mut(usize::from(tag.channel)) {
                     self.under_way -= usize::from(part.take().is_some());
+                    self.brief = false;
                 }
             }
             k if k == Kind::Posted as u8 => {
@@ -408,6 +420,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
         if end == part.incoming.len {
             if let Some(part) = slot.and_then(Option::take) {
                 self.under_way -= 1;
+                self.brief = false;
                 self.count(shared);
                 deliver(&part.incoming, Payload::Buffer(part.buffer));
             }
