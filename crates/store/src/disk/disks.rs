@@ -132,7 +132,7 @@ impl Disks {
 
     /// What a turn is to hold: the first of the units that can be opened, so many that whoever else has a turn has one of them. Of
     /// two turns each may lack as many units as there is parity, or come to other directories in their place: 2 m + 1 of one without
-    /// those, which are m at most, are more than the m that the other lacks.
+    /// those, which are m at most, are more than the m that the other lacks. Mirrors have not so many units: each may be used alone.
     pub(super) fn share(&mut self, parity: u32) {
         let enough = 2 * parity as usize + 1;
         for unit in 0..self.units.len() {

@@ -78,9 +78,9 @@ impl Store {
         }
         let (mut made, dirs) = (Made::default(), manifest.dirs(&self.dir, unit));
         dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
+        // A refusal must not cost what there is, here or there.
+        self.check_place(&mut owned, unit, &dirs, force)?;
         if gives_up || begins_anew {
-            // A refusal must not cost what there is.
-            self.check_place(&mut owned, unit, &dirs, force)?;
             let reason = if gives_up { "it is given up" } else { "it is replaced again" };
             owned.report(UnitError { unit, reason: reason.into(), full: false });
         }

@@ -47,9 +47,11 @@ pub enum VolumeError {
         /// Units that had part in that.
         had_part: Vec<u32>,
     },
-    /// What has to be in the store's own directory before anything is acknowledged could not be written there. Whether the change is
-    /// there tells the next opening.
-    #[error("{what} could not be written into the store's directory, and nothing is acknowledged before that is done: {why}")]
+    /// What is kept in the store's own directory could not be read or written there, and nothing is read or acknowledged before that.
+    /// Whether a change that was to be acknowledged is there tells the next opening.
+    #[error(
+        "{what} could not be read or written in the store's directory, and nothing is done without it: {why}"
+    )]
     Home {
         /// What was to be written.
         what: &'static str,

@@ -156,7 +156,7 @@ impl<U: Units> Volume<U> {
 
     /// Reads the superblocks: who belongs to this store, is who it is said to be, and has missed nothing.
     fn meet(&mut self, give_up: bool) -> Result<(), VolumeError> {
-        self.recall();
+        self.recall(give_up)?;
         let mut found: Vec<Option<Superblock>> = Vec::new();
         for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
             let bytes = bytes.unwrap_or_default();

@@ -96,22 +96,21 @@ impl<U: Units> Volume<U> {
     /// A unit that has no room for that goes without.
     fn spread(&mut self, mut tails: Vec<Tail>, told: &BTreeMap<u64, Action>) {
         let enough = self.geometry.parity() as usize + 1;
-        let mut writes = Vec::new();
+        let mut lacking = vec![Vec::new(); tails.len()];
         for (&tx, action) in told.iter().filter(|(_, action)| matches!(action, Action::Blocks(_))) {
             let there = tails.iter().filter(|tail| tail.has.contains(&tx)).count();
             // Numbers rise in a log.
-            let lack = tails.iter_mut().filter(|tail| tail.last < tx);
-            for tail in lack.take(enough.saturating_sub(there)) {
-                let bytes = self.record(tail.unit, tx, action);
-                let at = tail.end as u64;
-                (tail.last, tail.end) = (tx, tail.end + bytes.len());
-                writes.push(Request::Log { unit: tail.unit, at, bytes });
+            let lack = tails.iter_mut().zip(&mut lacking).filter(|(tail, _)| tail.last < tx);
+            for (tail, bytes) in lack.take(enough.saturating_sub(there)) {
+                tail.last = tx;
+                bytes.extend(self.record(tail.unit, tx, action));
             }
         }
-        // One after the other: each ends where the next begins.
-        for write in writes {
-            let _ = self.attempt(vec![write], true);
-        }
+        let write = |(tail, bytes): (Tail, Vec<u8>)| {
+            (!bytes.is_empty()).then_some(Request::Log { unit: tail.unit, at: tail.end as u64, bytes })
+        };
+        let writes = tails.into_iter().zip(lacking).filter_map(write).collect();
+        let _ = self.attempt(writes, true);
     }
 
     /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten

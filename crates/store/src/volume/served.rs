@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 /// The record's kind and version.
 const SERVED: Kind = *b"pd-last\x01";
 
+/// In errors.
+const WHAT: &str = "which epoch is served";
+
 /// What is remembered, in the order in which it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Served {
@@ -68,14 +71,21 @@ impl<U: Units> Volume<U> {
         self.geometry.parity() >= self.geometry.data() && !self.has(Bug::NothingRemembered)
     }
 
-    /// Reads what is remembered. What cannot be read is not known, and stops nobody.
-    pub(super) fn recall(&mut self) {
+    /// Reads what is remembered. What is damaged is not known, and stops nobody; but of two records one says what the other would.
+    /// With `give_up` it stops nobody either that nothing can be read.
+    ///
+    /// # Errors
+    /// [`VolumeError::Home`]: what cannot be read may be there at the next try.
+    pub(super) fn recall(&mut self, give_up: bool) -> Result<(), VolumeError> {
         if !self.remembers() {
-            return;
+            return Ok(());
         }
         let read = Request::Read { unit: HOME, file: File::Served, at: 0, len: 2 * SLOT };
         let bytes = match self.units.run(vec![read]).pop() {
             Some(Ok(Done::Bytes(bytes))) => bytes,
+            Some(Err(error)) if !give_up => {
+                return Err(VolumeError::Home { what: WHAT, why: error.reason });
+            }
             _ => Vec::new(),
         };
         let mut bad = 0;
@@ -90,6 +100,12 @@ impl<U: Units> Volume<U> {
                 _ => bad += u32::from(slot.iter().any(|&byte| byte != 0)),
             }
         }
+        if let (Some(last), 1..) = (&mut self.memory.last, bad) {
+            // The other may have said that what this one saw begin was served, and nobody knows by whom.
+            if last.epoch < last.begun {
+                (last.epoch, last.members) = (last.begun, Members::default());
+            }
+        }
         self.memory.damaged = match (&self.memory.last, bad) {
             (None, _) => Some("which epoch was served last is not known, and is written down anew"),
             (Some(_), 1..) => {
@@ -97,6 +113,7 @@ impl<U: Units> Volume<U> {
             }
             _ => None,
         };
+        Ok(())
     }
 
     /// Whether the newest units that are there have missed nothing that was served; or that is given up.
@@ -164,8 +181,7 @@ impl<U: Units> Volume<U> {
         for request in [Request::Write { unit: HOME, file, at, bytes }, Request::Sync { unit: HOME, file }] {
             let done = self.units.run(vec![request]).pop();
             if let Some(Err(error)) = done {
-                let what = "which epoch is served";
-                return Err(VolumeError::Home { what, why: error.reason });
+                return Err(VolumeError::Home { what: WHAT, why: error.reason });
             }
         }
         self.memory.last = Some(record);
@@ -176,6 +192,6 @@ impl<U: Units> Volume<U> {
 impl Served {
     /// Whether such a one can have been written.
     fn is_possible(&self) -> bool {
-        self.seq < LAST && self.begun <= LAST && self.epoch <= LAST
+        self.seq < LAST && self.begun < LAST && self.epoch < LAST
     }
 }

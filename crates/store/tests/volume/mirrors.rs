@@ -91,11 +91,13 @@ fn what_is_newer_can_be_given_up() {
 fn what_is_not_remembered_stops_nobody() {
     let (run, disks, _) = made(1, 1);
     type Change = fn(&mut Sim);
-    let changes: [(Change, bool); 4] = [
+    let changes: [(Change, bool); 5] = [
         (|sim| drop(sim.disks.remove(&PLACES)), true),
         (|sim| drop(sim.disks.insert(PLACES, vec![7; 9000].into())), true),
         (|sim| (0..2).for_each(|slot| sim.rot(PLACES.0, PLACES.1, slot * 4096 + 20)), true),
-        // The older of the two copies.
+        // The newer of the two: the older says what began then.
+        (|sim| sim.rot(PLACES.0, PLACES.1, 4096 * newer(&sim.disks) + 20), false),
+        // The older.
         (|sim| sim.rot(PLACES.0, PLACES.1, 4096 * (1 - newer(&sim.disks)) + 20), false),
     ];
     for (i, (change, unknown)) in changes.into_iter().enumerate() {
