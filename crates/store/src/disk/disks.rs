@@ -14,7 +14,7 @@
 
 use super::home::{self, Home};
 use super::logs::{self, Log, Record};
-use super::turn::Share;
+use super::turn::{is_full, Share};
 use crate::volume::units::{Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::dir::{self, Open};
@@ -148,6 +148,8 @@ impl Disks {
         let Some(first) = of.chain.first() else { return };
         match Share::of(first.dir.as_fd()) {
             Ok(share) => of.share = Some(share),
+            // What is to be removed to make room needs a turn.
+            Err(e) if e.errno().is_some_and(is_full) => {}
             Err(e) => self.units[unit] = Err(e.to_string()),
         }
     }
