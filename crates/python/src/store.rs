@@ -182,7 +182,7 @@ impl StoredArray {
     /// Whether the steps are a dimension.
     #[getter]
     fn stepped(&self) -> bool {
-        self.array.meta().stepped || self.array.steps() != 1
+        self.array.meta().has_steps()
     }
 
     /// Reads what slices choose of some steps.

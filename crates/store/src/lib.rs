@@ -46,6 +46,7 @@ pub mod file;
 mod json;
 pub mod npy;
 pub mod safetensors;
+mod steps;
 pub mod volume;
 pub mod zarr;
 

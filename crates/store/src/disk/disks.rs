@@ -446,5 +446,10 @@ fn failed(unit: u32, e: &OsError) -> UnitError {
 
 /// What the system says: whether it is for want of room.
 pub(super) fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
-    UnitError { unit, reason, full: matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG) }
+    UnitError { unit, reason, full: is_full(errno) }
+}
+
+/// There is no room.
+pub(super) fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
 }

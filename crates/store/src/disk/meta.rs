@@ -85,10 +85,12 @@ impl Meta {
     /// The shape of all steps together: of exactly one step it is the array itself, unless it is [`stepped`](Meta::stepped); else
     /// the steps are the first dimension.
     pub fn shape(&self) -> Vec<u64> {
-        match self.steps {
-            1 if !self.stepped => self.dataset.shape().to_vec(),
-            n => std::iter::once(n).chain(self.dataset.shape().iter().copied()).collect(),
-        }
+        crate::steps::shape_of(self.dataset.shape(), self.steps, self.stepped)
+    }
+
+    /// Whether the steps are a dimension of that.
+    pub fn has_steps(&self) -> bool {
+        crate::steps::are_a_dimension(self.steps, self.stepped)
     }
 
     /// Where a step begins: its row, and the byte in it.

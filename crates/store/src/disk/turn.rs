@@ -1,9 +1,10 @@
 //! Turns: one process at a time changes a store, and each knows who did so before it, and whether that one came to its end.
 //!
 //! The lock in the store's directory excludes those who come by it. A copy of the manifest in another directory leads to the same
-//! units, past that lock: so a turn holds a [`Share`] of each unit that it uses, too. Nobody waits for one while it holds another,
-//! and who holds any does not wait for a directory: nobody waits for each other.
+//! units, past that lock: so a turn holds a [`Share`] of some units, too. Nobody waits for one while it holds another, and who holds
+//! any does not wait for a directory: nobody waits for each other.
 
+use super::disks::is_full;
 use polyduct_os::dir::{self, Open};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{Errno, OsError};
@@ -166,11 +167,6 @@ impl Drop for Share {
         self.wait(false);
         self.let_go();
     }
-}
-
-/// There is no room.
-pub(super) fn is_full(e: Errno) -> bool {
-    matches!(e, Errno::NOSPC | Errno::DQUOT)
 }
 
 fn cannot_lock(e: &OsError) -> bool {

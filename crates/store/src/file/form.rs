@@ -3,7 +3,7 @@
 use super::slabs::Slabs;
 use super::{wire, Format, Options};
 use crate::npy::{Descr, Header};
-use crate::{safetensors, zarr, FileError};
+use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
 
 /// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
@@ -58,7 +58,7 @@ impl Form {
                 let len = safetensors::len_bytes_of(
                     &tensor,
                     dataset.elem(),
-                    &with_steps(&dataset, u64::MAX, stepped),
+                    &steps::shape_of(dataset.shape(), u64::MAX, stepped),
                 );
                 len.ok_or_else(|| FileError::NoForm {
                     path: path.to_owned(),
@@ -100,7 +100,7 @@ impl Form {
         match self.format {
             Format::Raw | Format::Zarr => Vec::new(),
             Format::Safetensors => {
-                let shape = with_steps(&self.dataset, steps, self.stepped);
+                let shape = steps::shape_of(self.dataset.shape(), steps, self.stepped);
                 let len = self.data_at as usize;
                 safetensors::print(&self.tensor, self.dataset.elem(), &shape, len).unwrap_or_default()
             }
@@ -112,17 +112,8 @@ impl Form {
     }
 }
 
-/// One step is the array itself, unless steps are always a dimension; any other number of steps is its first dimension.
-fn with_steps(dataset: &Dataset, steps: u64, stepped: bool) -> Vec<u64> {
-    let mut shape = dataset.shape().to_vec();
-    if stepped || steps != 1 {
-        shape.insert(0, steps);
-    }
-    shape
-}
-
 fn header_of(dataset: &Dataset, descr: &Option<Descr>, steps: u64, stepped: bool) -> Header {
-    let shape = with_steps(dataset, steps, stepped);
+    let shape = steps::shape_of(dataset.shape(), steps, stepped);
     Header { elem: dataset.elem(), descr: descr.clone(), fortran: false, shape }
 }
 

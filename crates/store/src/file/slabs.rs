@@ -85,7 +85,7 @@ impl Slabs {
 
     /// Whether so many steps are a dimension.
     fn has_steps(&self, steps: u64) -> bool {
-        self.stepped || steps != 1
+        crate::steps::are_a_dimension(steps, self.stepped)
     }
 
     /// Where a byte of a step lies.

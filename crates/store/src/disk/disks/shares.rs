@@ -1,7 +1,9 @@
 //! What a turn holds of the units.
 
+use super::is_full;
 use super::{Disks, Unit};
-use crate::disk::turn::{is_full, Share};
+use crate::disk::turn::Share;
+use std::fmt::Display;
 use std::os::fd::AsFd;
 
 impl Disks {
@@ -41,18 +43,7 @@ impl Disks {
     /// Takes what a turn is to hold, or nothing where another has some of it: then that one is told that somebody waits. A unit of
     /// which that cannot be said is not used.
     pub(in crate::disk) fn take(&mut self) -> bool {
-        let mut all = true;
-        for of in &mut self.units {
-            let Ok(Some(share)) = of.as_mut().map(|of| of.share.as_mut()) else { continue };
-            match share.take() {
-                Ok(true) => {}
-                Ok(false) => {
-                    all = false;
-                    break;
-                }
-                Err(e) => *of = Err(e.to_string()),
-            }
-        }
+        let all = (0..self.units.len()).all(|unit| self.with(unit, Share::take) != Some(false));
         if !all {
             for share in self.shares() {
                 // Of the one that another has nothing is held.
@@ -80,28 +71,33 @@ impl Disks {
 
     /// The one with this number has a turn. A unit that cannot keep that is not used.
     pub(in crate::disk) fn mark(&mut self, number: [u8; 16]) {
-        for of in &mut self.units {
-            let Ok(Some(share)) = of.as_ref().map(|of| of.share.as_ref()) else { continue };
-            if let Err(e) = share.mark(number) {
-                *of = Err(e.to_string());
-            }
+        for unit in 0..self.units.len() {
+            self.with(unit, |share| share.mark(number));
         }
     }
 
     /// A unit that has other directories now takes part in the turn of the one with this number. Says whether it can: nobody waits.
     pub(in crate::disk) fn take_also(&mut self, unit: u32, number: [u8; 16]) -> bool {
         self.share_of(unit as usize);
-        let Some(Ok(of)) = self.units.get_mut(unit as usize) else { return true };
-        let Some(share) = &mut of.share else { return true };
-        match share.take() {
-            Ok(false) => return false,
-            Ok(true) => {
-                if let Err(e) = share.mark(number) {
-                    self.units[unit as usize] = Err(e.to_string());
-                }
-            }
-            Err(e) => self.units[unit as usize] = Err(e.to_string()),
+        let is_free = self.with(unit as usize, Share::take) != Some(false);
+        if is_free {
+            self.with(unit as usize, |share| share.mark(number));
         }
-        true
+        is_free
+    }
+
+    /// Does something with what there is of a unit. One with which that cannot be done is not used.
+    fn with<T, E: Display>(
+        &mut self,
+        unit: usize,
+        does: impl FnOnce(&mut Share) -> Result<T, E>,
+    ) -> Option<T> {
+        match does(self.units.get_mut(unit)?.as_mut().ok()?.share.as_mut()?) {
+            Ok(done) => Some(done),
+            Err(e) => {
+                self.units[unit] = Err(e.to_string());
+                None
+            }
+        }
     }
 }
