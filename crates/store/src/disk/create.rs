@@ -143,6 +143,13 @@ fn is_empty(dir: &Path) -> std::io::Result<bool> {
     }
 }
 
+/// Whether there is more in a directory than what a unit has before it says what it is. Then it stays as it is: without what it has
+/// for objects it could not be taken again.
+fn is_unit(dir: &Path) -> bool {
+    let mut inside = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    inside.any(|name| name != "objects" && name != TURN)
+}
+
 /// A directory may go away under its maker so often.
 const ATTEMPTS: u32 = 100;
 
@@ -235,8 +242,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.new.iter().rev() {
-            // Of a unit that was to be there is nothing else in it.
+        for path in self.new.iter().rev().filter(|path| !is_unit(path)) {
             let _ = std::fs::remove_dir(path.join("objects"));
             let _ = std::fs::remove_file(path.join(TURN));
             let _ = std::fs::remove_dir(path);
