@@ -44,6 +44,7 @@ mod planted;
 mod raw;
 mod rebuild;
 mod replay;
+mod roll;
 pub mod rows;
 pub mod scrub;
 mod sealed;
@@ -63,7 +64,7 @@ pub(crate) use state::MAX_OBJECTS;
 pub use words::Repair;
 
 use planted::Bug;
-use rebuild::Join;
+use roll::Roll;
 use sealed::seal;
 use served::Memory;
 use state::{Action, Record, RECORD, SLOT};
@@ -83,17 +84,7 @@ pub struct Volume<U> {
     units: U,
     id: [u8; 16],
     geometry: Geometry,
-    /// Why a unit is not used, if it is not.
-    lost: Vec<Option<String>>,
-    /// How far a unit is rebuilt, if it is joining. It is lost, too: nothing of it is read.
-    joining: Vec<Option<Join>>,
-    /// Of each unit: objects from this number on have all of their rows on it, those before only if they have a name.
-    whole_from: Vec<u64>,
-    /// Of each unit: the number of its last superblock, and the bytes of its log.
-    seq: Vec<u64>,
-    log: Vec<u64>,
-    /// The slot of its next catalog.
-    catalog: Vec<u8>,
+    roll: Roll,
     epoch: u64,
     /// The one that the next follows: the last that may have been served.
     before: u64,
@@ -138,21 +129,19 @@ impl<U: Units> Volume<U> {
 
     /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
     pub fn report(&mut self, error: UnitError) {
-        if self.lost.get(error.unit as usize).is_some_and(|lost| lost.is_none())
-            || self.is_joining(error.unit)
-        {
+        if self.uses(error.unit) {
             self.fail(error);
         }
     }
 
     /// Whether a unit is joining: it is written to, and not read.
     pub fn is_joining(&self, unit: u32) -> bool {
-        self.joining.get(unit as usize).is_some_and(Option::is_some)
+        self.roll.is_joining(unit)
     }
 
     /// Whether a unit is used, be it as one that is joining.
     pub(crate) fn uses(&self, unit: u32) -> bool {
-        self.lost.get(unit as usize).is_some_and(Option::is_none) || self.is_joining(unit)
+        self.roll.is_read(unit) || self.roll.is_joining(unit)
     }
 
     /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
@@ -164,7 +153,7 @@ impl<U: Units> Volume<U> {
 
     /// Units that are not used, and why. Those that are joining are among them.
     pub fn lost(&self) -> impl Iterator<Item = (u32, &str)> {
-        (0..).zip(&self.lost).filter_map(|(unit, why)| Some((unit, why.as_deref()?)))
+        self.roll.lost()
     }
 
     /// Units that are used, and what was found wrong with them when this was opened, in words: others made up for it.
@@ -222,9 +211,8 @@ impl<U: Units> Volume<U> {
             self.sync()?;
         }
         self.mend(now)?;
-        let all = self.lost.len();
         let action = Action::Names(changes);
-        self.agree(&action, 0, all, now)?;
+        self.agree(&action, 0, usize::MAX, now)?;
         if let Action::Names(changes) = action {
             self.name(changes);
         }
@@ -267,15 +255,15 @@ impl<U: Units> Volume<U> {
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
     fn agree(&mut self, action: &Action, first: u32, logs: usize, now: u64) -> Result<(), VolumeError> {
         let n = self.geometry.units();
-        let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.lost[u as usize].is_none());
+        let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.roll.is_read(u));
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
         let members: Vec<u32> = in_turn.take(logs).collect();
         self.tx += 1;
         let (mut writes, mut starts) = (Vec::new(), Vec::new());
         for &unit in &members {
             let bytes = self.record(unit, self.tx, action);
-            let at = self.log[unit as usize];
-            self.log[unit as usize] += bytes.len() as u64;
+            let at = self.roll[unit].log;
+            self.roll[unit].log += bytes.len() as u64;
             starts.push((unit, at));
             writes.push(match self.has(Bug::LogNotSynced) {
                 true => Request::Write { unit, file: File::Log, at, bytes },
@@ -296,7 +284,7 @@ impl<U: Units> Volume<U> {
                 }
             }
         }
-        match members.iter().any(|&u| self.lost[u as usize].is_none()) {
+        match members.iter().any(|&u| self.roll.is_read(u)) {
             true => Ok(()),
             false => Err(self.too_many()),
         }
@@ -315,7 +303,7 @@ impl<U: Units> Volume<U> {
     fn take_back(&mut self, starts: impl Iterator<Item = (u32, u64, bool)>) {
         let mut writes = Vec::new();
         for (unit, at, has_it) in starts {
-            self.log[unit as usize] = at;
+            self.roll[unit].log = at;
             if has_it {
                 writes.push(Request::Log { unit, at, bytes: vec![0; BLOCK] });
             }
@@ -333,13 +321,10 @@ impl<U: Units> Volume<U> {
     /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
     fn mend(&mut self, now: u64) -> Result<(), VolumeError> {
         self.settle_known()?;
-        let long = self.log.iter().any(|&bytes| bytes > LOG_LIMIT && bytes != open::LEFT);
-        // Lost units keep the log that they had when that was noticed.
-        let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
-        let news = (0..self.log.len()).any(|unit| left(unit) && self.log[unit] != open::LEFT);
-        match (long || news).then(|| self.begin_epoch(now)) {
+        let (longest, is_missed) = (self.roll.longest_log(), self.roll.is_missed());
+        match (longest > LOG_LIMIT || is_missed).then(|| self.begin_epoch(now)) {
             // The logs can wait for room. What was agreed is in them, and nobody must be told otherwise.
-            Some(Err(VolumeError::Full(_))) if !news && self.log.iter().all(|&log| log < LOG_MOST) => Ok(()),
+            Some(Err(VolumeError::Full(_))) if !is_missed && longest < LOG_MOST => Ok(()),
             Some(begun) => begun,
             None => Ok(()),
         }
@@ -354,35 +339,21 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Units that are used.
-    fn used(&self) -> Vec<u32> {
-        (0..self.geometry.units()).filter(|&u| self.lost[u as usize].is_none()).collect()
-    }
-
     /// Whether a request goes to its unit: of those that are joining nothing is read.
     fn reaches(&self, request: &Request) -> bool {
-        let unit = request.unit() as usize;
-        match (&self.lost[unit], &self.joining[unit]) {
-            (None, _) => true,
-            (Some(_), Some(_)) => !matches!(request, Request::Read { .. }),
-            (Some(_), None) => false,
-        }
+        let unit = request.unit();
+        self.roll.is_read(unit) || self.is_joining(unit) && !matches!(request, Request::Read { .. })
     }
 
     /// A unit that failed is not used any more, and does not join any more.
     fn fail(&mut self, error: UnitError) {
-        let unit = error.unit as usize;
-        match self.joining[unit].take() {
-            Some(_) => self.lost[unit] = Some(error.reason),
-            None => drop(self.lost[unit].get_or_insert(error.reason)),
-        }
+        self.roll[error.unit].fail(error.reason);
         self.tell();
     }
 
     /// Tells those who read without the protocol which units are not read.
     fn tell(&mut self) {
-        let lost = (0..).zip(&self.lost).filter(|(_, lost)| lost.is_some());
-        let not_read = lost.fold(0, |set, (unit, _): (u32, _)| set | 1 << unit);
+        let not_read = self.lost().fold(0, |set, (unit, _)| set | 1 << unit);
         if !self.has(Bug::Untold) {
             self.untold = self.units.tell(not_read).err();
         }
@@ -426,9 +397,10 @@ impl<U: Units> Volume<U> {
 
     /// Does a batch, and says whether a unit that is used had no room for what it may refuse.
     fn attempt(&mut self, batch: Vec<Request>, refusals: bool) -> (Vec<Option<Done>>, Option<UnitError>) {
-        let used = |r: &Request| self.lost[r.unit() as usize].is_none();
-        let refuses =
-            |r: &Request| refusals && matches!(r, Request::Write { .. } | Request::Log { .. }) && used(r);
+        let refuses = |r: &Request| {
+            let writes = matches!(r, Request::Write { .. } | Request::Log { .. });
+            refusals && writes && self.roll.is_read(r.unit())
+        };
         let of_object = |r: &Request| matches!(r, Request::Read { file: File::Data(_) | File::Sums(_), .. });
         let may: Vec<(bool, bool)> = batch.iter().map(|r| (refuses(r), of_object(r))).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
@@ -463,7 +435,7 @@ impl<U: Units> Volume<U> {
     fn doubt(&mut self, error: UnitError) {
         let unit = error.unit;
         let read = Request::Read { unit, file: File::Superblock, at: 0, len: 2 * SLOT };
-        if self.lost[unit as usize].is_none() && self.units.run(vec![read]).iter().any(Result::is_err) {
+        if self.roll.is_read(unit) && self.units.run(vec![read]).iter().any(Result::is_err) {
             self.fail(error);
         }
     }
@@ -481,7 +453,7 @@ impl<U: Units> Volume<U> {
             units: self.geometry.units(),
             parity: self.geometry.parity(),
             lost,
-            joining: (0..self.geometry.units()).filter(|&unit| self.is_joining(unit)).collect(),
+            joining: self.roll.joining(),
         }
     }
 }

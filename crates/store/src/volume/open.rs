@@ -3,6 +3,7 @@
 use super::error::VolumeError;
 use super::geometry::Geometry;
 use super::planted::Bug;
+use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
 use super::state::{Catalog, Patch, Superblock, CATALOG, LAST, LAST_GENERATION, SLOT, SUPERBLOCK};
@@ -10,8 +11,6 @@ use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The log of a unit that was left behind: an epoch has begun without it.
-pub(super) const LEFT: u64 = u64::MAX;
 /// The most that is read of a catalog.
 const CATALOG_READ: usize = 1 << 28;
 
@@ -116,17 +115,11 @@ impl<U: Units> Volume<U> {
     }
 
     fn new(units: U, id: [u8; 16], geometry: Geometry) -> Volume<U> {
-        let n = geometry.units() as usize;
         Volume {
             units,
             id,
             geometry,
-            lost: vec![None; n],
-            joining: vec![None; n],
-            whole_from: vec![0; n],
-            seq: vec![0; n],
-            log: vec![0; n],
-            catalog: vec![0; n],
+            roll: Roll::new(geometry.units()),
             epoch: 0,
             before: 0,
             generation: 0,
@@ -150,24 +143,22 @@ impl<U: Units> Volume<U> {
         Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
     }
 
-    pub(super) fn lose(&mut self, unit: usize, why: impl Into<String>) {
-        self.lost[unit].get_or_insert(why.into());
+    fn lose(&mut self, unit: u32, why: impl Into<String>) {
+        self.roll[unit].lose(why.into());
     }
 
     /// Reads the superblocks: who belongs to this store, is who it is said to be, and has missed nothing.
     fn meet(&mut self, give_up: bool) -> Result<(), VolumeError> {
         self.recall(give_up)?;
         let mut found: Vec<Option<Superblock>> = Vec::new();
-        for (unit, bytes) in self.read_all(File::Superblock, 2 * SLOT)?.into_iter().enumerate() {
+        for (unit, bytes) in (0..).zip(self.read_all(File::Superblock, 2 * SLOT)?) {
             let bytes = bytes.unwrap_or_default();
             let slots = bytes.chunks(SLOT).filter_map(|slot| {
                 let block = unseal::<Superblock>(SUPERBLOCK, slot);
                 // One that was never written is all zeros.
                 if block.is_none() && slot.iter().any(|&byte| byte != 0) {
-                    self.unreadable.push((
-                        unit as u32,
-                        "a copy of its superblock could not be read, and is written anew",
-                    ));
+                    self.unreadable
+                        .push((unit, "a copy of its superblock could not be read, and is written anew"));
                 }
                 block
             });
@@ -176,15 +167,15 @@ impl<U: Units> Volume<U> {
             match &newest {
                 None => self.lose(unit, "it has no readable superblock"),
                 Some(block) if block.volume != self.id => self.lose(unit, "it belongs to another store"),
-                Some(block) if block.unit as usize != unit => {
+                Some(block) if block.unit != unit => {
                     self.lose(unit, format!("it is unit {} of this store", block.unit));
                 }
                 Some(block) if block.geometry != self.geometry => {
                     self.lose(unit, "it was made for another number of units, or another stripe unit");
                 }
-                Some(block) => self.seq[unit] = block.seq,
+                Some(block) => self.roll[unit].seq = block.seq,
             }
-            found.push(newest.filter(|_| self.lost[unit].is_none()));
+            found.push(newest.filter(|_| self.roll.is_read(unit)));
         }
         let blocks = || found.iter().flatten();
         let Some(newest) = blocks().max_by_key(|block| (block.epoch, block.serving)) else {
@@ -213,7 +204,7 @@ impl<U: Units> Volume<U> {
                         block.epoch, newest.epoch
                     ),
                 };
-                self.lose(block.unit as usize, why);
+                self.lose(block.unit, why);
             } else if let Some(mark) = block.joining.filter(|_| !self.has(Bug::JoiningRead)) {
                 self.joins(block.unit, mark);
             }
@@ -254,7 +245,7 @@ impl<U: Units> Volume<U> {
     /// The writes of blocks and checksums to their places.
     pub(super) fn places(&mut self, unit: u32, patches: Vec<Patch>) -> Vec<Request> {
         let mut writes = Vec::new();
-        if self.has(Bug::JoiningSkipped) && self.joining[unit as usize].is_some() {
+        if self.has(Bug::JoiningSkipped) && self.is_joining(unit) {
             return writes;
         }
         for patch in patches {
@@ -276,7 +267,7 @@ impl<U: Units> Volume<U> {
     /// The newest catalog that any unit has.
     pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
         let mut newest: Option<Catalog> = None;
-        let mut best = vec![None; self.lost.len()];
+        let mut best = vec![None; self.geometry.units() as usize];
         for slot in 0..2 {
             let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
             for (unit, bytes) in (0..).zip(all) {
@@ -291,7 +282,7 @@ impl<U: Units> Volume<U> {
                 };
                 if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
                     let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
-                    (best[unit as usize], self.catalog[unit as usize]) = (Some(catalog.tx), next);
+                    (best[unit as usize], self.roll[unit].catalog) = (Some(catalog.tx), next);
                 }
                 if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
                     newest = Some(catalog);
@@ -300,8 +291,8 @@ impl<U: Units> Volume<U> {
         }
         // An older one may lack names that the logs no longer tell.
         let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
-            let used = self.used();
-            used.into_iter().for_each(|unit| self.lose(unit as usize, "it has no readable catalog"));
+            let read: Vec<u32> = self.roll.read().collect();
+            read.into_iter().for_each(|unit| self.lose(unit, "it has no readable catalog"));
             return Err(self.too_many());
         };
         (self.tx, self.next_object) = (self.tx.max(newest.tx), newest.next_object);
@@ -336,7 +327,7 @@ impl<U: Units> Volume<U> {
             let (tx, next_object) = (self.tx, self.next_object);
             let (mut writes, mut syncs) = (Vec::new(), Vec::new());
             for unit in team.all() {
-                let file = File::Catalog(self.catalog[unit as usize]);
+                let file = File::Catalog(self.roll[unit].catalog);
                 let names = self.names.clone();
                 let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
                 writes.push(Request::Write { unit, file, at: 0, bytes });
@@ -346,15 +337,14 @@ impl<U: Units> Volume<U> {
             self.run(syncs)?;
             // The newest is never written over.
             if !self.has(Bug::OneCatalog) {
-                self.catalog.iter_mut().for_each(|slot| *slot = 1 - *slot);
+                self.roll.turn_catalogs();
             }
             let epoch = self.next_epoch(now);
             self.begins(epoch)?;
             for serving in [false, true] {
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
                 for unit in team.all() {
-                    let seq = self.seq[unit as usize] + 1;
-                    self.seq[unit as usize] = seq;
+                    let seq = self.roll[unit].next_seq();
                     let block = Superblock {
                         volume: self.id,
                         unit,
@@ -387,10 +377,8 @@ impl<U: Units> Volume<U> {
             }
             (self.epoch, self.before, self.generation) = (epoch, epoch, self.generation + 1);
             if self.team() == team {
-                self.admit();
+                self.roll.begin();
                 self.tell();
-                let left = |unit: usize| self.lost[unit].is_some() && self.joining[unit].is_none();
-                self.log = (0..self.log.len()).map(|unit| if left(unit) { LEFT } else { 0 }).collect();
                 return self.serves();
             }
         }
@@ -399,10 +387,10 @@ impl<U: Units> Volume<U> {
     /// Removes the objects that no name stands for.
     fn forget_unnamed(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
         let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
-        let used = self.used();
-        let there = self.run(used.iter().map(|&unit| Request::List { unit }).collect())?;
+        let read: Vec<u32> = self.roll.read().collect();
+        let there = self.run(read.iter().map(|&unit| Request::List { unit }).collect())?;
         let mut removals = Vec::new();
-        for (&unit, objects) in used.iter().zip(there) {
+        for (unit, objects) in read.into_iter().zip(there) {
             if let Some(Done::Objects(objects)) = objects {
                 for object in objects.into_iter().filter(|object| !named.contains(object)) {
                     match in_use(object) {

@@ -23,9 +23,6 @@ use super::units::{Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeSet;
 
-/// Why a unit that is joining is not used.
-const JOINING: &str = "it is joining: it is not rebuilt yet";
-
 /// Words after which what was rebuilt is made durable, at the latest.
 const AT_ONCE: u64 = 1 << 14;
 
@@ -35,7 +32,7 @@ pub(super) struct Join {
     /// As its superblock says.
     mark: Mark,
     /// Nothing is missing: it is a member in the next epoch.
-    whole: bool,
+    pub whole: bool,
 }
 
 /// Who begins an epoch.
@@ -69,12 +66,13 @@ impl<U: Units> Volume<U> {
     /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::InUse`]; [`VolumeError::NotJoined`] for a unit that does not
     /// work; [`VolumeError::NotThere`]; and as [`commit`](Volume::commit).
     pub fn replace(&mut self, unit: u32, force: bool, now: u64) -> Result<Progress, VolumeError> {
-        match self.lost.get(unit as usize) {
-            None => return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() }),
-            Some(None) => return Err(VolumeError::InUse { unit }),
-            Some(Some(_)) => {}
+        if unit >= self.geometry.units() {
+            return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() });
         }
-        if self.joining[unit as usize].is_some() {
+        if self.roll.is_read(unit) {
+            return Err(VolumeError::InUse { unit });
+        }
+        if self.is_joining(unit) {
             return Ok(self.progress(unit));
         }
         // What it still says of itself must be of an epoch that is over before it is changed.
@@ -84,9 +82,8 @@ impl<U: Units> Volume<U> {
             self.may_take(unit, &held)?;
         }
         self.ask(unit, held.objects.iter().map(|&object| Request::Remove { unit, object }).collect())?;
-        let u = unit as usize;
-        self.seq[u] = held.superblock.map_or(0, |block| block.seq);
-        self.whole_from[u] = self.next_object;
+        self.roll[unit].seq = held.superblock.map_or(0, |block| block.seq);
+        self.roll[unit].whole_from = self.next_object;
         self.joins(unit, Mark { born: self.next_object, ..Mark::default() });
         if let Err(error) = self.begin_epoch(now) {
             let reason = "it did not come to join".to_owned();
@@ -124,9 +121,8 @@ impl<U: Units> Volume<U> {
     /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as it was;
     /// [`VolumeError::Full`].
     pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
-        let mut next = match self.joining.get(unit as usize) {
-            Some(Some(join)) => join.mark,
-            _ => return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() }),
+        let Some(mut next) = self.mark(unit) else {
+            return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() });
         };
         let extents = self.extents(next.born);
         let mut left = words.clamp(1, AT_ONCE);
@@ -148,7 +144,7 @@ impl<U: Units> Volume<U> {
         if progress.finished {
             self.joined(unit)?.whole = true;
             self.begin_epoch(now)?;
-            if self.lost[unit as usize].is_some() {
+            if !self.roll.is_read(unit) {
                 self.joined(unit)?;
             }
         }
@@ -157,25 +153,22 @@ impl<U: Units> Volume<U> {
 
     /// Units that are joining, and how far each is rebuilt.
     pub fn joining(&self) -> impl Iterator<Item = (u32, Progress)> + '_ {
-        let units = (0..).zip(&self.joining).filter(|(_, join)| join.is_some());
-        units.map(|(unit, _)| (unit, self.progress(unit)))
+        self.roll.joining().into_iter().map(|unit| (unit, self.progress(unit)))
     }
 
     fn progress(&self, unit: u32) -> Progress {
-        let mark = self.joining[unit as usize].as_ref().map_or(Mark::default(), |join| join.mark);
+        let mark = self.mark(unit).unwrap_or_default();
         Progress { finished: false, damaged: mark.damaged, ..self.extents(mark.born).progress(mark.at) }
     }
 
     /// The unit, if it is still joining.
     fn joined(&mut self, unit: u32) -> Result<&mut Join, VolumeError> {
-        let why = self.lost[unit as usize].clone().unwrap_or_default();
-        self.joining[unit as usize].as_mut().ok_or(VolumeError::NotJoined { unit, why })
+        self.roll[unit].join().map_err(|why| VolumeError::NotJoined { unit, why })
     }
 
     /// A unit that is joining, as far as the mark says.
     pub(super) fn joins(&mut self, unit: u32, mark: Mark) {
-        self.lost[unit as usize] = Some(JOINING.to_owned());
-        self.joining[unit as usize] = Some(Join { mark, whole: false });
+        self.roll[unit].joins(Join { mark, whole: false });
     }
 
     /// Asks a unit that is not used. It remains so.
@@ -232,8 +225,7 @@ impl<U: Units> Volume<U> {
     fn write_mark(&mut self, unit: u32, mark: Mark) -> Result<(), VolumeError> {
         let Team { members, joiners } = self.team();
         self.joined(unit)?.mark = mark;
-        let seq = self.seq[unit as usize] + 1;
-        self.seq[unit as usize] = seq;
+        let seq = self.roll[unit].next_seq();
         let block = Superblock {
             volume: self.id,
             unit,
@@ -257,33 +249,21 @@ impl<U: Units> Volume<U> {
 
     /// What a joiner's superblock says of how far it is.
     pub(super) fn mark(&self, unit: u32) -> Option<Mark> {
-        self.joining[unit as usize].as_ref().map(|join| join.mark)
+        self.roll.join(unit).map(|join| join.mark)
     }
 
     /// Who begins the next epoch, and as what.
     pub(super) fn team(&self) -> Team {
-        let whole = |unit: u32| self.joining[unit as usize].as_ref().map(|join| join.whole);
-        let used = |unit: u32| self.lost[unit as usize].is_none() || whole(unit) == Some(true);
+        let whole = |unit: u32| self.roll.join(unit).map(|join| join.whole);
+        let used = |unit: u32| self.roll.is_read(unit) || whole(unit) == Some(true);
         let n = self.geometry.units();
         Team { members: Members::of(n, used), joiners: Members::of(n, |unit| whole(unit) == Some(false)) }
-    }
-
-    /// An epoch has begun: units that are whole are members.
-    pub(super) fn admit(&mut self) {
-        for (join, lost) in self.joining.iter_mut().zip(&mut self.lost) {
-            if join.as_ref().is_some_and(|join| join.whole) {
-                (*join, *lost) = (None, None);
-            }
-        }
     }
 
     /// Removes from units that are joining what was written to objects that came to no name.
     pub(super) fn forget_of_joiners(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
         let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
-        for unit in (0..self.geometry.units())
-            .filter(|&unit| self.joining[unit as usize].is_some())
-            .collect::<Vec<_>>()
-        {
+        for unit in self.roll.joining() {
             let listed = self.run(vec![Request::List { unit }])?;
             let Some(Some(Done::Objects(objects))) = listed.into_iter().next() else { continue };
             let unnamed = objects.into_iter().filter(|&object| !named.contains(&object) && !in_use(object));
@@ -295,20 +275,18 @@ impl<U: Units> Volume<U> {
     /// Objects that get a name, and were begun before some unit came to join, lack rows on that unit: it gets them now.
     pub(super) fn catch_up(&mut self, changes: &[(String, Option<Entry>)]) -> Result<(), VolumeError> {
         for entry in changes.iter().filter_map(|(_, entry)| entry.as_ref()) {
-            let late = |unit: u32| self.whole_from[unit as usize] > entry.object;
+            let late = |unit: u32| self.roll[unit].whole_from > entry.object;
             let late: Vec<u32> = self.team().all().filter(|&unit| late(unit)).collect();
             let named = || self.names.values().any(|other| other.object == entry.object);
             if late.is_empty() || named() || self.has(Bug::LateObjects) {
                 continue;
             }
             // Members are given what they lack like any block that is damaged.
-            let onto: Vec<u32> =
-                late.into_iter().filter(|&unit| self.joining[unit as usize].is_some()).collect();
+            let onto: Vec<u32> = late.into_iter().filter(|&unit| self.is_joining(unit)).collect();
             let extents = self.extent_of(entry);
             let mut at = Cursor::default();
             while let Some((span, next)) = extents.next(at, u64::MAX) {
-                let onto: Vec<u32> =
-                    onto.iter().copied().filter(|&unit| self.joining[unit as usize].is_some()).collect();
+                let onto: Vec<u32> = onto.iter().copied().filter(|&unit| self.is_joining(unit)).collect();
                 // What must not be missing when it is named.
                 if let Some(word) = self.restore(span, &onto)?.damaged.first() {
                     return Err(self.damaged(*word));

@@ -31,14 +31,14 @@ impl<U: Units> Volume<U> {
     /// the same word some logs may be gone.
     pub(super) fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
         let (mut told, mut tails): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
-        for (unit, bytes) in self.read_all(File::Log, LOG_READ)?.into_iter().enumerate() {
-            let (epoch, trimmed) = epochs[unit];
+        let logs = self.read_all(File::Log, LOG_READ)?;
+        for ((unit, bytes), &(epoch, trimmed)) in (0..).zip(logs).zip(epochs) {
             let bytes = bytes.unwrap_or_default();
-            let mut tail = Tail { unit: unit as u32, last: trimmed, end: 0, has: BTreeSet::new() };
+            let mut tail = Tail { unit, last: trimmed, end: 0, has: BTreeSet::new() };
             while let Some((record, len)) =
                 bytes.get(tail.end..).and_then(|rest| unseal::<Record>(RECORD, rest))
             {
-                let of_this = record.volume == self.id && record.unit as usize == unit;
+                let of_this = record.volume == self.id && record.unit == unit;
                 let possible = record.is_possible(self.geometry);
                 if !of_this || !possible || record.epoch != epoch || record.tx <= tail.last {
                     break;
@@ -51,7 +51,7 @@ impl<U: Units> Volume<U> {
                 tail.end += len.next_multiple_of(super::BLOCK);
             }
             // A unit that missed the last epoch has nothing of it, and one that joins keeps no log.
-            let keeps = epoch == self.epoch && self.lost[unit].is_none();
+            let keeps = epoch == self.epoch && self.roll.is_read(unit);
             tails.extend(keeps.then_some(tail));
         }
         // Names are in all logs, and a block is at least in that of its own unit, which comes first.

@@ -121,8 +121,7 @@ impl<U: Units> Volume<U> {
         if self.lost().count() > g.parity() as usize {
             return Err(self.too_many());
         }
-        let lost = &self.lost;
-        let asked = Members::of(g.units(), |unit| lost[unit as usize].is_none());
+        let asked = Members::of(g.units(), |unit| self.roll.is_read(unit));
         let mut checked = Checked { asked, ..Checked::default() };
         let mut writes: Vec<Run> = onto.iter().map(|&unit| Run::new(unit, span.first)).collect();
         for (block, found) in (span.first.block..).zip(found) {
@@ -210,7 +209,7 @@ impl<U: Units> Volume<U> {
         // Of a run that cannot be read as a whole only that is missing which cannot be read alone.
         let mut alone: BTreeMap<usize, Vec<Option<Vec<u8>>>> = BTreeMap::new();
         for (i, of) in files.iter().enumerate() {
-            if answers[i].is_none() && self.lost[of.0 as usize].is_none() {
+            if answers[i].is_none() && self.roll.is_read(of.0) {
                 alone.insert(i, self.run_reads((0..words).map(|word| read(of, word, 1)).collect())?);
             }
         }

@@ -132,8 +132,7 @@ impl<U: Units> Volume<U> {
             Request::Read { unit, file, at, len: SUM },
         ];
         let copy = at + (SUM * (1 + place.chunk as usize)) as u64;
-        let others =
-            (g.data()..g.units()).map(|c| g.unit(place.row, c)).filter(|&u| self.lost[u as usize].is_none());
+        let others = (g.data()..g.units()).map(|c| g.unit(place.row, c)).filter(|&u| self.roll.is_read(u));
         batch.extend(others.map(|unit| Request::Read { unit, file, at: copy, len: SUM }));
         let mut done = self.run(batch)?.into_iter();
         let Some(Some(Done::Bytes(block))) = done.next() else { return Ok(None) };
@@ -205,7 +204,7 @@ impl<U: Units> Volume<U> {
         bytes: &[u8; BLOCK],
     ) -> Result<Option<Changed>, VolumeError> {
         let g = self.geometry;
-        if self.lost.iter().any(Option::is_some) {
+        if self.lost().next().is_some() {
             return Ok(None);
         }
         let chunks: Vec<u32> = (0..g.units()).filter(|&c| c == place.chunk || c >= g.data()).collect();
@@ -384,11 +383,10 @@ impl<U: Units> Volume<U> {
     ) -> Result<Members, VolumeError> {
         let g = self.geometry;
         let wrong = |c: u32| found.own[c as usize] != Some(word.sums[c as usize]) || !good[c as usize];
-        let used = |v: &Self, unit: u32| v.lost[unit as usize].is_none();
-        let damaged = Members::of(g.units(), |unit| used(self, unit) && wrong(g.chunk(row, unit)));
+        let damaged = Members::of(g.units(), |unit| self.roll.is_read(unit) && wrong(g.chunk(row, unit)));
         for unit in (0..g.units()).filter(|_| damaged != Members::default()) {
             let c = g.chunk(row, unit);
-            if !damaged.has(unit) && self.joining[unit as usize].is_none() {
+            if !damaged.has(unit) && !self.is_joining(unit) {
                 continue;
             }
             if damaged.has(unit) && found.own[c as usize].is_none() {

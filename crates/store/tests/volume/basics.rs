@@ -258,21 +258,26 @@ fn what_was_agreed_is_done_though_no_epoch_can_begin() {
 #[test]
 fn a_long_log_waits_for_room() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
-    let mut sim = Sim::default();
-    let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
-    let object = v.new_object().unwrap();
-    v.write_row(object, 0, &rows(0..2)).unwrap();
-    let large = |seed| Some(Entry { object, blocks: 2, about: vec![seed; 9 << 20] });
-    v.units_mut().full_files = vec![(1, File::Catalog(0)), (1, File::Catalog(1))];
-    for seed in 0..4 {
-        v.commit(vec![("a".into(), large(seed))], 20).unwrap();
-        assert_eq!(v.names()["a"].about[0], seed);
+    for lost in [None, Some(2)] {
+        let mut sim = Sim::default();
+        drop(Volume::create(&mut sim, ID, g, 10).unwrap());
+        sim.dead.extend(lost);
+        let mut v = Volume::open(&mut sim, ID, g, 15).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..2)).unwrap();
+        let large = |seed| Some(Entry { object, blocks: 2, about: vec![seed; 9 << 20] });
+        v.units_mut().full_files = vec![(1, File::Catalog(0)), (1, File::Catalog(1))];
+        for seed in 0..4 {
+            v.commit(vec![("a".into(), large(seed))], 20).unwrap();
+            assert_eq!(v.names()["a"].about[0], seed);
+        }
+        v.units_mut().full_files.clear();
+        v.commit(vec![("a".into(), large(4))], 20).unwrap();
+        drop(v);
+        let v = Volume::open(&mut sim, ID, g, 30).unwrap();
+        assert_eq!(v.names()["a"].about[0], 4);
+        assert!(v.lost().map(|(unit, _)| unit).eq(lost));
     }
-    v.units_mut().full_files.clear();
-    v.commit(vec![("a".into(), large(4))], 20).unwrap();
-    drop(v);
-    let v = Volume::open(&mut sim, ID, g, 30).unwrap();
-    assert_eq!((v.names()["a"].about[0], v.lost().count()), (4, 0));
 }
 
 /// This unit is there again and stale, and the others have what was written without it.
