@@ -1,4 +1,4 @@
-//! The ring, the alarms and the bell under every interleaving, and every order in which weak memory may show the stores,
+//! The ring, the alarms, the bell and the gate under every interleaving, and every order in which weak memory may show the stores,
 //! that loom finds within a bound on preemptions.
 //!
 //! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-message --test loom -- --test-threads=1`;
@@ -12,6 +12,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 use polyduct_message::link::shm::bell::{Calls, Sleeper};
+use polyduct_message::link::shm::gate;
 use polyduct_message::link::shm::ring::{alarm, publish, Inlet, NoRoom, Outlet, Shape};
 use polyduct_os::sync::{Line, Words};
 
@@ -35,6 +36,12 @@ enum Plant {
     AskBeforeTheBell,
     /// A ring at the bell without a fence.
     RingWithoutFence,
+    /// A copier looks whether the gate is closed, and then counts itself in.
+    LookBeforeEntering,
+    /// A copier that leaves does not ring for the owner that waits.
+    LeaveWithoutRinging,
+    /// The owner takes its memory back when it has closed the gate.
+    CloseWithoutWaiting,
 }
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
@@ -358,4 +365,89 @@ fn planted_no_second_look() {
 #[should_panic(expected = "a sleeper is not woken")]
 fn planted_ask_before_the_bell() {
     sleeper(2, Plant::AskBeforeTheBell);
+}
+
+/// Lent memory behind its gate.
+struct Lent {
+    owner: Line,
+    users: [Line; 2],
+    memory: Cell,
+}
+
+impl Lent {
+    fn lines(&self) -> gate::Lines<'_> {
+        gate::Lines { owner: &self.owner, users: &self.users }
+    }
+
+    /// What a user does that puts or gets.
+    fn copy(&self, user: u32, plant: Plant) {
+        let lines = self.lines();
+        let seen = self.owner.w[0].load(Ordering::Acquire) == 0;
+        let is_open = lines.enter(user).unwrap();
+        if if plant == Plant::LookBeforeEntering { seen } else { is_open } {
+            // SAFETY: loom checks that the owner does not use it.
+            self.memory.0.with(|p| unsafe { *p });
+        }
+        match plant {
+            Plant::LeaveWithoutRinging => {
+                self.users[user as usize].w[0].fetch_sub(1, Ordering::Release);
+            }
+            _ => lines.leave(user),
+        }
+    }
+}
+
+/// Users copy, and the owner takes its memory back: nobody copies from then on, and an owner that sleeps is woken.
+fn withdrawn(users: u32, plant: Plant) {
+    model(3, move || {
+        let lent = Arc::new(Lent {
+            owner: Line::new(),
+            users: [Line::new(), Line::new()],
+            memory: Cell(UnsafeCell::new(0)),
+        });
+        let copiers: Vec<_> = (0..users)
+            .map(|user| {
+                let lent = lent.clone();
+                thread::spawn(move || lent.copy(user, plant))
+            })
+            .collect();
+        let lines = lent.lines();
+        lines.close();
+        let sleeper = lines.sleeper();
+        let empty = || (plant == Plant::CloseWithoutWaiting || lines.inside().next().is_none()).then_some(());
+        let slept = sleeper.look(empty);
+        if slept.is_ok() {
+            // SAFETY: loom checks that nobody else uses it.
+            lent.memory.0.with_mut(|p| unsafe { *p += 1 });
+        }
+        copiers.into_iter().for_each(|c| c.join().unwrap());
+        if let Err(seen) = slept {
+            assert_ne!(lent.owner.bell.load(Ordering::Relaxed), seen, "a sleeper is not woken");
+            assert_eq!(lines.inside().count(), 0, "somebody stays inside");
+        }
+    });
+}
+
+#[test]
+fn nobody_copies_from_memory_that_was_taken_back() {
+    withdrawn(1, Plant::Nothing);
+    withdrawn(2, Plant::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_look_before_entering() {
+    withdrawn(1, Plant::LookBeforeEntering);
+}
+
+#[test]
+#[should_panic(expected = "a sleeper is not woken")]
+fn planted_leave_without_ringing() {
+    withdrawn(1, Plant::LeaveWithoutRinging);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_close_without_waiting() {
+    withdrawn(1, Plant::CloseWithoutWaiting);
 }

@@ -11,118 +11,167 @@
 //! to its deadline, and can spoil what it could spoil anyway.
 
 use polyduct_os::bell::{ring, Sleeper};
-use polyduct_os::clock;
-use polyduct_os::segment::{Access, Segment};
-use polyduct_os::sync::{Line, Ordering};
-use polyduct_os::Result;
-use std::mem::size_of;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use polyduct_os::sync::{fence, Line, Ordering};
+
+#[cfg(not(loom))]
+pub use shared::{Gate, Inside};
 
 /// Word of the owner's line: not zero once the gate is closed.
 const CLOSED: usize = 0;
 /// Word of a user's line: its copies under way.
 const INSIDE: usize = 0;
-/// How often a waiting owner asks whether those inside still live.
-const SLICE: Duration = Duration::from_millis(20);
 
-/// A gate, its owner's or as a user has mapped it.
-#[derive(Debug)]
-pub struct Gate {
-    segment: Segment,
-    users: u32,
+/// The lines of a gate, wherever they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    /// The owner's: whether it is closed, and where the owner sleeps.
+    pub owner: &'a Line,
+    /// One for each user: how often it is inside.
+    pub users: &'a [Line],
 }
 
-/// One who is inside, until dropped.
-#[derive(Debug)]
-pub struct Inside<'a> {
-    gate: &'a Gate,
-    user: u32,
-}
-
-impl Gate {
-    /// An open gate for so many users.
-    ///
-    /// # Errors
-    /// No memory, or no descriptor.
-    pub fn create(users: u32) -> Result<Gate> {
-        let segment = Segment::create("polyduct gate", Gate::bytes(users))?;
-        segment.prefault(0..segment.len())?;
-        Ok(Gate { segment, users })
+impl<'a> Lines<'a> {
+    /// Lets a user in, unless the gate is closed: then it has to [`leave`](Lines::leave) all the same. `None`: there is no such user.
+    pub fn enter(&self, user: u32) -> Option<bool> {
+        self.users.get(user as usize)?.w[INSIDE].fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Some(self.owner.w[CLOSED].load(Ordering::Acquire) == 0)
     }
 
-    /// An owner's gate, by the descriptor that it handed over.
-    ///
-    /// # Errors
-    /// It is no such segment, or cannot be mapped.
-    pub fn attach(fd: OwnedFd, users: u32) -> Result<Gate> {
-        let bytes = Gate::bytes(users);
-        Ok(Gate { segment: Segment::from_fd(fd, bytes, bytes, Access::ReadWrite)?, users })
-    }
-
-    fn bytes(users: u32) -> usize {
-        (users as usize + 1) * size_of::<Line>()
-    }
-
-    /// The descriptor, to hand to users.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.segment.fd()
-    }
-
-    /// The owner's line, then the users'.
-    fn lines(&self) -> Option<(&Line, &[Line])> {
-        self.segment.lines(0..Gate::bytes(self.users)).ok()?.split_first()
-    }
-
-    /// Lets a user in, unless the gate is closed. Inside, the memory behind it stays where it is.
-    pub fn enter(&self, user: u32) -> Option<Inside<'_>> {
-        let (owner, users) = self.lines()?;
-        users.get(user as usize)?.w[INSIDE].fetch_add(1, Ordering::SeqCst);
-        let inside = Inside { gate: self, user };
-        (owner.w[CLOSED].load(Ordering::SeqCst) == 0).then_some(inside)
+    /// Counts a user out, and wakes the owner that waits for it.
+    pub fn leave(&self, user: u32) {
+        if let Some(line) = self.users.get(user as usize) {
+            line.w[INSIDE].fetch_sub(1, Ordering::Release);
+            ring(self.owner);
+        }
     }
 
     /// Closes it, for ever.
     pub fn close(&self) {
-        if let Some((owner, _)) = self.lines() {
-            owner.w[CLOSED].store(1, Ordering::SeqCst);
-        }
+        self.owner.w[CLOSED].store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
     }
 
-    /// After [`close`](Gate::close): waits until nobody who lives is inside, or until `deadline`, a time of
-    /// [`clock::now`]. Returns whether nobody is. `dead` is asked of those who stay.
-    pub fn wait_empty(&self, deadline: Duration, dead: impl Fn(u32) -> bool) -> bool {
-        let Some((owner, users)) = self.lines() else { return true };
-        let within = |&(_, line): &(u32, &Line)| line.w[INSIDE].load(Ordering::SeqCst) != 0;
-        let empty = || (0..).zip(users).find(within).is_none().then_some(());
-        let all_dead = || (0..).zip(users).filter(within).all(|(user, _)| dead(user));
-        let sleeper = Sleeper::at(owner);
-        loop {
-            let Err(seen) = sleeper.look(empty) else { return true };
-            let left = deadline.saturating_sub(clock::now());
-            if all_dead() || left.is_zero() {
-                return all_dead();
+    /// Who is inside. After [`close`](Lines::close) nobody comes to be, but to leave at once.
+    pub fn inside(self) -> impl Iterator<Item = u32> + 'a {
+        let within = |(_, line): &(u32, &Line)| line.w[INSIDE].load(Ordering::Acquire) != 0;
+        (0..).zip(self.users).filter(within).map(|(user, _)| user)
+    }
+
+    /// The owner, about to sleep until somebody leaves.
+    pub fn sleeper(&self) -> Sleeper<'a> {
+        Sleeper::at(self.owner)
+    }
+}
+
+#[cfg(not(loom))]
+mod shared {
+    use super::{Line, Lines};
+    use polyduct_os::clock;
+    use polyduct_os::segment::{Access, Segment};
+    use polyduct_os::Result;
+    use std::mem::size_of;
+    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::time::Duration;
+
+    /// How often a waiting owner asks whether those inside still live.
+    const SLICE: Duration = Duration::from_millis(20);
+
+    /// A gate, its owner's or as a user has mapped it.
+    #[derive(Debug)]
+    pub struct Gate {
+        segment: Segment,
+        users: u32,
+    }
+
+    /// One who is inside, until dropped.
+    #[derive(Debug)]
+    pub struct Inside<'a> {
+        lines: Lines<'a>,
+        user: u32,
+    }
+
+    impl Gate {
+        /// An open gate for so many users.
+        ///
+        /// # Errors
+        /// No memory, or no descriptor.
+        pub fn create(users: u32) -> Result<Gate> {
+            let segment = Segment::create("polyduct gate", Gate::bytes(users))?;
+            segment.prefault(0..segment.len())?;
+            Ok(Gate { segment, users })
+        }
+
+        /// An owner's gate, by the descriptor that it handed over.
+        ///
+        /// # Errors
+        /// It is no such segment, or cannot be mapped.
+        pub fn attach(fd: OwnedFd, users: u32) -> Result<Gate> {
+            let bytes = Gate::bytes(users);
+            Ok(Gate { segment: Segment::from_fd(fd, bytes, bytes, Access::ReadWrite)?, users })
+        }
+
+        fn bytes(users: u32) -> usize {
+            (users as usize + 1) * size_of::<Line>()
+        }
+
+        /// The descriptor, to hand to users.
+        pub fn fd(&self) -> BorrowedFd<'_> {
+            self.segment.fd()
+        }
+
+        fn lines(&self) -> Option<Lines<'_>> {
+            let (owner, users) = self.segment.lines(0..Gate::bytes(self.users)).ok()?.split_first()?;
+            Some(Lines { owner, users })
+        }
+
+        /// Lets a user in, unless the gate is closed. Inside, the memory behind it stays where it is.
+        pub fn enter(&self, user: u32) -> Option<Inside<'_>> {
+            let lines = self.lines()?;
+            let is_open = lines.enter(user)?;
+            let inside = Inside { lines, user };
+            is_open.then_some(inside)
+        }
+
+        /// Closes it, for ever.
+        pub fn close(&self) {
+            if let Some(lines) = self.lines() {
+                lines.close();
             }
-            sleeper.sleep(seen, Some(left.min(SLICE)));
+        }
+
+        /// After [`close`](Gate::close): waits until nobody who lives is inside, or until `deadline`, a time of
+        /// [`clock::now`]. Returns whether nobody is. `dead` is asked of those who stay.
+        pub fn wait_empty(&self, deadline: Duration, dead: impl Fn(u32) -> bool) -> bool {
+            let Some(lines) = self.lines() else { return true };
+            let empty = || lines.inside().next().is_none().then_some(());
+            let all_dead = || lines.inside().all(&dead);
+            let sleeper = lines.sleeper();
+            loop {
+                let Err(seen) = sleeper.look(empty) else { return true };
+                let left = deadline.saturating_sub(clock::now());
+                if all_dead() || left.is_zero() {
+                    return all_dead();
+                }
+                sleeper.sleep(seen, Some(left.min(SLICE)));
+            }
+        }
+    }
+
+    impl Drop for Inside<'_> {
+        fn drop(&mut self) {
+            self.lines.leave(self.user);
         }
     }
 }
 
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        let Some((owner, users)) = self.gate.lines() else { return };
-        if let Some(line) = users.get(self.user as usize) {
-            line.w[INSIDE].fetch_sub(1, Ordering::SeqCst);
-            ring(owner);
-        }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use polyduct_os::clock;
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::sync::Barrier;
+    use std::time::Duration;
 
     fn at(time: Duration) -> Duration {
         clock::now() + time

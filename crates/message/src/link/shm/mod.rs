@@ -79,8 +79,7 @@
 pub mod bell;
 #[cfg(not(loom))]
 mod cut;
-#[cfg(not(loom))]
-mod gate;
+pub mod gate;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
