@@ -8,7 +8,8 @@ use super::turn::TURN;
 use super::StoreError;
 use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
-use rustix::fs::{flock, FlockOperation};
+use rustix::fs::{flock, fsync, FlockOperation};
+use rustix::io::retry_on_intr;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -86,6 +87,7 @@ impl Store {
             let volume = Volume::create(disks, id, geometry, now());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;
+            made.settle()?;
             // Last: a store is there when its manifest is.
             manifest.write(dir)
         };
@@ -233,6 +235,27 @@ impl Made {
             }
         }
         is_empty(unit)
+    }
+
+    /// Makes durable that the new directories are there. One beneath which may be written but not read cannot be asked for that, and
+    /// some network file systems cannot do it.
+    ///
+    /// # Errors
+    /// [`StoreError::System`].
+    pub fn settle(&self) -> Result<(), StoreError> {
+        for path in &self.new {
+            let above = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let sys = |e| StoreError::sys(&above.display().to_string(), "fsync the directory", e);
+            match File::open(above) {
+                Ok(dir) => match retry_on_intr(|| fsync(&dir)) {
+                    Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
+                    Err(e) => return Err(sys(e)),
+                },
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => {}
+                Err(e) => return Err(sys(manifest::errno(&e))),
+            }
+        }
+        Ok(())
     }
 
     pub fn keep(mut self) {

@@ -149,7 +149,7 @@ impl Meta {
             true => Ok(bytes),
             false => Err(StoreError::Bad {
                 store: store.to_owned(),
-                what: "the attributes of a dataset, as JSON".into(),
+                what: "what is known of a dataset, its attributes included, as JSON".into(),
                 found: format!("{} bytes", bytes.len()),
                 expected: format!("at most {LIMIT}"),
             }),

@@ -80,6 +80,7 @@ impl Store {
         dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
         // A refusal must not cost what there is, here or there.
         self.check_place(&mut owned, unit, &dirs, force)?;
+        made.settle()?;
         if gives_up || begins_anew {
             let reason = if gives_up { "it is given up" } else { "it is replaced again" };
             owned.report(UnitError { unit, reason: reason.into(), full: false });
