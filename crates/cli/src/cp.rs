@@ -7,6 +7,7 @@ use polyduct::layout::ElemType;
 use polyduct::os::{threads, OsError};
 use polyduct::pipe::PipeError;
 use polyduct::store::disk::StoreError;
+use polyduct::store::npy::Descr;
 use polyduct::store::FileError;
 use polyduct::{open, Error, Open};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,9 +58,9 @@ pub struct CpArgs {
     /// Shape of a source that does not tell it: 480x640.
     #[arg(long, value_parser = crate::show::parse_shape)]
     shape: Option<crate::show::Shape>,
-    /// Element type of a source that does not tell it: u1, f4, float64, ...
+    /// Element type of a source that does not tell it: u1, f4, float64, S12, ...
     #[arg(long)]
-    dtype: Option<ElemType>,
+    dtype: Option<Dtype>,
     /// Read both again afterwards and compare. For files only.
     #[arg(long)]
     verify: bool,
@@ -137,6 +138,21 @@ fn all_units(args: &CpArgs, work: impl Fn(u32) -> Result<u64, CpError> + Sync) -
     results.into_iter().try_fold(0, |most, steps| Ok(most.max(steps?)))
 }
 
+/// An element type, and what NumPy takes such elements for where they are bytes to polyduct.
+#[derive(Clone)]
+struct Dtype {
+    elem: ElemType,
+    descr: Option<Descr>,
+}
+
+impl std::str::FromStr for Dtype {
+    type Err = <ElemType as std::str::FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Dtype, Self::Err> {
+        Ok(Dtype { elem: name.parse()?, descr: Descr::of_name(name) })
+    }
+}
+
 fn port(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Open {
     // Each opening is a program of its own: the source is read twice when it is verified.
     let program = format!("cp-{}-{purpose}", std::process::id());
@@ -148,7 +164,7 @@ fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
     if let Some(shape) = &args.shape {
         port = port.shape(&shape.0);
     }
-    if let Some(elem) = args.dtype {
+    if let Some(Dtype { elem, .. }) = args.dtype {
         port = port.elem(elem);
     }
     port
@@ -183,7 +199,8 @@ fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError
     let attributes = reader.attributes();
     let some = !attributes.is_empty();
     let descr = reader.descr().cloned();
-    let out = port(args, &args.dst, unit, "out").attributes(attributes).descr(descr.clone());
+    let told = args.dtype.as_ref().and_then(|dtype| dtype.descr.clone());
+    let out = port(args, &args.dst, unit, "out").attributes(attributes).descr(descr.clone().or(told));
     let writer = out.stepped(reader.stepped()).write(&dataset, &args.layout);
     let mut writer = writer.map_err(at_open(&args.dst))?;
     if unit == 0 && some && !writer.keeps_attributes() {

@@ -31,6 +31,17 @@ fn raw_to_npy_and_back_by_several_units() {
 }
 
 #[test]
+fn bytes_that_are_called_text_are_text() {
+    let dir = Scratch::new("cp-dtype");
+    let (raw, npy) = (dir.write("x.raw", b"abcdef"), dir.path("x.npy"));
+    for (dtype, descr) in [("S2", "'|S2'"), ("V2", "'|V2'"), ("u2", "'<u2'")] {
+        let o = output(&["cp", &raw, &npy, "--shape", "3", "--dtype", dtype]);
+        assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
+        assert!(text(&std::fs::read(&npy).unwrap()).contains(descr), "{dtype}");
+    }
+}
+
+#[test]
 fn what_numpy_takes_elements_for_and_a_single_step_in_front_stay() {
     let dir = Scratch::new("cp-descr");
     let s = dir.path("s");

@@ -27,6 +27,11 @@ impl Descr {
         Descr::new(text.trim().to_owned(), &literal::single(text.as_bytes()).map_err(stopped)?)
     }
 
+    /// Of a type's name, `S12`; `None` where its element type says all.
+    pub fn of_name(name: &str) -> Option<Descr> {
+        Descr::of_code(name, name.parse().ok()?)
+    }
+
     /// Of the code in a header, `S12`, whose element type is this; `None` where that says all.
     pub(super) fn of_code(code: &str, elem: ElemType) -> Option<Descr> {
         let is_text = code.trim_start_matches(['<', '>', '|', '=', '!']).starts_with(['S', 'a']);
@@ -66,9 +71,11 @@ impl Descr {
             Value::Items(fields) => structure(fields),
             _ => return Err(bad("neither bytes (`|S<size>`) nor a structure")),
         };
-        match len_bytes {
-            Some(len_bytes @ 1..) => Ok(Descr { text, len_bytes }),
-            _ => Err(bad("not a structure of plain fields")),
+        match (len_bytes, value) {
+            (Some(0), _) => Err(bad("a type of elements without bytes")),
+            (Some(len_bytes), _) => Ok(Descr { text, len_bytes }),
+            (None, Value::Str(_)) => Err(bad("bytes, and not of how many")),
+            (None, _) => Err(bad("not a structure of plain fields")),
         }
     }
 
@@ -187,6 +194,29 @@ mod tests {
         assert!(Descr::parse(&"[".repeat(1000)).is_err());
         let wide = Descr::parse("[('a', '|S4294967295', (2,))]").unwrap();
         assert_eq!(wide.elem(), None);
+    }
+
+    #[test]
+    fn what_is_refused_is_called_what_it_is() {
+        for (text, word) in [
+            ("'|S0'", "without bytes"),
+            ("[]", "without bytes"),
+            ("'|S'", "not of how many"),
+            ("'|Sx'", "not of how many"),
+            ("[('a', '|O')]", "plain fields"),
+            ("'<f4'", "neither bytes"),
+        ] {
+            let error = Descr::parse(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_of_types() {
+        assert_eq!(Descr::of_name("S12").unwrap().as_str(), "'|S12'");
+        for name in ["V12", "f4", "S0", "S", "float64", ""] {
+            assert_eq!(Descr::of_name(name), None, "{name}");
+        }
     }
 
     #[test]
