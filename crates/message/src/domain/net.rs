@@ -1,7 +1,7 @@
 //! A domain across hosts: what differs from one host, where partners share memory.
 //!
-//! All partners on other hosts are on one [endpoint](NetEndpoint), whose thread moves frames; handlers run in the threads that
-//! poll, as on one host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are
+//! All partners on other hosts are on one [endpoint](NetEndpoint); frames are moved by the threads that poll, and by its own where
+//! none does. Handlers run in the threads that poll, as on one host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are
 //! connected, tells all of a loss; and whoever sees a process of its own host end tells those whom it is connected to, since
 //! they may only notice its silence.
 //!
@@ -150,6 +150,14 @@ impl Net {
             self.handle(inner, handlers, event);
         }
         AT_ONCE
+    }
+
+    /// Whoever polls is about to sleep at the bell.
+    pub fn rest(&self) {
+        if let Err(error) = self.endpoint.rest() {
+            // The thread finds out by itself after a while.
+            tracing::warn!(%error, "the thread of the sockets was not woken");
+        }
     }
 
     fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Buffer>) {

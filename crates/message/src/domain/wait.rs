@@ -232,6 +232,7 @@ impl Inner {
         let arm = |progress: &mut Progress| {
             asleep.set(true);
             progress.arm();
+            self.net.iter().for_each(|net| net.rest());
         };
         let over = self.bell.wait(&mut *progress, SPIN, until, look, arm);
         drop(progress);

@@ -1,4 +1,4 @@
-//! An endpoint on the network: one thread for its sockets, and the program's own threads, which send and poll.
+//! An endpoint on the network: the program's own threads, which send and poll, and one for the sockets where nobody polls.
 //!
 //! ```no_run
 //! # use polyduct_message::link::net::{config::{NetConfig, NetEvent, Transport}, endpoint::NetEndpoint, pool::Pool};
@@ -18,49 +18,31 @@
 //! # }
 //! ```
 
-use super::config::{NetConfig, NetEvent, Waker};
+use super::config::{NetConfig, NetEvent};
 use super::events::{Events, Interest};
 use super::hub::Hub;
 use super::peer::Peer;
+use super::serve::{Shared, State, WAKE};
 use super::Fault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Session, Status};
 use crate::error::MessageError;
 use crate::types::{Address, ChannelId, Order, Priority, Token};
 use core::time::Duration;
 use polyduct_os::poll::EventFd;
-use polyduct_os::{clock, OsError};
+use polyduct_os::{bell, clock, OsError};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-const WAKE: u64 = 0;
 /// What a session is aborted with whose peer does not have all that was sent.
 const LEFT_EARLY: u16 = 1;
 /// How often who says good-bye looks whether another thread has heard the answer.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a wait polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
-
-struct Shared<B> {
-    events: Arc<Events>,
-    wake: EventFd,
-    /// The thread is to end.
-    stop: AtomicBool,
-    state: Mutex<State<B>>,
-    told: Condvar,
-    waker: Option<Waker>,
-}
-
-struct State<B> {
-    hub: Hub<B>,
-    /// Until when the thread sleeps, at most; `None` while it does not sleep.
-    sleeps_until: Option<Duration>,
-    /// The sockets are of no further use.
-    failed: Option<OsError>,
-    /// The program waits for events.
-    waiting: usize,
-}
 
 /// One unit's place on the network. Dropping it ends its connections without a word, as a crash would;
 /// [`close`](NetEndpoint::close) says good-bye.
@@ -93,7 +75,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         let (hub, addr) =
             Hub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
         let incarnation = hub.incarnation();
-        let state = Mutex::new(State { hub, sleeps_until: None, failed: None, waiting: 0 });
+        let state = Mutex::new(State::new(hub));
         let (stop, told) = (AtomicBool::new(false), Condvar::new());
         let shared = Arc::new(Shared { events, wake, stop, state, told, waker });
         let thread = std::thread::Builder::new().name(format!("polyduct-net-{me}")).spawn({
@@ -204,7 +186,9 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             // Whether it left or is lost is among what has come and was not polled.
             return Err(MessageError::Full { to });
         }
-        let token = peer.session.send(now, channel, message)?;
+        let sent = peer.session.send(now, channel, message);
+        state.duty.sent(sent.is_ok());
+        let token = sent?;
         state.hub.pump(to, now);
         self.shared.reconsider(&mut state, to)?;
         Ok(token)
@@ -229,7 +213,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// What happened next, if anything did.
+    /// What happened next, if anything did. Looks at the sockets, too: who calls this again and again is served sooner than by the
+    /// endpoint's thread, and who will not for a while had better [`rest`](NetEndpoint::rest).
     ///
     /// # Errors
     /// [`MessageError::System`]: the sockets are of no further use.
@@ -238,12 +223,27 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.poll(&mut state)
     }
 
-    /// Waits for what happens next, for `timeout` at most (`None`: for ever).
+    /// Whoever polls is about to sleep until the waker wakes it: the endpoint's thread looks at the sockets meanwhile. What had come
+    /// before is polled as ever; the next poll after some news looks at the sockets again.
+    ///
+    /// # Errors
+    /// [`MessageError::System`].
+    pub fn rest(&self) -> Result<(), MessageError> {
+        self.shared.rest(&mut self.shared.lock()).map_err(MessageError::from)
+    }
+
+    /// Waits for what happens next, for `timeout` at most (`None`: for ever): polls for a moment, then sleeps.
     ///
     /// # Errors
     /// [`MessageError::System`]: the sockets are of no further use.
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<NetEvent<B>>, MessageError> {
-        let deadline = timeout.and_then(|t| clock::now().checked_add(t));
+        let start = clock::now();
+        let deadline = timeout.and_then(|t| start.checked_add(t));
+        self.shared.lock().duty.wake();
+        let polled = bell::spin(start, timeout.unwrap_or(SPIN).min(SPIN), || self.poll_event().transpose());
+        if let Some(found) = polled {
+            return found.map(Some);
+        }
         let mut state = self.shared.lock();
         loop {
             if let Some(event) = self.shared.poll(&mut state)? {
@@ -253,6 +253,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
+            self.shared.rest(&mut state)?;
             state.waiting += 1;
             state = match left {
                 Some(left) => {
@@ -357,106 +358,6 @@ pub fn within(time: Duration) -> impl Fn(&str) -> Result<Duration, MessageError>
         match time.saturating_sub(waited) {
             Duration::ZERO => Err(MessageError::Timeout { what: what.to_owned(), waited }),
             left => Ok(left),
-        }
-    }
-}
-
-impl<B: AsMut<[u8]>> State<B> {
-    fn check(&self, unit: Address, units: u32) -> Result<(), MessageError> {
-        if unit >= units {
-            return Err(MessageError::NoUnit { to: unit, units });
-        }
-        if let Some(error) = &self.failed {
-            return Err(error.clone().into());
-        }
-        match self.hub.lost.get(&unit) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-}
-
-impl<B: AsMut<[u8]>> Shared<B> {
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // Whoever panicked (a `give`, say) has been heard; the state is never left between two invariants.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
-        let event = state.hub.poll_event(clock::now());
-        if let (None, Some(error)) = (&event, &state.failed) {
-            return Err(error.clone().into());
-        }
-        // Taking a message is news to its sender, which the thread sends when it is time.
-        match &event {
-            None => self.wake_for(state)?,
-            Some(NetEvent::Message { from: unit, .. } | NetEvent::Left { unit }) => {
-                self.reconsider(state, *unit)?
-            }
-            Some(_) => {}
-        }
-        Ok(event)
-    }
-
-    /// After the session of a unit was used: the thread must not sleep beyond its new deadline.
-    fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
-        let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
-        match (deadline, state.sleeps_until) {
-            (Some(deadline), Some(until)) if deadline < until => {
-                state.sleeps_until = Some(deadline);
-                self.wake.signal()
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn wake_for(&self, state: &mut State<B>) -> Result<(), OsError> {
-        let Some(until) = state.sleeps_until else { return Ok(()) };
-        let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
-        let earliest = deadlines.filter_map(|p| p.session.next_deadline()).min();
-        if earliest.is_some_and(|t| t < until) {
-            state.sleeps_until = earliest;
-            return self.wake.signal();
-        }
-        Ok(())
-    }
-
-    fn run(&self) {
-        if let Err(error) = self.serve() {
-            tracing::error!(%error, "the sockets of this endpoint failed");
-            self.lock().failed = Some(error);
-        }
-        self.told.notify_all();
-        self.waker.iter().for_each(|wake| wake());
-    }
-
-    fn serve(&self) -> Result<(), OsError> {
-        let mut ready = Vec::with_capacity(64);
-        loop {
-            let timeout = {
-                let mut state = self.lock();
-                let now = clock::now();
-                for &number in ready.iter().filter(|n| **n != WAKE) {
-                    state.hub.handle(number, now)?;
-                }
-                if self.stop.load(Ordering::Acquire) {
-                    return Ok(());
-                }
-                let next = state.hub.handle_time(now)?;
-                state.sleeps_until = Some(next.unwrap_or(Duration::MAX));
-                if state.hub.has_events() {
-                    if state.waiting > 0 {
-                        self.told.notify_all();
-                    }
-                    self.waker.iter().for_each(|wake| wake());
-                }
-                next.map(|t| t.saturating_sub(clock::now()))
-            };
-            self.events.wait(timeout, &mut ready)?;
-            self.lock().sleeps_until = None;
-            if ready.contains(&WAKE) {
-                self.wake.drain()?;
-            }
         }
     }
 }

@@ -286,6 +286,11 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
+    /// Whether something for a peer waits until a socket takes it.
+    pub fn waits_to_write(&self, unit: Address) -> bool {
+        self.datagrams_wait || self.peers.get(&unit).is_some_and(Peer::waits_to_write)
+    }
+
     /// Sends the datagrams that wait.
     fn flush(&mut self) {
         let Some(datagrams) = &mut self.datagrams else { return };

@@ -8,6 +8,7 @@ pub mod config;
 
 pub mod datagram;
 pub mod dial;
+mod duty;
 pub mod endpoint;
 mod events;
 pub mod gate;
@@ -17,6 +18,7 @@ pub mod knock;
 pub mod lives;
 mod peer;
 pub mod pool;
+mod serve;
 pub mod socket;
 pub mod stream;
 

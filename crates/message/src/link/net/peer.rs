@@ -103,6 +103,11 @@ impl<B: AsMut<[u8]>> Peer<B> {
         conn.reader.read(&conn.stream, &mut sink)
     }
 
+    /// Whether a connection has bytes that its socket did not take.
+    pub fn waits_to_write(&self) -> bool {
+        self.ways.iter().any(|way| matches!(way, Some(Way::Conn(conn)) if conn.waits_to_write))
+    }
+
     pub fn has_way(&self) -> bool {
         self.ways.iter().any(Option::is_some)
     }

@@ -1,0 +1,222 @@
+//! An endpoint's sockets are served: by its thread or by the program that polls, as its [duty](super::duty) says.
+
+use super::config::{NetEvent, Waker};
+use super::duty::Duty;
+use super::events::Events;
+use super::hub::Hub;
+use crate::error::MessageError;
+use crate::types::Address;
+use core::time::Duration;
+use polyduct_os::poll::{poll, EventFd, PollItem};
+use polyduct_os::{clock, OsError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+pub const WAKE: u64 = 0;
+pub struct Shared<B> {
+    pub events: Arc<Events>,
+    pub wake: EventFd,
+    /// The thread is to end.
+    pub stop: AtomicBool,
+    pub state: Mutex<State<B>>,
+    pub told: Condvar,
+    pub waker: Option<Waker>,
+}
+
+pub struct State<B> {
+    pub hub: Hub<B>,
+    /// Until when the thread sleeps at the sockets, at most; `None` while it does not.
+    sleeps_until: Option<Duration>,
+    /// The thread keeps away from the sockets.
+    away: bool,
+    pub duty: Duty,
+    /// What a look finds.
+    found: Vec<u64>,
+    /// The sockets are of no further use.
+    pub failed: Option<OsError>,
+    /// Threads of the program that sleep until there are events.
+    pub waiting: usize,
+}
+
+impl<B: AsMut<[u8]>> State<B> {
+    pub fn new(hub: Hub<B>) -> State<B> {
+        State {
+            hub,
+            sleeps_until: None,
+            away: false,
+            duty: Duty::default(),
+            found: Vec::with_capacity(64),
+            failed: None,
+            waiting: 0,
+        }
+    }
+
+    pub fn check(&self, unit: Address, units: u32) -> Result<(), MessageError> {
+        if unit >= units {
+            return Err(MessageError::NoUnit { to: unit, units });
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone().into());
+        }
+        match self.hub.lost.get(&unit) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<B: AsMut<[u8]>> Shared<B> {
+    pub fn lock(&self) -> MutexGuard<'_, State<B>> {
+        // Whoever panicked (a `give`, say) has been heard; the state is never left between two invariants.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happened next, if anything did; the program's look.
+    pub fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
+        let now = clock::now();
+        let mut event = state.hub.poll_event(now);
+        if event.is_none() && self.look(state, now)? {
+            event = state.hub.poll_event(now);
+        }
+        if let (None, Some(error)) = (&event, &state.failed) {
+            return Err(error.clone().into());
+        }
+        // Taking a message is news to its sender, which the thread sends when it is time.
+        match &event {
+            None => self.wake_for(state)?,
+            Some(NetEvent::Message { from: unit, .. } | NetEvent::Left { unit }) => {
+                self.reconsider(state, *unit)?
+            }
+            Some(_) => {}
+        }
+        if event.is_some() {
+            state.duty.wake();
+        }
+        Ok(event)
+    }
+
+    /// Looks at the sockets in the thread's place. Returns whether there was anything.
+    fn look(&self, state: &mut State<B>, now: Duration) -> Result<bool, OsError> {
+        if state.failed.is_some() || !state.duty.look(now) {
+            return Ok(false);
+        }
+        let mut found = std::mem::take(&mut state.found);
+        let looked = self.events.wait(Some(Duration::ZERO), &mut found);
+        let served = looked.and_then(|()| self.handle(state, &found, now));
+        let any = found.iter().any(|&number| number != WAKE);
+        if any {
+            state.duty.found(now);
+        }
+        state.found = found;
+        let ticks = state.duty.tick(now);
+        let served = served.and_then(|()| match ticks {
+            true => state.hub.handle_time(now).map(drop),
+            false => Ok(()),
+        });
+        if let Err(error) = served {
+            state.failed = Some(error.clone());
+            return Err(error);
+        }
+        // Others may sleep until there is just that, and this one takes a part of it.
+        self.tell(state);
+        Ok(any || ticks)
+    }
+
+    fn handle(&self, state: &mut State<B>, found: &[u64], now: Duration) -> Result<(), OsError> {
+        found.iter().filter(|n| **n != WAKE).try_for_each(|&number| state.hub.handle(number, now))
+    }
+
+    /// Wakes who waits for events, where there are any.
+    fn tell(&self, state: &State<B>) {
+        if state.hub.has_events() {
+            if state.waiting > 0 {
+                self.told.notify_all();
+            }
+            self.waker.iter().for_each(|wake| wake());
+        }
+    }
+
+    /// The program does not look any more, until it has had news.
+    pub fn rest(&self, state: &mut State<B>) -> Result<(), OsError> {
+        state.duty.rest();
+        self.hand_back(state)
+    }
+
+    /// The thread is to serve the sockets at once.
+    fn hand_back(&self, state: &mut State<B>) -> Result<(), OsError> {
+        state.duty.hand_back();
+        match std::mem::take(&mut state.away) {
+            true => self.wake.signal(),
+            false => Ok(()),
+        }
+    }
+
+    /// After the session of a unit was used: the thread must not sleep beyond its new deadline, and has to go on with what its
+    /// socket did not take.
+    pub fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
+        if state.away && state.hub.waits_to_write(unit) {
+            return self.hand_back(state);
+        }
+        let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
+        match (deadline, state.sleeps_until) {
+            (Some(deadline), Some(until)) if deadline < until => {
+                state.sleeps_until = Some(deadline);
+                self.wake.signal()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wake_for(&self, state: &mut State<B>) -> Result<(), OsError> {
+        let Some(until) = state.sleeps_until else { return Ok(()) };
+        let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
+        let earliest = deadlines.filter_map(|p| p.session.next_deadline()).min();
+        if earliest.is_some_and(|t| t < until) {
+            state.sleeps_until = earliest;
+            return self.wake.signal();
+        }
+        Ok(())
+    }
+
+    /// The thread.
+    pub fn run(&self) {
+        if let Err(error) = self.serve() {
+            tracing::error!(%error, "the sockets of this endpoint failed");
+            self.lock().failed = Some(error);
+        }
+        self.told.notify_all();
+        self.waker.iter().for_each(|wake| wake());
+    }
+
+    fn serve(&self) -> Result<(), OsError> {
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            let (away, timeout) = {
+                let mut state = self.lock();
+                let now = clock::now();
+                self.handle(&mut state, &ready, now)?;
+                if self.stop.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                let next = state.hub.handle_time(now)?;
+                self.tell(&state);
+                let away = state.duty.away(now);
+                state.away = away.is_some();
+                state.sleeps_until = away.is_none().then(|| next.unwrap_or(Duration::MAX));
+                (away, next.map(|t| t.saturating_sub(clock::now())))
+            };
+            ready.clear();
+            match away {
+                Some(time) => drop(poll(&mut [PollItem::readable(&self.wake)], Some(time))?),
+                None => self.events.wait(timeout, &mut ready)?,
+            }
+            {
+                let mut state = self.lock();
+                (state.sleeps_until, state.away) = (None, false);
+            }
+            if away.is_some() || ready.contains(&WAKE) {
+                self.wake.drain()?;
+            }
+        }
+    }
+}
