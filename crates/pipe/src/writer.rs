@@ -1,19 +1,22 @@
 //! The writing side of a pipe.
 
+mod offer;
+
+use offer::may_offer;
+
 use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
-use crate::config::{OnLoss, Options, Policy};
+use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_name, check_options, fresh_id, hello, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, Opened, Server};
-use crate::slots::bell::{wait_for, Patience};
 use crate::slots::{Begin, Slots, Turn};
 use crate::watch::{spawn, Keepsake};
-use crate::wire::{self, FromHost, Role, ToHost, Welcome};
+use crate::wire::{self, FromHost, Role, ToHost};
 use polyduct_copy::Kernels;
-use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
+use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
 use std::ops::{Deref, DerefMut};
@@ -39,16 +42,6 @@ pub struct Writer {
     /// Replacements find the pipe here, as long as anybody may need one.
     stays: bool,
 }
-
-/// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of
-/// two, at the price of a wait.
-const OFFER_FROM: usize = 4 << 20;
-/// Shortest average run that the kernel copies as fast as a mapped slot would be read.
-const OFFER_RUN: u64 = 64 << 10;
-/// How fast readers that were waiting are expected to fetch, at least; slower ones get the slot.
-const FETCH_BYTES_PER_US: usize = 2000;
-/// How fast a part is copied into its slot, about.
-const SLOT_BYTES_PER_US: usize = 10_000;
 
 /// A dataset given when opening, or left to the readers.
 #[derive(Clone, Debug)]
@@ -256,57 +249,6 @@ impl Writer {
         }
     }
 
-    /// Whether a reader waits, or comes to wait within the time that copying into the slot would take. Where steps follow each
-    /// other evenly this never makes them slower: either the readers come in that time and one copy is saved, or they are
-    /// what the steps wait for anyway.
-    fn readers_come(&mut self, len: usize) -> bool {
-        let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
-        let end = clock::now() + time;
-        // Nothing rings when a reader falls asleep.
-        let look_again = Patience { spin: Duration::ZERO, timeout: Some(time / 32), interrupt: None };
-        loop {
-            let (slots, stats) = (&self.port.slots, &mut self.port.stats);
-            let come = || slots.readers_sleep().then_some(());
-            if wait_for(slots.freed_bell(), &look_again, &mut stats.waited, come).is_ok() {
-                return true;
-            }
-            if clock::now() >= end || slots.fault().is_some() {
-                return false;
-            }
-        }
-    }
-
-    /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When they do not
-    /// in good time, or may not, it goes through the slot after all.
-    fn offer(&mut self, turn: Turn, part: &[u8]) -> Result<bool, PipeError> {
-        let unit = self.port.me.unit;
-        self.port.slots.offer(unit, turn, part.as_ptr() as u64);
-        self.finish(Begin::Fill(turn));
-        let patience = self.port.patience.clone();
-        let time = Duration::from_micros((part.len() / FETCH_BYTES_PER_US) as u64);
-        self.port.patience.timeout = Some(patience.timeout.map_or(time, |t| t.min(time)));
-        let fetched = self.port.wait(Slots::freed_bell, turn.step, "the readers to fetch step", |slots| {
-            if let Some(fault) = slots.fault() {
-                return Err(slots.stop(fault));
-            }
-            Ok((slots.is_released(turn) || slots.is_refused(unit, turn)).then_some(()))
-        });
-        self.port.patience = patience;
-        if fetched.is_ok() && self.port.slots.is_released(turn) {
-            return Ok(true);
-        }
-        self.offers &= !self.port.slots.is_refused(unit, turn);
-        // Readers may be copying from `part` until the offer is withdrawn, and look again after that.
-        let kernels = self.kernels;
-        let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
-        self.port.slots.withdraw(unit);
-        copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
-        match fetched {
-            Err(e) if e.scope() == crate::error::Scope::Port => Err(e),
-            _ => Ok(true),
-        }
-    }
-
     fn begin(&mut self) -> Result<Begin, PipeError> {
         self.port.check_open()?;
         if self.port.slots.is_closed(self.port.me) {
@@ -486,22 +428,4 @@ fn serve(
             Err(error)
         }
     }
-}
-
-/// Whether readers may fetch large arrays of this unit from its own memory: its part is large, every reader's runs in it
-/// are long, and its death would not leave a published step without data that a replacement is expected to go on from.
-fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
-    let unit = u64::from(options.unit);
-    let large = mapping.local_len_bytes(unit).is_ok_and(|n| n >= OFFER_FROM as u64);
-    if !large || welcome.converts || options.on_loss == OnLoss::Wait || options.policy != Policy::Block {
-        return false;
-    }
-    let long_runs = |(layout, units): (&String, &u32)| -> Result<bool, LayoutError> {
-        let reader = layout.parse::<Layout>()?.bind(mapping.dataset(), u64::from(*units))?;
-        let plan = Plan::from_writer(mapping, &reader, unit)?;
-        Ok(plan.bytes() >= plan.runs() * OFFER_RUN)
-    };
-    let long = welcome.reader_layouts.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
-    // Where Yama forbids looking into other processes by default, this one allows it.
-    long && polyduct_os::remote::permit_readers().is_ok()
 }

@@ -1,0 +1,94 @@
+//! Who goes, and who does not come.
+
+use super::{name, Action, ConnId, Phase, Rendezvous, SELF};
+use crate::config::OnLoss;
+use crate::error::Refusal;
+use crate::wire::FromHost;
+
+impl<F> Rendezvous<F> {
+    /// A connection hung up. `closed` says whether its unit closed its port before.
+    pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
+        self.early.retain(|e| e.conn != conn);
+        let Some(&key) = self.by_conn.get(&conn) else {
+            return Vec::new();
+        };
+        let Some(member) = self.members.get(&key) else {
+            return Vec::new();
+        };
+        let (pid, wait) = (member.pid, member.hello.on_loss == OnLoss::Wait);
+        if self.phase == Phase::Gathering && wait {
+            self.leave(conn);
+            return Vec::new();
+        }
+        self.by_conn.remove(&conn);
+        match self.phase {
+            Phase::Running | Phase::Reviving if closed => {
+                self.members.entry(key).and_modify(|member| member.over = true);
+                Vec::new()
+            }
+            Phase::Running | Phase::Reviving if wait => {
+                tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
+                self.members.remove(&key);
+                Vec::new()
+            }
+            Phase::Running | Phase::Reviving => vec![Action::Lost(name(key), pid)],
+            Phase::Over => Vec::new(),
+            Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
+        }
+    }
+
+    /// A unit goes, or is sent away: while others still come, that leaves its place free.
+    pub fn leave(&mut self, conn: ConnId) {
+        let Some(&key) = self.by_conn.get(&conn).filter(|_| self.phase == Phase::Gathering) else { return };
+        self.by_conn.remove(&conn);
+        self.members.remove(&key);
+        if key.0 == 0 {
+            self.segments.remove(&key.1);
+        }
+    }
+
+    /// The time to gather is over.
+    pub fn deadline(&mut self, waited_ms: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Running | Phase::Over) {
+            return Vec::new();
+        }
+        let missing = self.missing();
+        let turned_away = self.turned_away.take();
+        self.abandon(Refusal::Missing { missing, waited_ms, turned_away })
+    }
+
+    /// The driver could not carry out a build.
+    pub fn abandon(&mut self, why: Refusal) -> Vec<Action> {
+        self.phase = Phase::Over;
+        self.ended = Some(why.clone());
+        let early = std::mem::take(&mut self.early);
+        let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
+        let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        actions.push(Action::Fail(why));
+        actions
+    }
+
+    /// Who is missing, in words.
+    fn missing(&self) -> String {
+        let mut parts = Vec::new();
+        for program in 0..=self.readers {
+            let here: Vec<u32> = self.members.keys().filter(|k| k.0 == program).map(|k| k.1).collect();
+            let not_ready =
+                || self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
+            match self.units_of(program) {
+                _ if self.phase == Phase::Readying => {
+                    parts.extend(not_ready().map(|u| name((program, u)).to_string()))
+                }
+                None => parts.push(format!("reader program {program} of {}", self.readers)),
+                Some(units) => {
+                    let absent = (0..units).filter(|u| here.binary_search(u).is_err());
+                    parts.extend(absent.take(5).map(|u| name((program, u)).to_string()));
+                    if units as usize - here.len() > 5 {
+                        parts.push(format!("{} more units", units as usize - here.len() - 5));
+                    }
+                }
+            }
+        }
+        parts.join(", ")
+    }
+}
