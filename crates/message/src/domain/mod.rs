@@ -39,6 +39,7 @@ mod progress;
 mod region;
 #[doc(hidden)]
 pub mod room;
+mod status;
 pub mod system;
 mod wait;
 
@@ -54,6 +55,7 @@ pub use memory::Notice;
 pub use options::{Interrupt, OnLoss, Options};
 pub use peer::Gone;
 pub use region::Region;
+pub use status::Status;
 
 use crate::config::Config;
 use crate::link::shm::{Bell, Receiver, Sizes};
@@ -71,7 +73,7 @@ use mail::Mailbox;
 use peer::{lock, Peer};
 use pool::Pool;
 use progress::Progress;
-use room::{Buffer, Of, Rooms};
+use room::{Buffer, Rooms};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -442,23 +444,6 @@ impl Domain {
         Call::ask(self.inner.clone(), to, name, argument, timeout)
     }
 
-    /// What waits and what may be sent, exactly.
-    pub fn status(&self) -> Status {
-        let [high, low] = self.inner.waiting();
-        let [sends_high, sends_low] = self.inner.sends();
-        let rooms = &self.inner.rooms;
-        Status {
-            waiting_high: high,
-            waiting_low: low,
-            mails: lock(&self.inner.mailbox).len() as u64,
-            mail_bytes: rooms.held(Of::Mail) + rooms.held(Of::Awaited),
-            other_bytes: rooms.held(Of::High) + rooms.held(Of::Low),
-            calls: lock(&self.inner.calls).len() as u64,
-            sends_high,
-            sends_low,
-        }
-    }
-
     /// The sizes in force.
     pub fn config(&self) -> &Config {
         &self.inner.options.config
@@ -501,27 +486,6 @@ impl Domain {
     pub fn in_handler() -> bool {
         dispatch::in_handler()
     }
-}
-
-/// What waits at an endpoint: exact at the time of the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Messages of high priority that have come and were not handled.
-    pub waiting_high: u64,
-    /// Messages of low priority that have come and were not handled.
-    pub waiting_low: u64,
-    /// Messages for `recv` that were not taken.
-    pub mails: u64,
-    /// What messages for `recv` hold, those that are still coming included: their payloads, and 64 bytes for each.
-    pub mail_bytes: u64,
-    /// The same for all others that do not come in one piece: those for handlers, calls and answers.
-    pub other_bytes: u64,
-    /// Calls under way, and answers that nobody has fetched.
-    pub calls: u64,
-    /// Short messages of high priority that each unit this one is connected to takes for certain, if no other thread sends.
-    pub sends_high: u64,
-    /// The same of low priority.
-    pub sends_low: u64,
 }
 
 impl Inner {

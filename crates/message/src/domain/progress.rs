@@ -139,26 +139,6 @@ impl Progress {
     }
 }
 
-impl Inner {
-    /// Messages that have come and were not taken, high and low. Without the receiving side: also for handlers, and beside who
-    /// receives.
-    pub(super) fn waiting(&self) -> [u64; 2] {
-        let near =
-            self.peers.iter().filter_map(|peer| peer.link.get()).map(|link| link.waiting().map(u64::from));
-        let far = self.net.iter().map(|net| net.waiting());
-        near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l])
-    }
-
-    /// Short messages that whoever is connected takes for certain, high and low: as many as the one that takes the fewest.
-    pub(super) fn sends(&self) -> [u64; 2] {
-        let there = self.peers.iter().filter(|peer| peer.gone().is_none());
-        let near = there.filter_map(|peer| peer.link.get()).map(|link| link.sends().map(u64::from));
-        let far = self.net.iter().flat_map(|net| net.sends());
-        let fewest = near.chain(far).reduce(|[high, low], [h, l]| [high.min(h), low.min(l)]);
-        fewest.unwrap_or_default()
-    }
-}
-
 impl Inward {
     fn look(&mut self, inner: &Inner, handlers: &super::Table) -> usize {
         if self.broken {

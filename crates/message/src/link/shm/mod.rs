@@ -40,6 +40,8 @@
 //! | the same with looks 64 to 80 ns apart, in a bare loop with a claim, a whole line and a locked count | 1.3 to 1.5 lines without further software, 1.6 with 30 ns, 1.8 with 50: about what a domain needs |
 //! | no look for as long as the last messages took to come, cores of one chip | 0.7 to 0.8 for the link, 1.0 to 1.2 for a domain: a look too early delays the answer, so the other looks too early next |
 //! | showing the head only when nothing was found | 0.98, and who waits for it waits longer |
+//! | `cldemote`: the line moved to the cache that both share, by the sender behind its store, by the receiver behind a look that found nothing or behind a message | 0.97 to 1.0; 1.2; 1.0 |
+//! | `movdir64b`: the line written past all caches | 2.4 |
 //!
 //! # What bounds many of them
 //!
