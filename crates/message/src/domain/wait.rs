@@ -226,6 +226,10 @@ impl Inner {
                 progress.arm();
             }
             if (records == 0 && !tell) || clock::now() >= until {
+                // What was found since it said so may have had it look at the sockets again.
+                if asleep.get() {
+                    self.net.iter().for_each(|net| net.rest());
+                }
                 return None;
             }
         };

@@ -148,8 +148,10 @@ fn is_empty(dir: &Path) -> std::io::Result<bool> {
 /// Whether there is more in a directory than what a unit has before it says what it is. Then it stays as it is: without what it has
 /// for objects it could not be taken again.
 fn is_unit(dir: &Path) -> bool {
-    let mut inside = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    inside.any(|name| name != "objects" && name != TURN)
+    // One that cannot be read may be one.
+    let Ok(mut inside) = std::fs::read_dir(dir) else { return true };
+    inside
+        .any(|entry| entry.map_or(true, |entry| entry.file_name() != "objects" && entry.file_name() != TURN))
 }
 
 /// A directory may go away under its maker so often.

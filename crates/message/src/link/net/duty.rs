@@ -71,6 +71,7 @@ impl Duty {
     /// The program has sent something and may wait for the answer; or there was no `room`, and it waits for that.
     pub fn sent(&mut self, room: bool) {
         self.streak = if room { 0 } else { STREAM };
+        self.rests &= !room;
     }
 
     /// The program is about to sleep.

@@ -240,9 +240,11 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         let start = clock::now();
         let deadline = timeout.and_then(|t| start.checked_add(t));
         self.shared.lock().duty.wake();
-        let polled = bell::spin(start, timeout.unwrap_or(SPIN).min(SPIN), || self.poll_event().transpose());
-        if let Some(found) = polled {
-            return found.map(Some);
+        if timeout.is_none_or(|time| time >= SPIN) {
+            let polled = bell::spin(start, SPIN, || self.poll_event().transpose());
+            if let Some(found) = polled {
+                return found.map(Some);
+            }
         }
         let mut state = self.shared.lock();
         loop {

@@ -190,6 +190,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         for unit in self.ready.iter().copied().collect::<Vec<_>>() {
             self.pump(unit, now);
         }
+        // Answers to those who are not yet peers.
+        self.flush();
         served.map(|_| ())
     }
 

@@ -12,7 +12,9 @@ use polyduct_os::{clock, OsError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// The number of [`Shared::wake`] among the sockets.
 pub const WAKE: u64 = 0;
+
 pub struct Shared<B> {
     pub events: Arc<Events>,
     pub wake: EventFd,
@@ -114,8 +116,12 @@ impl<B: AsMut<[u8]>> Shared<B> {
             false => Ok(()),
         });
         if let Err(error) = served {
-            state.failed = Some(error.clone());
+            self.fail(state, error.clone());
             return Err(error);
+        }
+        // What came may have made deadlines, here or for strangers, that the thread's sleep knows nothing of.
+        if any && state.sleeps_until.take().is_some() {
+            self.wake.signal()?;
         }
         // Others may sleep until there is just that, and this one takes a part of it.
         self.tell(state);
@@ -124,6 +130,16 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
     fn handle(&self, state: &mut State<B>, found: &[u64], now: Duration) -> Result<(), OsError> {
         found.iter().filter(|n| **n != WAKE).try_for_each(|&number| state.hub.handle(number, now))
+    }
+
+    /// The sockets are of no further use: all who wait are told, and the thread ends.
+    fn fail(&self, state: &mut State<B>, error: OsError) {
+        tracing::error!(%error, "the sockets of this endpoint failed");
+        state.failed.get_or_insert(error);
+        // A thread that cannot be woken ends at its next deadline.
+        let _ = self.wake.signal();
+        self.told.notify_all();
+        self.waker.iter().for_each(|wake| wake());
     }
 
     /// Wakes who waits for events, where there are any.
@@ -181,11 +197,8 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// The thread.
     pub fn run(&self) {
         if let Err(error) = self.serve() {
-            tracing::error!(%error, "the sockets of this endpoint failed");
-            self.lock().failed = Some(error);
+            self.fail(&mut self.lock(), error);
         }
-        self.told.notify_all();
-        self.waker.iter().for_each(|wake| wake());
     }
 
     fn serve(&self) -> Result<(), OsError> {
@@ -194,6 +207,9 @@ impl<B: AsMut<[u8]>> Shared<B> {
             let (away, timeout) = {
                 let mut state = self.lock();
                 let now = clock::now();
+                if state.failed.is_some() {
+                    return Ok(());
+                }
                 self.handle(&mut state, &ready, now)?;
                 if self.stop.load(Ordering::Acquire) {
                     return Ok(());
