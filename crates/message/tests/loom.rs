@@ -38,6 +38,8 @@ enum Plant {
     RingWithoutFence,
     /// A copier looks whether the gate is closed, and then counts itself in.
     LookBeforeEntering,
+    /// A copier counts itself in and looks without a fence between.
+    EnterWithoutFence,
     /// A copier that leaves does not ring for the owner that waits.
     LeaveWithoutRinging,
     /// The owner takes its memory back when it has closed the gate.
@@ -383,8 +385,15 @@ impl Lent {
     fn copy(&self, user: u32, plant: Plant) {
         let lines = self.lines();
         let seen = self.owner.w[0].load(Ordering::Acquire) == 0;
-        let is_open = lines.enter(user).unwrap();
-        if if plant == Plant::LookBeforeEntering { seen } else { is_open } {
+        let is_open = match plant {
+            Plant::EnterWithoutFence => {
+                self.users[user as usize].w[0].fetch_add(1, Ordering::Relaxed);
+                self.owner.w[0].load(Ordering::Acquire) == 0
+            }
+            Plant::LookBeforeEntering => lines.enter(user).unwrap() || seen,
+            _ => lines.enter(user).unwrap(),
+        };
+        if is_open {
             // SAFETY: loom checks that the owner does not use it.
             self.memory.0.with(|p| unsafe { *p });
         }
@@ -438,6 +447,12 @@ fn nobody_copies_from_memory_that_was_taken_back() {
 #[should_panic(expected = "Causality violation")]
 fn planted_look_before_entering() {
     withdrawn(1, Plant::LookBeforeEntering);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_enter_without_fence() {
+    withdrawn(1, Plant::EnterWithoutFence);
 }
 
 #[test]

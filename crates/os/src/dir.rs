@@ -60,6 +60,17 @@ fn link(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str) -> rustix::io::Re
     retry_on_intr(|| rustix::fs::linkat(CWD, &by_number, dir, name, AtFlags::SYMLINK_FOLLOW))
 }
 
+/// Makes the names in a directory last. Where one cannot be synced, as on some network file systems, they are there and that is all.
+///
+/// # Errors
+/// The system's.
+pub fn sync(dir: impl AsFd) -> core::result::Result<(), Errno> {
+    match retry_on_intr(|| rustix::fs::fsync(&dir)) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
+        synced => synced,
+    }
+}
+
 /// Removes the file `name` in `dir`; returns whether there was one.
 pub fn remove(dir: BorrowedFd<'_>, name: &str) -> Result<bool> {
     single(name)?;

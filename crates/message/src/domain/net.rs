@@ -1,7 +1,8 @@
 //! A domain across hosts: what differs from one host, where partners share memory.
 //!
 //! All partners on other hosts are on one [endpoint](NetEndpoint); frames are moved by the threads that poll, and by its own where
-//! none does. Handlers run in the threads that poll, as on one host. What the [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are
+//! none does. Handlers run in the threads that poll, as on one host. What the [board](super::board) tells on one host, units say
+//! here in messages. Unit 0, to whom all are
 //! connected, tells all of a loss; and whoever sees a process of its own host end tells those whom it is connected to, since
 //! they may only notice its silence.
 //!

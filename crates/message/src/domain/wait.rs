@@ -226,7 +226,7 @@ impl Inner {
                 progress.arm();
             }
             if (records == 0 && !tell) || clock::now() >= until {
-                // What was found since it said so may have had it look at the sockets again.
+                // Here, since what was found after it was about to sleep has it look at the sockets again.
                 if asleep.get() {
                     self.net.iter().for_each(|net| net.rest());
                 }
@@ -236,7 +236,6 @@ impl Inner {
         let arm = |progress: &mut Progress| {
             asleep.set(true);
             progress.arm();
-            self.net.iter().for_each(|net| net.rest());
         };
         let over = self.bell.wait(&mut *progress, SPIN, until, look, arm);
         drop(progress);

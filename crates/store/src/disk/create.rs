@@ -8,8 +8,7 @@ use super::turn::TURN;
 use super::StoreError;
 use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
-use rustix::fs::{flock, fsync, FlockOperation};
-use rustix::io::retry_on_intr;
+use rustix::fs::{flock, FlockOperation};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -147,7 +146,7 @@ fn is_empty(dir: &Path) -> std::io::Result<bool> {
 
 /// Whether there is more in a directory than what a unit has before it says what it is. Then it stays as it is: without what it has
 /// for objects it could not be taken again.
-fn is_unit(dir: &Path) -> bool {
+fn is_more(dir: &Path) -> bool {
     // One that cannot be read may be one.
     let Ok(mut inside) = std::fs::read_dir(dir) else { return true };
     inside
@@ -239,8 +238,8 @@ impl Made {
         is_empty(unit)
     }
 
-    /// Makes durable that the new directories are there. One beneath which may be written but not read cannot be asked for that, and
-    /// some network file systems cannot do it.
+    /// Makes durable that the new directories are there, as far as that [can be asked for](polyduct_os::dir::sync): not where the
+    /// one that they lie in may be written and not read.
     ///
     /// # Errors
     /// [`StoreError::System`].
@@ -249,10 +248,7 @@ impl Made {
             let above = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let sys = |e| StoreError::sys(&above.display().to_string(), "fsync the directory", e);
             match File::open(above) {
-                Ok(dir) => match retry_on_intr(|| fsync(&dir)) {
-                    Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
-                    Err(e) => return Err(sys(e)),
-                },
+                Ok(dir) => polyduct_os::dir::sync(&dir).map_err(sys)?,
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => {}
                 Err(e) => return Err(sys(manifest::errno(&e))),
             }
@@ -267,7 +263,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.new.iter().rev().filter(|path| !is_unit(path)) {
+        for path in self.new.iter().rev().filter(|path| !is_more(path)) {
             let _ = std::fs::remove_dir(path.join("objects"));
             let _ = std::fs::remove_file(path.join(TURN));
             let _ = std::fs::remove_dir(path);

@@ -361,12 +361,9 @@ impl Draft {
     }
 }
 
-/// Makes names last; where a directory cannot be synced, as on some network file systems, they are there and that is all.
+/// Makes names last.
 fn sync_dir(dir: BorrowedFd<'_>, path: &str) -> Result<(), FileError> {
-    match rustix::fs::fsync(dir) {
-        Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
-        Err(e) => Err(FileError::sys(path, "fsync its directory", e)),
-    }
+    dir::sync(dir).map_err(|e| FileError::sys(path, "fsync its directory", e))
 }
 
 impl Drop for Draft {

@@ -27,10 +27,10 @@ use std::collections::BTreeSet;
 const AT_ONCE: u64 = 1 << 14;
 
 /// How far a unit is rebuilt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Join {
     /// As its superblock says.
-    mark: Mark,
+    pub mark: Mark,
     /// Nothing is missing: it is a member in the next epoch.
     pub whole: bool,
 }

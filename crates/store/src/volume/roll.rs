@@ -11,7 +11,11 @@ enum State {
     /// A member of the epoch: it is read and written.
     Read,
     /// It is rebuilt: it is written, counts as lost, and nothing of it is read.
-    Joins(Join),
+    Joins {
+        join: Join,
+        /// No epoch has begun with it since one did without it.
+        left: bool,
+    },
     /// It is not used.
     Lost {
         why: String,
@@ -33,7 +37,8 @@ pub(super) struct Unit {
     pub catalog: u8,
 }
 
-/// All units of a store, in order. A number that is none of theirs is a lost unit's to those who ask, and a panic to those who change it.
+/// All units of a store, in order. Of a number that is none of theirs it says that it is neither read nor joining; to use such a
+/// one is a panic.
 #[derive(Debug)]
 pub(super) struct Roll(Vec<Unit>);
 
@@ -53,20 +58,24 @@ impl Unit {
 
     /// It is not used any more, and does not join any more.
     pub fn fail(&mut self, why: String) {
-        if !matches!(self.state, State::Lost { .. }) {
-            self.state = State::Lost { why, left: false };
-        }
+        let left = match self.state {
+            State::Lost { .. } => return,
+            State::Joins { left, .. } => left,
+            State::Read => false,
+        };
+        self.state = State::Lost { why, left };
     }
 
     /// It joins from now on.
     pub fn joins(&mut self, join: Join) {
-        self.state = State::Joins(join);
+        let left = matches!(self.state, State::Lost { left: true, .. });
+        self.state = State::Joins { join, left };
     }
 
     /// How far it is rebuilt, or why it does not join.
     pub fn join(&mut self) -> Result<&mut Join, String> {
         match &mut self.state {
-            State::Joins(join) => Ok(join),
+            State::Joins { join, .. } => Ok(join),
             State::Lost { why, .. } => Err(why.clone()),
             State::Read => Err(String::new()),
         }
@@ -95,7 +104,7 @@ impl Roll {
     /// How far a unit is rebuilt, if it is joining.
     pub fn join(&self, unit: u32) -> Option<&Join> {
         match self.state(unit)? {
-            State::Joins(join) => Some(join),
+            State::Joins { join, .. } => Some(join),
             _ => None,
         }
     }
@@ -119,7 +128,7 @@ impl Roll {
     pub fn lost(&self) -> impl Iterator<Item = (u32, &str)> {
         (0..).zip(&self.0).filter_map(|(unit, of)| match &of.state {
             State::Read => None,
-            State::Joins(_) => Some((unit, JOINING)),
+            State::Joins { .. } => Some((unit, JOINING)),
             State::Lost { why, .. } => Some((unit, &why[..])),
         })
     }
@@ -139,7 +148,8 @@ impl Roll {
         for of in &mut self.0 {
             of.log = 0;
             match &mut of.state {
-                State::Joins(join) if join.whole => of.state = State::Read,
+                State::Joins { join, .. } if join.whole => of.state = State::Read,
+                State::Joins { left, .. } => *left = false,
                 State::Lost { left, .. } => *left = true,
                 _ => {}
             }
@@ -158,5 +168,36 @@ impl std::ops::Index<u32> for Roll {
 impl std::ops::IndexMut<u32> for Roll {
     fn index_mut(&mut self, unit: u32) -> &mut Unit {
         &mut self.0[unit as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_left_behind_is_missed_no_more_until_it_has_joined() {
+        let mut roll = Roll::new(2);
+        roll[1].fail("gone".into());
+        assert!(roll.is_missed());
+        roll.begin();
+        assert!(!roll.is_missed());
+        // It came to join, and no epoch began with it.
+        roll[1].joins(Join::default());
+        roll[1].fail("gone again".into());
+        assert!(!roll.is_missed());
+        assert!(roll.lost().eq([(1, "gone again")]));
+        roll[1].joins(Join::default());
+        roll.begin();
+        assert!(roll.is_joining(1) && !roll.is_read(1));
+        roll[1].fail("lost".into());
+        assert!(roll.is_missed(), "what it has of this epoch does not count");
+        roll[1].joins(Join { whole: true, ..Join::default() });
+        roll.begin();
+        assert!(roll.is_read(1) && roll.lost().next().is_none());
+        roll[1].lose("first".into());
+        roll[1].fail("second".into());
+        assert!(roll.lost().eq([(1, "first")]));
+        assert!(!roll.is_read(2) && !roll.is_joining(2));
     }
 }

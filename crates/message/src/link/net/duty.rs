@@ -8,10 +8,11 @@
 use core::time::Duration;
 
 /// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when it does something else
-/// waits so long, once.
+/// waits so long, at most.
 const AWAY: Duration = Duration::from_micros(250);
-/// Looks so far apart are no longer one after the other, and those of so short a time do not yet keep the thread away.
+/// Looks so far apart are no longer one after the other.
 const APART: Duration = Duration::from_micros(20);
+/// How long a program has to look, one look after the other, until that keeps the thread away.
 const SETTLED: Duration = Duration::from_micros(5);
 /// How often a program that polls looks at the sockets, at most. It may look at more than those.
 const LOOK: Duration = Duration::from_micros(1);
@@ -30,7 +31,7 @@ pub struct Duty {
     last: Option<Duration>,
     first: Duration,
     /// The last look that found something, and how many did so in a row.
-    found: Duration,
+    found_at: Duration,
     streak: u32,
     /// When the program last saw to what is due.
     ticked: Option<Duration>,
@@ -55,8 +56,8 @@ impl Duty {
 
     /// A look found something.
     pub fn found(&mut self, now: Duration) {
-        let in_a_row = now.saturating_sub(self.found) < 4 * BATCH;
-        (self.found, self.streak) = (now, if in_a_row { self.streak.saturating_add(1) } else { 0 });
+        let in_a_row = now.saturating_sub(self.found_at) < 4 * BATCH;
+        (self.found_at, self.streak) = (now, if in_a_row { self.streak.saturating_add(1) } else { 0 });
     }
 
     /// Whether the program that looks is to see to what is due as well.

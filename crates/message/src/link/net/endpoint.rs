@@ -376,3 +376,63 @@ impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::key::JobKey;
+    use crate::link::net::config::Transport;
+    use crate::link::net::hub::DATAGRAMS;
+    use polyduct_os::Errno;
+    use std::net::Ipv4Addr;
+
+    const WATCHDOG: Duration = Duration::from_secs(20);
+
+    fn config(me: Address, transport: Transport) -> NetConfig {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        NetConfig::new(me, 2, 7, JobKey::from_bytes([7; 32]).unwrap(), listen, transport)
+    }
+
+    fn endpoint(me: Address, transport: Transport) -> NetEndpoint<Vec<u8>> {
+        NetEndpoint::start(config(me, transport), |_, _| None).unwrap()
+    }
+
+    /// A program that looks now and then does what the datagrams ask for at once, and nothing that is due.
+    #[test]
+    fn who_looks_at_datagrams_answers_strangers_at_once() {
+        let events = Arc::new(Events::new().unwrap());
+        let give = Box::new(|_, _: &Incoming| None::<Vec<u8>>);
+        let (mut hub, addr) = Hub::new(config(0, Transport::Udp), give, events.clone()).unwrap();
+        let (dialler, end) = (endpoint(1, Transport::Udp), clock::now() + WATCHDOG);
+        dialler.introduce(0, addr);
+        dialler.connect(0).unwrap();
+        let mut ready = Vec::new();
+        while dialler.connected().is_empty() {
+            events.wait(Some(LOOK), &mut ready).unwrap();
+            if ready.contains(&DATAGRAMS) {
+                hub.handle(DATAGRAMS, clock::now()).unwrap();
+            }
+            assert!(clock::now() < end, "a stranger has no answer");
+        }
+    }
+
+    /// Whoever finds that the sockets are of no use, those who sleep hear of it, and the thread ends.
+    #[test]
+    fn all_hear_that_the_sockets_failed() {
+        let endpoint = endpoint(0, Transport::Tcp);
+        let error = OsError::System { op: "read", what: "a socket".into(), errno: Errno::NOMEM };
+        std::thread::scope(|s| {
+            let sleeper = s.spawn(|| endpoint.next_event(Some(WATCHDOG)).err());
+            while endpoint.shared.lock().waiting == 0 && !sleeper.is_finished() {
+                std::thread::yield_now();
+            }
+            endpoint.shared.fail(&mut endpoint.shared.lock(), error.clone());
+            assert_eq!(sleeper.join().unwrap(), Some(MessageError::System(error.clone())));
+        });
+        let (thread, end) = (endpoint.thread.as_ref().unwrap(), clock::now() + WATCHDOG);
+        while !thread.is_finished() {
+            assert!(clock::now() < end, "the thread goes on");
+            std::thread::yield_now();
+        }
+    }
+}

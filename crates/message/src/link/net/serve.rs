@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// The number of [`Shared::wake`] among the sockets.
 pub const WAKE: u64 = 0;
 
+/// What the program's threads and the endpoint's have in common.
 pub struct Shared<B> {
     pub events: Arc<Events>,
     pub wake: EventFd,
@@ -25,6 +26,7 @@ pub struct Shared<B> {
     pub waker: Option<Waker>,
 }
 
+/// What only one of them has at a time.
 pub struct State<B> {
     pub hub: Hub<B>,
     /// Until when the thread sleeps at the sockets, at most; `None` while it does not.
@@ -73,7 +75,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happened next, if anything did; the program's look.
+    /// What happened next, if anything did: what the thread has served, or else the program itself.
     pub fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
         let now = clock::now();
         let mut event = state.hub.poll_event(now);
@@ -83,9 +85,9 @@ impl<B: AsMut<[u8]>> Shared<B> {
         if let (None, Some(error)) = (&event, &state.failed) {
             return Err(error.clone().into());
         }
-        // Taking a message is news to its sender, which the thread sends when it is time.
+        // Taking a message is news to its sender, which is sent when it is time.
         match &event {
-            None => self.wake_for(state)?,
+            None => self.reconsider_all(state)?,
             Some(NetEvent::Message { from: unit, .. } | NetEvent::Left { unit }) => {
                 self.reconsider(state, *unit)?
             }
@@ -133,7 +135,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
     }
 
     /// The sockets are of no further use: all who wait are told, and the thread ends.
-    fn fail(&self, state: &mut State<B>, error: OsError) {
+    pub fn fail(&self, state: &mut State<B>, error: OsError) {
         tracing::error!(%error, "the sockets of this endpoint failed");
         state.failed.get_or_insert(error);
         // A thread that cannot be woken ends at its next deadline.
@@ -155,12 +157,11 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// The program does not look any more, until it has had news.
     pub fn rest(&self, state: &mut State<B>) -> Result<(), OsError> {
         state.duty.rest();
-        self.hand_back(state)
+        self.call_back(state)
     }
 
     /// The thread is to serve the sockets at once.
-    fn hand_back(&self, state: &mut State<B>) -> Result<(), OsError> {
-        state.duty.hand_back();
+    fn call_back(&self, state: &mut State<B>) -> Result<(), OsError> {
         match std::mem::take(&mut state.away) {
             true => self.wake.signal(),
             false => Ok(()),
@@ -171,9 +172,25 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// socket did not take.
     pub fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
         if state.away && state.hub.waits_to_write(unit) {
-            return self.hand_back(state);
+            state.duty.hand_back();
+            return self.call_back(state);
         }
         let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
+        self.no_later_than(state, deadline)
+    }
+
+    /// The same after any session may have been used.
+    fn reconsider_all(&self, state: &mut State<B>) -> Result<(), OsError> {
+        if state.sleeps_until.is_none() {
+            return Ok(());
+        }
+        let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
+        let earliest = deadlines.filter_map(|p| p.session.next_deadline()).min();
+        self.no_later_than(state, earliest)
+    }
+
+    /// The thread does not sleep at the sockets beyond that.
+    fn no_later_than(&self, state: &mut State<B>, deadline: Option<Duration>) -> Result<(), OsError> {
         match (deadline, state.sleeps_until) {
             (Some(deadline), Some(until)) if deadline < until => {
                 state.sleeps_until = Some(deadline);
@@ -181,17 +198,6 @@ impl<B: AsMut<[u8]>> Shared<B> {
             }
             _ => Ok(()),
         }
-    }
-
-    fn wake_for(&self, state: &mut State<B>) -> Result<(), OsError> {
-        let Some(until) = state.sleeps_until else { return Ok(()) };
-        let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
-        let earliest = deadlines.filter_map(|p| p.session.next_deadline()).min();
-        if earliest.is_some_and(|t| t < until) {
-            state.sleeps_until = earliest;
-            return self.wake.signal();
-        }
-        Ok(())
     }
 
     /// The thread.
