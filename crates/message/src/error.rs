@@ -2,7 +2,7 @@
 
 use crate::domain::{calls::CallError, directory::HandlerError, gather::Refusal, Collective};
 use crate::types::{Address, Token};
-use polyduct_os::OsError;
+use polyduct_os::{socket::whose, OsError};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -140,7 +140,7 @@ pub enum MessageError {
         reason: Refusal,
     },
     /// The process at the other end belongs to another user.
-    #[error("the process serving unit {unit} belongs to user {found}, not to user {expected}")]
+    #[error("the process serving unit {unit} {}", whose(*found, *expected))]
     Stranger {
         /// The unit.
         unit: Address,

@@ -1,7 +1,7 @@
 //! Local sockets that keep message bounds and carry descriptors.
 //!
 //! SEQPACKET in the abstract namespace: no file to leave behind, the name is free as soon as its listener is gone, and a
-//! dead peer hangs up by itself. Anybody on the machine can connect, so the caller checks [`Conn::peer`] first. Nothing
+//! dead peer hangs up by itself. Anybody on the machine can connect, so the caller checks [`Conn::stranger`] first. Nothing
 //! blocks: wait with [`crate::poll`].
 
 use core::mem::MaybeUninit;
@@ -19,8 +19,10 @@ use crate::process::PidFd;
 
 mod listener;
 pub mod tcp;
+mod user;
 
 pub use listener::Listener;
+pub use user::whose;
 
 /// The longest message.
 pub const MESSAGE_LIMIT: usize = 64 << 10;
@@ -198,7 +200,7 @@ impl Conn {
         }
     }
 
-    /// Who made the connection at the other end.
+    /// Who made the connection at the other end, as it looks from here: see [`stranger`](Self::stranger).
     pub fn peer(&self) -> Result<PeerCred> {
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         option(self, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut cred)

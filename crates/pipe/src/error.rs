@@ -5,7 +5,7 @@ pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
 use polyduct_message::MessageError;
-use polyduct_os::OsError;
+use polyduct_os::{socket::whose, OsError};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -134,7 +134,7 @@ pub enum PipeError {
         reason: Refusal,
     },
     /// The process at the other end belongs to another user.
-    #[error("pipe {pipe}: the process serving it belongs to user {found}, not to user {expected}")]
+    #[error("pipe {pipe}: the process serving it {}", whose(*found, *expected))]
     Stranger {
         /// The pipe.
         pipe: String,

@@ -99,8 +99,7 @@ impl<'a> Joining<'a> {
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY.1);
         };
-        let found = conn.peer().map_err(system(pipe))?.uid;
-        if found != uid {
+        if let Some(found) = conn.stranger().map_err(system(pipe))? {
             return Err(PipeError::Stranger { pipe: pipe.to_owned(), expected: uid, found });
         }
         Ok(Joining { conn, pipe, options, start, buffer: vec![0; MESSAGE_LIMIT] })

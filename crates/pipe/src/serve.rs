@@ -77,7 +77,6 @@ type MakeSlots = Box<dyn FnOnce(&Welcome) -> Result<Segment, String> + Send>;
 /// Everything the thread holds.
 pub struct Server {
     listener: Listener,
-    uid: u32,
     peers: HashMap<ConnId, Peer>,
     next_id: ConnId,
     rendezvous: Rendezvous<OwnedFd>,
@@ -95,7 +94,6 @@ impl Server {
     /// A server for a bound listener. `actions` are what the rendezvous said when it was made.
     pub fn new(
         listener: Listener,
-        uid: u32,
         rendezvous: Rendezvous<OwnedFd>,
         outcome: mpsc::Sender<Outcome>,
         stop: Arc<EventFd>,
@@ -105,7 +103,6 @@ impl Server {
         let started = clock::now();
         Server {
             listener,
-            uid,
             peers: HashMap::new(),
             next_id: 1,
             rendezvous,
@@ -187,7 +184,7 @@ impl Server {
         };
         while let Ok(Some(conn)) = self.listener.accept_or(refuse) {
             let Ok(cred) = conn.peer() else { continue };
-            if cred.uid != self.uid {
+            if conn.stranger() != Ok(None) {
                 tracing::warn!(uid = cred.uid, pid = cred.pid, "turned a connection away");
                 continue;
             }

@@ -84,7 +84,7 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
             return None;
         }
         let Ok(conn) = Conn::connect(&name) else { continue };
-        if conn.peer().map(|p| p.uid) != Ok(user_id()) {
+        if conn.stranger() != Ok(None) {
             continue;
         }
         let fds: Vec<_> = keepsake.fds.iter().map(AsFd::as_fd).collect();

@@ -408,7 +408,7 @@ fn serve(
     let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();
     let slots_len = own.as_ref().map_or(0, Segment::len);
-    let server = Server::new(listener, uid, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
+    let server = Server::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
     let layout_units = options.clone();
     let server = match own.is_none() {
         true => server.with_late_segment(move |welcome| late_segment(welcome, &layout_units)),

@@ -5,7 +5,7 @@ use crate::safetensors::SafetensorsError;
 use crate::zarr::ZarrError;
 use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
-use polyduct_os::{Errno, OsError};
+use polyduct_os::{socket::whose, Errno, OsError};
 use std::time::Duration;
 
 /// How far an error reaches.
@@ -210,7 +210,7 @@ pub enum FileError {
         waited: Duration,
     },
     /// The process that claims to be unit 0 belongs to another user.
-    #[error("{path}: the process that claims to be unit 0 belongs to user {found}, not to user {expected}")]
+    #[error("{path}: the process that claims to be unit 0 {}", whose(*found, *expected))]
     Stranger {
         /// The file.
         path: String,

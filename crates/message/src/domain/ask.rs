@@ -99,8 +99,7 @@ pub(super) fn ask(
         std::thread::sleep(pause.min(slice));
         pause = (pause * 2).min(RETRY.1);
     };
-    let found = conn.peer()?.uid;
-    if found != user_id() {
+    if let Some(found) = conn.stranger()? {
         return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
     }
     *patience.asked.borrow_mut() = conn.peer_pidfd().ok();

@@ -225,12 +225,12 @@ fn accept(listener: &Listener, unit: Address, peers: &mut BTreeMap<ConnId, Peer>
         answer(conn, &Answer::Refused(Refusal::System { unit, error: error.to_string() }), &[]);
     };
     while let Ok(Some(conn)) = listener.accept_or(refuse) {
-        match conn.peer() {
-            Ok(cred) if cred.uid == user_id() => {
+        match (conn.stranger(), conn.peer()) {
+            (Ok(None), Ok(cred)) => {
                 peers.insert(*next, Peer { conn, pid: cred.pid });
                 *next += 1;
             }
-            _ => tracing::warn!("turned a connection away"),
+            (_, cred) => tracing::warn!(?cred, "turned a connection away"),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Listener {
         drop(spare.take());
         if let Ok(fd) = net::accept_with(&self.fd, FLAGS) {
             let conn = Conn { fd };
-            if conn.peer().is_ok_and(|peer| peer.uid == crate::process::user_id()) {
+            if conn.stranger() == Ok(None) {
                 farewell(&conn);
             }
         }

@@ -71,9 +71,9 @@ impl Member {
             pause = (pause * 2).min(RETRY.1);
         };
         let peer = conn.peer().map_err(FileError::os(path))?;
-        let expected = polyduct_os::process::user_id();
-        if peer.uid != expected {
-            return Err(FileError::Stranger { path: path.to_owned(), expected, found: peer.uid });
+        if let Some(found) = conn.stranger().map_err(FileError::os(path))? {
+            let expected = polyduct_os::process::user_id();
+            return Err(FileError::Stranger { path: path.to_owned(), expected, found });
         }
         let host = conn.peer_pidfd().ok();
         let member = Member::over(conn, host, peer.pid, path, &options.program);
