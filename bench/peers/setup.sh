@@ -229,5 +229,6 @@ python_peer() { # PEER PACKAGE MODULE
 }
 python_peer adios2-sst adios2 adios2
 python_peer zmq-ipc pyzmq zmq
+python_peer mpi4py mpi4py mpi4py
 
 mv "$peers/status.new" "$peers/status.tsv"

@@ -23,6 +23,10 @@ use std::io::{IoSlice, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long the other end may be silent: longer than any case takes.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Shape and the reader's layout for so many units: one run, short pieces, several runs, all in one frame.
 const ROUTES: [(&[u64], &str, u64); 5] = [
@@ -91,7 +95,7 @@ impl<'a> Sent<'a> {
         b.set_nonblocking(true).expect("a socket");
         let [a, b] = [a, b].map(|end| TcpStream::from(OwnedFd::from(end)));
         let mut raw = a.try_clone().expect("a descriptor");
-        let mut sender = Channel::new(a, theirs);
+        let mut sender = Channel::new(a, theirs, SILENCE);
         for (is_raw, bytes) in &self.pieces {
             if *is_raw {
                 raw.write_all(bytes).expect("room");
@@ -105,7 +109,7 @@ impl<'a> Sent<'a> {
         }
         assert!(sender.flush().expect("an open end"));
         sender.shut();
-        Channel::new(b, mine)
+        Channel::new(b, mine, SILENCE)
     }
 }
 

@@ -77,6 +77,8 @@ fn welcome() -> Welcome {
         dataset: Dataset { shape: vec![8], elem: "u8".into() },
         layout: "block".into(),
         writers_wait: false,
+        readers_wait: vec![false],
+        reader_programs: vec!["r".into()],
         reader_layouts: vec!["block".into()],
         converts: false,
     }
@@ -358,7 +360,7 @@ fn main() {
         [&readers(Ask::Next)[..], &writes, &[step(1, Ask::Begin), step(1, Ask::Skip), hangup(2)]].concat(),
         vec![step(1, Ask::Abort), step(2, Ask::Next), step(2, Ask::Leave), step(3, Ask::Close)],
     ];
-    let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 });
+    let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 }, 10);
     let at = "[::1]:7".parse().expect("an address");
     let first = First::Join { pid: 9, port: Some(7), hello: ToHost::Hello(hello(1, 0, OnLoss::Raise)) };
     let mut seeds: Vec<Vec<u8>> =

@@ -5,7 +5,7 @@
 
 mod driver;
 
-use polyduct_store::volume::units::{Done, File, Request, UnitError, Units};
+use polyduct_store::volume::units::{Cause, Done, File, Request, UnitError, Units};
 use polyduct_store::volume::{Entry, Geometry, Volume, BLOCK};
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Units for Memory {
 impl Memory {
     fn one(&mut self, request: Request) -> Result<Done, UnitError> {
         match request {
-            Request::Read { unit, file, at, len } => {
+            Request::Read { unit, file, at, len } | Request::ReadBack { unit, file, at, len } => {
                 let bytes = self.0.get(&(unit, file)).map_or(&[][..], |bytes| bytes);
                 let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
                 let to = from.saturating_add(len).min(bytes.len());
@@ -37,7 +37,7 @@ impl Memory {
             Request::Write { unit, file, at, bytes } => {
                 let end = at.saturating_add(bytes.len() as u64);
                 if end > LIMIT {
-                    return Err(UnitError { unit, reason: "full".into(), full: true });
+                    return Err(UnitError { unit, reason: "full".into(), cause: Cause::Full });
                 }
                 let content = self.0.entry((unit, file)).or_default();
                 content.resize(content.len().max(end as usize), 0);

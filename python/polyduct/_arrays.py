@@ -90,16 +90,23 @@ class Form(Shaped):
         self._inverse = tuple(int(k) for k in np.argsort(self.axes)) if self.shape else ()
         self._stored = tuple(self.shape[k] for k in self.axes)
         self._is_c = self.axes == tuple(range(len(self.shape)))
+        self._size = int(np.prod(self._stored, dtype=object)) * self.dtype.itemsize
 
     def empty(self) -> Array:
         """A new array, its content undefined. A large one begins at a cache line, as kernels like it: short runs fill whole
         lines then, which need not be read first."""
-        size = int(np.prod(self._stored, dtype=object)) * self.dtype.itemsize
+        size = self._size
         if size < _LARGE:
-            return np.empty(self._stored, self.dtype).transpose(self._inverse)
+            array: Array = np.empty(self._stored, self.dtype)
+            return array if self._is_c else array.transpose(self._inverse)
         room = np.empty(size + _LINE, np.uint8)
         start = -room.ctypes.data % _LINE
         return self.over(room[start : start + size])
+
+    @property
+    def is_fortran(self) -> bool | None:
+        """Whether the order is Fortran's and not C's; None where it is neither."""
+        return False if self._is_c else True if self.axes == tuple(reversed(range(len(self.shape)))) else None
 
     def over(self, flat: Bytes) -> Array:
         """The array that lies in these bytes."""

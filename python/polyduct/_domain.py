@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -13,12 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
-from polyduct._arrays import Array, dims, natural, seconds, unmasked
+from polyduct._arrays import Array, dims, natural, refused, seconds, unmasked
 from polyduct._atexit import watch
-from polyduct._encode import decode, describe, encode, flat_bytes
+from polyduct._encode import describe
 from polyduct._lent import Lent, lend
-from polyduct._regions import Named, Region, array_in, check_out, fill, region_id, rounded
-from polyduct.errors import BadOption, Error, Misuse, NoMemory, RegionError, WrongSize, WrongType
+from polyduct._requests import Later, Receive, Request, Send, Watcher, awaited
+from polyduct._regions import Named, Region, array_in, fill, region_id, rounded
+from polyduct.errors import BadOption, Error, NoMemory, RegionError, WrongSize, WrongType
 
 Data: TypeAlias = "Array | bytes | bytearray | memoryview | np.generic[Any]"
 """What can be sent: arrays of any shape and any dtype but ``object``, NumPy's numbers, bytes."""
@@ -68,11 +70,12 @@ class Status(NamedTuple):
 class Call:
     """A call of another unit's function, as `Domain.call` gives it. Forgotten when it is dropped; the other unit is told."""
 
-    __slots__ = ("_call", "_to")
+    __slots__ = ("_call", "_domain")
+    _wanted = None
 
-    def __init__(self, call: _native.Call, to: int) -> None:
-        self._call = call
-        self._to = to
+    def __init__(self, call: _native.Call, domain: Domain) -> None:
+        self._call: _native.Call = call
+        self._domain = domain
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits for the result, ``timeout`` seconds at most (the domain's by default), and gives it: an array or bytes.
@@ -80,16 +83,49 @@ class Call:
         Raises `CallFailed` (the function raised), `CallDeadline`, `CallCancelled`, `CallPeerGone`; `TimeoutError` when
         the time given here is over, after which it can be asked for again.
         """
-        words, flat = self._call.result(seconds("timeout", timeout))
-        return decode(words, flat, self._to)
+        return self._call.result(timeout if timeout is None else seconds("timeout", timeout))
 
     def done(self) -> bool:
         """Whether there is a result, or an error. Receives what has come."""
         return self._call.done()
 
+    _settle = done
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return awaited(self, self.result).__await__()
+
     def cancel(self) -> bool:
         """Gives the call up, if it has no outcome yet. Returns whether it is cancelled."""
         return self._call.cancel()
+
+
+class Channel:
+    """A way to a unit with an order and a priority of its own; `Domain.channel` opens it."""
+
+    __slots__ = ("_channel", "to")
+
+    def __init__(self, channel: _native.Channel, to: int) -> None:
+        self._channel = channel
+        self.to = to
+        """The unit at the other end."""
+
+    def send(self, what: Data, tag: int = 0, timeout: float | None = None) -> None:
+        """As `Domain.send`; in order with what this channel sends, if it is ordered, and in none with anything else."""
+        self._channel.send(what, tag, seconds("timeout", timeout))
+
+    def post(
+        self,
+        name: str,
+        *args: int,
+        payload: bytes | bytearray | memoryview | Array = b"",
+        timeout: float | None = None,
+    ) -> None:
+        """As `Domain.post`, in the same order."""
+        self._channel.post(name, args, payload, seconds("timeout", timeout))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until the unit has handled all that was sent."""
+        self._channel.flush(seconds("timeout", timeout))
 
 
 class Domain:
@@ -107,6 +143,9 @@ class Domain:
         self._port = port
         self._closed = False
         self._serving: list[Serving] = []
+        self._later: Later | None = None
+        self._watcher: Watcher | None = None
+        self._stops: set[_native.Stop] = set()
         self._regions: dict[int, int | str] = {}
         self._next_lent = int.from_bytes(os.urandom(4), "little") >> 1
         watch(self)
@@ -135,7 +174,7 @@ class Domain:
 
     # -- mail --
 
-    def send(self, to: int, what: Data, tag: int = 0) -> None:
+    def send(self, to: int, what: Data, tag: int = 0, timeout: float | None = None) -> None:
         """Sends an array or bytes to a unit, which takes it by `recv`. What is sent is the caller's again on return.
 
         Arrays arrive with their dtype, shape and order. Messages to a unit arrive in the order in which they were sent.
@@ -143,16 +182,30 @@ class Domain:
         that send each other more than the inbox holds (setting ``inbox``, 256 MiB) before any receives wait for each other:
         exchange with `sendrecv`.
 
+        Here and in all calls that wait, ``timeout`` is the longest wait in seconds, the domain's by default.
+
         Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`, `TimeoutError`.
         """
-        words, flat = encode(what)
-        self._port.send(_number("to", to), _number("tag", tag), words, flat)
+        if self._later is not None:
+            self._later.drain(to)
+        self._port.send(to, what, tag, timeout if timeout is None else seconds("timeout", timeout))
 
     @overload
-    def recv(self, from_: int | None = None, tag: int | None = None) -> Any: ...
+    def recv(
+        self, from_: int | None = None, tag: int | None = None, *, timeout: float | None = None
+    ) -> Any: ...
     @overload
-    def recv(self, from_: int | None = None, tag: int | None = None, *, out: Array) -> Array: ...
-    def recv(self, from_: int | None = None, tag: int | None = None, *, out: Array | None = None) -> Any:
+    def recv(
+        self, from_: int | None = None, tag: int | None = None, *, out: Array, timeout: float | None = None
+    ) -> Array: ...
+    def recv(
+        self,
+        from_: int | None = None,
+        tag: int | None = None,
+        *,
+        out: Array | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Waits for the first message of a unit (any by default) with a tag (any by default): an array, or bytes.
 
         The array lies in the memory in which it was received. ``out``, an array of the same shape and dtype, is filled
@@ -162,33 +215,107 @@ class Domain:
         Raises `PeerLost` and `PeerLeft` when the unit is gone and nothing of it waits; `WrongType` and `WrongSize` for
         an ``out`` that does not fit; `TimeoutError`; `BadPeer` for a message that is no array.
         """
-        return self.recv_from(from_, tag, out=out).data
+        return self._port.recv(from_, tag, out, timeout if timeout is None else seconds("timeout", timeout))
 
-    def recv_from(self, from_: int | None = None, tag: int | None = None, *, out: Array | None = None) -> Message:
+    def recv_from(
+        self,
+        from_: int | None = None,
+        tag: int | None = None,
+        *,
+        out: Array | None = None,
+        timeout: float | None = None,
+    ) -> Message:
         """As `recv`, and says who sent the message and its tag."""
-        check_out(out)
-        return _message(self._port.recv(_maybe("from_", from_), _maybe("tag", tag)), out)
+        limit = timeout if timeout is None else seconds("timeout", timeout)
+        return Message(*self._port.recv_from(from_, tag, out, limit))
 
     def try_recv(self, from_: int | None = None, tag: int | None = None) -> Message | None:
         """The first message that has come and fits, if there is one. Does not wait."""
-        found = self._port.try_recv(_maybe("from_", from_), _maybe("tag", tag))
-        return None if found is None else _message(found, None)
+        found = self._port.try_recv(from_, tag)
+        return None if found is None else Message(*found)
 
     def sendrecv(
-        self, to: int, what: Data, from_: int | None = None, tag: int = 0, *, out: Array | None = None
+        self,
+        to: int,
+        what: Data,
+        from_: int | None = None,
+        tag: int = 0,
+        *,
+        out: Array | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Sends to one unit, then receives from another (``to`` by default), both with ``tag``. Units that do so in a
         ring, or in pairs, do not wait for each other in a circle, however large their arrays are.
 
         Raises what `send` and `recv` do."""
-        check_out(out)
-        words, flat = encode(what)
-        to, from_, tag = _number("to", to), _number("from_", to if from_ is None else from_), _number("tag", tag)
-        return _message(self._port.sendrecv(to, tag, words, flat, from_), out).data
+        limit = timeout if timeout is None else seconds("timeout", timeout)
+        if self._later is not None:
+            self._later.drain(to)
+        return self._port.sendrecv(to, what, from_, tag, out, limit)
+
+    def isend(self, to: int, what: Data, tag: int = 0) -> Request:
+        """As `send`, and does not wait: what finds no room is sent by a thread, when there is some. ``what`` must stay as it is
+        until `Request.test` says that it is over.
+
+        Messages of `send`, `isend` and `post` to a unit arrive in the order of the calls.
+        Raises `LimitReached` for more than 4096 that wait for room.
+        """
+        if self._later is None:
+            self._later = Later(self)
+        send = Send(self, _number("to", to), what, _number("tag", tag))
+        self._later.send(send)
+        return send
+
+    def irecv(self, from_: int | None = None, tag: int | None = None, *, out: Array | None = None) -> Request:
+        """As `recv`, and does not wait: `Request.test` says whether the message has come, and `Request.wait` gives it.
+
+        It is taken when it is tested or waited for, by the first request that it fits; see `waitany`. In asyncio:
+
+            a = await d.irecv(1)
+            b, c = await asyncio.gather(d.irecv(2), d.irecv(3, tag=7))
+        """
+        return Receive(self, _maybe("from_", from_), _maybe("tag", tag), out)
+
+    def channel(self, to: int, *, priority: Literal["low", "high"] = "low", ordered: bool = True) -> Channel:
+        """A channel to another unit.
+
+        priority
+            ``high``: its messages do not wait behind those of low priority, which are all others but the library's own.
+        ordered
+            False: none of its messages is held up because an earlier one was lost on the way or found no room. (Between units of
+            one host nothing is lost, and they come in order all the same.)
+
+        Raises `NoUnit`, `BadOption`; `Misuse` for this unit itself; `LimitReached` for more than 4094 to one unit. Not for
+        handlers, which send and post by the domain.
+        """
+        if not isinstance(ordered, bool):
+            raise refused("ordered", f"{ordered!r}; expected True or False")
+        if not isinstance(priority, str):
+            raise refused("priority", f"{priority!r}; expected 'low' or 'high'")
+        return Channel(self._port.channel(to, priority, ordered), to)
+
+    @contextlib.contextmanager
+    def _stirred(self, stop: _native.Stop) -> Iterator[None]:
+        """Has what waits for ``stop`` look again when a message was sent later."""
+        self._stops.add(stop)
+        try:
+            yield
+        finally:
+            self._stops.discard(stop)
+
+    def _stir(self) -> None:
+        for stop in list(self._stops):
+            if not self._closed:
+                self._port.stop_serving(stop)
+
+    def _watch(self) -> Watcher:
+        if self._watcher is None:
+            self._watcher = Watcher(self)
+        return self._watcher
 
     # -- all together --
 
-    def barrier(self) -> None:
+    def barrier(self, timeout: float | None = None) -> None:
         """Waits until all units have come to it.
 
         Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a barrier of its own,
@@ -197,15 +324,15 @@ class Domain:
         Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that came to a `synchronise`;
         `TimeoutError`, after which the next call waits for the same barrier.
         """
-        self._port.barrier()
+        self._port.barrier(seconds("timeout", timeout))
 
-    def synchronise(self) -> None:
+    def synchronise(self, timeout: float | None = None) -> None:
         """Makes the handlers and functions that were installed so far known to all units. All units call it.
 
         Raises `HandlerVersions`, in all units, where two disagree about a version, and `HandlerError` where a name is a function
         in one and a handler in another: then what was agreed before holds. `AtOdds`, naming a unit that came to a `barrier`.
         """
-        self._port.synchronise()
+        self._port.synchronise(seconds("timeout", timeout))
 
     # -- handlers and calls --
 
@@ -240,32 +367,25 @@ class Domain:
         """
         if function is None:
             return lambda given: self.function(name, given, version=version)
-        called: Callable[[Any], Any] = _callable(function)
-
-        def run(from_: int, words: tuple[int, int], flat: Array) -> tuple[tuple[int, int], Array]:
-            result = called(decode(words, flat, from_))
-            return encode(b"" if result is None else result)
-
-        self._port.function(name, _number("version", version), run)
+        self._port.function(name, _number("version", version), _callable(function))
         return function
 
-    def post(self, to: int, name: str, *args: int, payload: bytes | bytearray | memoryview | Array = b"") -> None:
+    def post(
+        self,
+        to: int,
+        name: str,
+        *args: int,
+        payload: bytes | bytearray | memoryview | Array = b"",
+        timeout: float | None = None,
+    ) -> None:
         """Sends a message to a handler: up to four integers from 0 to 2**32-1 (0 where there are fewer), and bytes.
 
         An array's bytes are sent; its dtype and shape are not. Waits and raises as `send`, in order with that;
         `UnknownHandler`. To this unit itself, the handler has run when it returns.
         """
-        if isinstance(payload, np.ndarray):
-            payload = payload.tobytes()
-        self._port.post(_number("to", to), name, self._words(args), flat_bytes(payload))
-
-    @staticmethod
-    def _words(args: Sequence[int]) -> tuple[int, int, int, int]:
-        """The four words of a message."""
-        if len(args) > 4:
-            raise Misuse(f"{len(args)} arguments; a message has four at most")
-        words = [_number("an argument", n) for n in args] + [0] * (4 - len(args))
-        return words[0], words[1], words[2], words[3]
+        if self._later is not None:
+            self._later.drain(to)
+        self._port.post(to, name, args, payload, timeout if timeout is None else seconds("timeout", timeout))
 
     def call(self, to: int, name: str, argument: Data = b"", timeout: float | None = None) -> Call:
         """Calls a function of a unit with an array or bytes, and does not wait: see `Call.result`.
@@ -275,8 +395,8 @@ class Domain:
 
         Raises `UnknownHandler`, `NoUnit`, `WrongType`, `LimitReached` for more than 65536 calls under way.
         """
-        words, flat = encode(argument)
-        return Call(self._port.call(_number("to", to), name, words, flat, seconds("timeout", timeout)), to)
+        limit = timeout if timeout is None else seconds("timeout", timeout)
+        return Call(self._port.call(to, name, argument, limit), self)
 
     # -- receiving --
 
@@ -377,6 +497,8 @@ class Domain:
         """
         if not self._closed:
             self._port.check_outside()
+            if self._later is not None:
+                self._later.drain()
         self._end(self._port.close)
 
     close = leave
@@ -466,7 +588,7 @@ def domain(
     name
         The domain's name: 1 to 64 letters, digits, ``.``, ``_``, ``-``, the same in all its units and in no other domain of
         this user. Or where units on several hosts meet, ``tcp://HOST:PORT`` or ``udp://HOST:PORT``: unit 0 listens there, and
-        every unit needs the job's key in ``POLYDUCT_JOB_KEY``. By default what ``POLYDUCT_DOMAIN`` says, or what tells the
+        every unit needs the job's key in ``POLYDUCT_JOB_KEY``, or in a file that ``POLYDUCT_JOB_KEY_FILE`` names. By default what ``POLYDUCT_DOMAIN`` says, or what tells the
         launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
     unit, units
         Which unit this is, and how many there are. By default what the launcher says; without a launcher the only one.
@@ -502,13 +624,10 @@ def _callable(function: object) -> Any:
     return function
 
 
-def _message(found: tuple[int, int, tuple[int, int], Array], out: Array | None) -> Message:
-    unit, tag, words, flat = found
-    data = decode(words, flat, unit)
-    if out is not None:
-        try:
-            data = fill(out, data)
-        except (WrongType, WrongSize) as e:
-            e.data = data
-            raise
-    return Message(unit, tag, data)
+def _into(out: Array, data: object) -> Array:
+    """``out``, filled with what came; that is in the exception's ``data`` where it does not fit."""
+    try:
+        return fill(out, data)
+    except (WrongType, WrongSize) as e:
+        e.data = data
+        raise

@@ -7,7 +7,7 @@
 | bits 0-7 of the first: 255 | an array's elements (bit 12 as above), then JSON, ``[dtype as in .npy files, shape]``, and its length as four bytes, little-endian |
 
 A message of a common dtype with common dimensions is therefore sent from where it lies; others are copied once to have
-the text behind them.
+the text behind them. The native module (``encode.rs``) does the same for what is common, and asks here for the rest.
 """
 
 from __future__ import annotations
@@ -81,12 +81,26 @@ def decode(words: Words, flat: Bytes, unit: int) -> Any:
     return stored.T if first & _FORTRAN else stored
 
 
+def code_of(dtype: DType) -> int | None:
+    """The number of a dtype, if the native module knows it."""
+    try:
+        code = _CODES.get(to_elem(dtype)[0])
+    except WrongType:
+        return None
+    return None if code == _CODES["bf16"] else code
+
+
 def flat_bytes(what: bytes | bytearray | memoryview) -> Bytes:
     """A bytes-like object as an array of its bytes."""
     view = memoryview(what)
     if not view.c_contiguous:
         raise Misuse("a memoryview with gaps cannot be sent; copy it, or send it as an array")
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+def payload(what: bytes | bytearray | memoryview | Array) -> Bytes:
+    """The bytes of a bytes-like object, or of an array in C's order."""
+    return flat_bytes(what.tobytes() if isinstance(what, np.ndarray) else what)
 
 
 def describe(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from polyduct import _native
+from polyduct import _html, _native
 from polyduct._apart import check_apart
 from polyduct._arrays import Array, Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import from_elem, to_elem
@@ -96,8 +96,19 @@ class Layout:
         """The boxes of the array that a unit owns, or with ``halo`` those that it holds."""
         return self._bound.boxes(natural("unit", unit), halo)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebound, (self._bound.text, self._bound.shape, self._bound.units, self._bound.elem)
+
     def __str__(self) -> str:
         return self._bound.text
+
+    def _repr_html_(self) -> str:
+        rows = [("shape", self.shape), ("units", self.units), ("bytes of an element", self.itemsize)]
+        parts = {self.local_shape(unit) for unit in range(min(self.units, 64))}
+        rows.append(("parts", ", ".join(map(str, sorted(parts)[:4])) + (", …" if len(parts) > 4 or self.units > 64 else "")))
+        if self.replicas > 1:
+            rows.append(("replicas", self.replicas))
+        return _html.table(str(self), rows, _html.drawing(self))
 
     def __repr__(self) -> str:
         return f"polyduct.Layout({str(self)!r}, shape={self.shape}, units={self.units}, itemsize={self.itemsize})"
@@ -107,6 +118,10 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self._bound)
+
+
+def _rebound(text: str, shape: tuple[int, ...], units: int, elem: str) -> Layout:
+    return Layout._of(_native.Layout(text, shape, units, elem))
 
 
 def text_of(layout: object) -> str:

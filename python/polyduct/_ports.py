@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from polyduct import _native
+from polyduct import _html, _native
 from polyduct._at import At
 from polyduct._arrays import Array, Form, dims, is_text, natural, refused, seconds
 from polyduct._atexit import watch
 from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_descr, to_elem
+from polyduct._encode import code_of
 from polyduct._layouts import Box, Layout, text_of
 from polyduct.errors import BadOption, BadUrl, Closed, Misuse, WrongType
 
@@ -56,6 +58,7 @@ class _Port:
     _dtype: DType
     _layout: Layout
     _form: Form
+    _common: bool
 
     def _start(self, url: str, dtype: DType) -> None:
         self._url = url
@@ -64,6 +67,11 @@ class _Port:
         self._dtype = dtype
         self._layout = Layout._of(self._port.layout)
         self._form = Form(self._port.layout, self.unit, dtype, url=url)
+        elem, fortran = code_of(self._form.dtype), self._form.is_fortran
+        self._common = elem is not None and fortran is not None
+        if elem is not None and fortran is not None:
+            # What steps of a few bytes have time for: the native module makes and knows the arrays itself.
+            self._port.set_form(elem, self._form.shape, fortran)
         watch(self)
 
     @property
@@ -164,7 +172,10 @@ class _Port:
             self._port.close()
 
     def abort(self) -> None:
-        """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears."""
+        """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears.
+
+        So a reader with ``on_loss="wait"`` leaves whom another one follows, now or later; after `close` nobody is waited for.
+        """
         if not self._closed:
             self._closed = True
             self._domain = None
@@ -183,6 +194,18 @@ class _Port:
             self.close()
         else:
             self.abort()
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("unit", f"{self.unit} of {self.units}"),
+            ("shape", self.shape),
+            ("dtype", self.dtype),
+            ("this unit's part", self.local_shape),
+            ("layout", self.layout),
+        ]
+        closed = " (closed)" if self._closed else ""
+        title = f"polyduct.{type(self).__name__} {self._url}{closed}"
+        return _html.table(title, rows, _html.drawing(self.layout, self.unit))
 
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""
@@ -206,13 +229,14 @@ class Writer(_Port):
         url: str,
         shape: list[int],
         dtype: DTypeLike,
-        layout: str,
+        layout: str | None,
         options: dict[str, Any],
     ) -> None:
         elem, local = to_elem(dtype)
         self._port = _native.open_writer(url, layout, shape, elem, {**options, "descr": _kept(url, local)})
         self._staging: Array | None = None
         self._staged = False
+        self._in_place = self._port.in_place
         self._start(url, local)
 
     @property
@@ -229,8 +253,8 @@ class Writer(_Port):
         """
         return self._port.next_step
 
-    def step(self) -> Step:
-        """The next step, to be filled in place:
+    def step(self, timeout: float | None = None) -> Step:
+        """The next step, to be filled in place; for room it waits ``timeout`` seconds at most (the port's by default):
 
             with out.step() as a:
                 a[...] = compute()
@@ -246,15 +270,33 @@ class Writer(_Port):
 
         (In a file's port ``a`` is an array of this process, written at the end of the block.)
         """
-        return Step(self)
+        return Step(self, timeout if timeout is None else seconds("timeout", timeout))
 
-    def write(self, array: ArrayLike) -> bool:
+    def try_step(self) -> Step | None:
+        """As `step`, for who does not wait: None if there is no room now. A step that it gives is open from then on, and has
+        to be entered:
+
+            if step := out.try_step():
+                with step as a:
+                    a[...] = compute()
+        """
+        step = Step(self, None)
+        return step if step._try() else None
+
+    def write(self, array: ArrayLike, timeout: float | None = None) -> bool:
         """Writes this unit's part of the next step from any array: one copy more than `step`.
 
-        It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped the step.
+        It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped the step. For
+        room it waits ``timeout`` seconds at most (the port's by default).
         """
-        self._free_to_write()
-        return self._port.write(self._form.to_flat(self._form.given(array)))
+        if timeout is not None:
+            seconds("timeout", timeout)
+        if self._staged:
+            self._free_to_write()
+        written = self._port.write_array(array, timeout)
+        if written is not None:
+            return written
+        return self._port.write(self._form.to_flat(self._form.given(array)), timeout)
 
     def _free_to_write(self) -> None:
         """Refuses for a file's port what that of a pipe refuses by itself: one array holds whatever step is open."""
@@ -281,10 +323,12 @@ def _kept(url: str, dtype: DType) -> str | None:
 class Step:
     """One step of a writer, as a context manager; see `Writer.step`."""
 
-    __slots__ = ("_array", "_flat", "_writer", "published")
+    __slots__ = ("_array", "_flat", "_open", "_timeout", "_writer", "published")
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, timeout: float | None) -> None:
         self._writer = writer
+        self._timeout = timeout
+        self._open: Array | None = None
         self._array: Array | None = None
         self._flat: Array | None = None
         self.published: bool | None = None
@@ -295,9 +339,12 @@ class Step:
             raise Misuse("a step is entered once; take the next one from step()")
         port = self._writer
         form = port._form
-        if port._port.in_place:
-            self._flat = port._port.begin()
-            self._array = form.over(self._flat)
+        if port._in_place:
+            given = port._port.begin(self._timeout) if self._open is None else self._open
+            if port._common:
+                self._array = given
+            else:
+                self._flat, self._array = given, form.over(given)
         else:
             port._free_to_write()
             if port._closed:
@@ -310,24 +357,35 @@ class Step:
             port._staged = True
         return self._array
 
+    def _try(self) -> bool:
+        """Begins the step, if there is room."""
+        if not self._writer._in_place:
+            # A file always has.
+            return True
+        self._open = self._writer._port.try_begin()
+        return self._open is not None
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         array, port = self._array, self._writer
         if array is None:
             return
+        if kind is None and self._flat is None and port._in_place:
+            self.published = port._port.publish(array)
+            return
         array.flags.writeable = False
         if self._flat is not None:
             self._flat.flags.writeable = False
         port._staged = False
         if kind is not None:
-            if self._flat is not None and not port.closed and port._port.ours:
+            if port._in_place and not port.closed and port._port.ours:
                 port._port.discard()
         elif self._flat is not None:
-            self.published = port._port.publish()
+            self.published = port._port.publish(array)
         else:
             assert port._staging is not None
-            self.published = port._port.write(port._form.to_flat(port._staging))
+            self.published = port._port.write(port._form.to_flat(port._staging), self._timeout)
 
 
 class Reader(_Port):
@@ -343,7 +401,7 @@ class Reader(_Port):
         url: str,
         shape: list[int] | None,
         dtype: DTypeLike | None,
-        layout: str,
+        layout: str | None,
         convert: bool,
         options: dict[str, Any],
     ) -> None:
@@ -353,34 +411,58 @@ class Reader(_Port):
         self._start(url, given if local is None or not same(local, given) and elem != "bf16" else local)
         self._array: Array | None = None
         self._number: int | None = None
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream's end was found: no step comes any more."""
+        return self._ended
 
     @property
     def number(self) -> int | None:
         """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
         return self._number
 
-    @overload
-    def read(self) -> Array | None: ...
-    @overload
-    def read(self, out: Array) -> Array | None: ...
-    def read(self, out: Array | None = None) -> Array | None:
+    def read(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
         """Waits for the next step and gives this unit's part of it: in ``out``, or in a new array. None at the end.
 
         ``out`` must have `local_shape` and the port's dtype; it is filled fastest when it is stored in the layout's
-        order without gaps.
+        order without gaps. It waits ``timeout`` seconds at most (the port's by default): a `TimeoutError` then, after which
+        the step can be asked for again.
         """
-        if out is None:
-            array = self._form.empty()
-        else:
-            array = self._form.check_out(out)
+        if timeout is not None:
+            seconds("timeout", timeout)
+        array = self._form.empty() if out is None else out
+        number = self._port.fill(array, timeout) if isinstance(array, np.ndarray) else -1
+        if number is None or number >= 0:
+            return self._found(number, array)
+        return self._into(self._form.check_out(array), lambda flat: self._port.read(flat, timeout))
+
+    def try_read(self, out: Array | None = None) -> Array | None:
+        """As `read`, for who does not wait: None if the next step is not there now, or if there is none (`ended`)."""
+        return self._into(self._form.empty() if out is None else self._form.check_out(out), self._port.try_read)
+
+    def _into(self, array: Array, read: Callable[[Array], int | None]) -> Array | None:
+        """Has a step read into an array of any order, by way of one in the layout's if need be."""
         flat = self._form.flat(array)
         if flat is not None:
-            return array if self._read(flat) else None
+            return self._found(read(flat), array)
         if self._array is None:
             self._array = self._form.empty()
-        if not self._read(self._form.to_flat(self._array)):
+        found = self._found(read(self._form.to_flat(self._array)), self._array)
+        if found is None:
             return None
-        array[...] = self._array
+        array[...] = found
+        return array
+
+    def _found(self, number: int | None, array: Array) -> Array | None:
+        """The array, if there was a step: the number of one, None at the end, -1 while it is not there."""
+        if number is None:
+            self._ended = True
+            return None
+        if number < 0:
+            return None
+        self._number = number
         return array
 
     def at(self, box: Box) -> At:
@@ -397,22 +479,21 @@ class Reader(_Port):
         """
         return At(self, box)
 
-    def _read(self, flat: Array) -> bool:
-        number = self._port.read(flat)
-        if number is None:
-            return False
-        self._number = number
-        return True
-
     def __iter__(self) -> Iterator[Array]:
         return self
 
     def __next__(self) -> Array:
-        if self._array is None:
-            self._array = self._form.empty()
-        if not self._read(self._form.to_flat(self._array)):
+        array = self._array
+        if array is None:
+            self._array = array = self._form.empty()
+        number = self._port.fill(array, None)
+        if number is not None and number < 0:
+            number = self._port.read(self._form.to_flat(array), None)
+        if number is None:
+            self._ended = True
             raise StopIteration
-        return self._array
+        self._number = number
+        return array
 
     def __enter__(self) -> Reader:
         return self
@@ -429,7 +510,7 @@ def open(
     *,
     shape: int | Sequence[int],
     dtype: DTypeLike,
-    layout: str | Layout,
+    layout: str | Layout | None = None,
     unit: int | None = None,
     units: int | None = None,
     depth: int | None = None,
@@ -445,7 +526,7 @@ def open(
     url: str | os.PathLike[str],
     mode: Literal["r"] = "r",
     *,
-    layout: str | Layout,
+    layout: str | Layout | None = None,
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     unit: int | None = None,
@@ -459,7 +540,7 @@ def open(
     url: str | os.PathLike[str],
     mode: Literal["r", "w"] = "r",
     *,
-    layout: str | Layout,
+    layout: str | Layout | None = None,
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     unit: int | None = None,
@@ -482,7 +563,8 @@ def open(
     mode
         ``w`` or ``r``.
     layout
-        How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``, …
+        How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``, … A program of
+        one unit may leave it out and has all of it.
     shape, dtype
         The whole array. A writer says them; a reader may say what it expects, and must where plain bytes come.
     unit, units
@@ -538,7 +620,7 @@ def open(
     for name in ("program", "policy", "on_loss"):
         if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
-    text = text_of(layout)
+    text = None if layout is None else text_of(layout)
     seconds("timeout", timeout)
     if mode == "w":
         if shape is None or dtype is None:

@@ -167,9 +167,8 @@ def telling(domain: Domain, unit: int, notify: Notice | None) -> Callable[[], No
     if not isinstance(notify, tuple) or not notify or not isinstance(notify[0], str):
         raise WrongType(f"notify is {notify!r}; expected a tuple of a handler's name and up to four integers")
     name, *args = notify
-    words = domain._words(args)
-    domain._port.look_up(unit, name)
-    return lambda: domain._port.post(unit, name, words, np.empty(0, np.uint8))
+    domain._port.look_up(unit, name, tuple(args))
+    return lambda: domain._port.post(unit, name, tuple(args), b"", None)
 
 
 def check_out(out: object) -> None:

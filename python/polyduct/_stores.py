@@ -13,13 +13,18 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from polyduct import _native
+from polyduct import _html, _native
 from polyduct._arrays import Array, Bytes, is_text, natural, refused, seconds, taken, unmasked
 from polyduct._dtypes import DType, from_elem, same, to_descr, to_elem
 from polyduct._slices import Chosen, chosen
 from polyduct.errors import BadIndex, BadName, BadOption, Misuse, WrongSize, WrongType
 
 Path: TypeAlias = "str | os.PathLike[str]"
+
+CHUNK_BYTES = 64 << 20
+"""What `StoredArray.chunks` makes of a step."""
+LISTED = 50
+"""Arrays that a store shows in a notebook."""
 
 
 class StoreStatus(NamedTuple):
@@ -169,6 +174,22 @@ class StoredArray:
         return self.size * self._dtype.itemsize
 
     @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes along each dimension in which it is best read, as Dask has them: a step at a time, about 64 MiB of it."""
+        whole = self._shape[1:] if self._stepped else self._shape
+        sizes = list(whole)
+        for dim, n in enumerate(whole):
+            below = int(np.prod(whole[dim + 1 :], dtype=object)) * self._dtype.itemsize
+            if n * below <= CHUNK_BYTES:
+                break
+            sizes[dim] = max(1, CHUNK_BYTES // below)
+            if sizes[dim] > 1:
+                break
+        if self._stepped:
+            sizes.insert(0, 1)
+        return tuple(_cut(n, size) for n, size in zip(self._shape, sizes))
+
+    @property
     def attrs(self) -> Attributes:
         """What is written down of it: ``a.attrs["unit"] = "K"``."""
         return Attributes(self._array)
@@ -236,6 +257,15 @@ class StoredArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredArray, (self._store, self._name)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's functions get it as an array in memory. That it has this tells xarray to leave it where it is."""
+        return function(*_in_memory(args), **_in_memory(kwargs))
+
+    def _repr_html_(self) -> str:
+        rows = [("shape", self.shape), ("dtype", self.dtype), ("bytes", _html.size(self.nbytes))]
+        rows += [(name, value) for name, value in self.attrs.items()]
+        return _html.table(f"polyduct.StoredArray {self._name} of {self._store.path}", rows)
 
     def __repr__(self) -> str:
         return f"<polyduct.StoredArray {self._name!r} of {str(self._store.path)!r}: {self._shape} {self._dtype}>"
@@ -346,6 +376,16 @@ class Store(Mapping[str, StoredArray]):
     def __len__(self) -> int:
         return len(self._store.names())
 
+    def _repr_html_(self) -> str:
+        status = self.status()
+        names = list(self)
+        rows = [(f"{a.name}", a.shape, a.dtype, _html.size(a.nbytes)) for a in map(self.__getitem__, names[:LISTED])]
+        more = f"<p>and {len(names) - LISTED} more</p>" if len(names) > LISTED else ""
+        about = [("units", f"{status.data} + {status.parity} parity"), ("stripe", _html.size(status.stripe))]
+        about += [(f"unit {unit} is lost", why) for unit, why in status.lost.items()]
+        listing = _html.listing(["array", "shape", "dtype", "bytes"], rows)
+        return _html.table(f"polyduct.Store {self._path}", about) + listing + more
+
     def status(self) -> StoreStatus:
         """What it is made of, and which units are lost."""
         data, parity, stripe, units, lost = self._store.status()
@@ -362,6 +402,21 @@ class Store(Mapping[str, StoredArray]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+
+def _cut(n: int, size: int) -> tuple[int, ...]:
+    """``n`` in pieces of ``size``, the last one shorter."""
+    return (size,) * (n // size) + ((n % size,) if n % size else ()) if n else (0,)
+
+
+def _in_memory(given: Any) -> Any:
+    """What a function was given, with arrays in place of those in stores."""
+    if isinstance(given, StoredArray):
+        return np.asarray(given)
+    if isinstance(given, (list, tuple)):
+        known = [_in_memory(one) for one in given]
+        return known if isinstance(given, list) else tuple(known)
+    return {name: _in_memory(one) for name, one in given.items()} if isinstance(given, dict) else given
 
 
 def _reopen(path: str, timeout: float | None) -> Store:

@@ -8,13 +8,29 @@ of a call on a port it should be closed. A domain can be used after any error; w
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 
 class Error(Exception):
-    """Anything that polyduct raises."""
+    """Anything that polyduct raises. It keeps its attributes when it is pickled or copied."""
 
     url: str | None = None
     """What was to be opened, or the port: of all errors of pipes, and where else it is known."""
+
+    # An OSError would show its errno and file instead of its words, a KeyError their representation.
+    __str__ = BaseException.__str__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What an OSError keeps beside its dictionary is lost by the way that exceptions have.
+        kept = {name: getattr(self, name, None) for name in ("errno", "strerror", "filename", "filename2")}
+        return _again, (type(self), self.args, {**{k: v for k, v in kept.items() if v is not None}, **self.__dict__})
+
+
+def _again(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    error = kind(*args)
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
 
 
 # -- the caller's misuse --
@@ -158,9 +174,11 @@ class Full(Error):
 
 
 class NameTaken(Error):
-    """Another program of this user is already the writer of the pipe or file, or this unit of the domain."""
+    """Another program of this user is already the writer of the pipe or file, or this unit of the domain. Of a pipe on this
+    host ``pid`` is its process, 0 where that is not known."""
 
     unit: int | None = None
+    pid: int | None = None
 
 
 class Closed(Error, ValueError):
@@ -171,7 +189,8 @@ class Closed(Error, ValueError):
 
 
 class PeerLost(Error, ConnectionError):
-    """A unit's process ended without closing its port or leaving its domain, or it gave up by an exception."""
+    """A unit's process ended without closing its port or leaving its domain, or it gave up by an exception, or its host was not
+    heard for as long as the setting ``silence`` says."""
 
     unit: int
     side: str | None = None
@@ -251,6 +270,8 @@ class CallFailed(CallError):
 
     error: str
     """Its class and text."""
+    traceback: str = ""
+    """Where it was raised in the other unit; nothing where that is no Python program."""
 
 
 class CallDeadline(CallError, builtins.TimeoutError):
@@ -313,7 +334,10 @@ class NoMemory(Error, MemoryError):
 
 
 class FileError(Error, OSError):
-    """Reading or writing a file failed, or the file does not hold what it must."""
+    """Reading or writing a file failed, or the file does not hold what it must.
+
+    ``filename`` is its path; ``errno`` says what the system had against it, where it had.
+    """
 
     reason: str | None = None
     """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_tensor``, ``no_space``, ``system``, …"""
@@ -331,18 +355,15 @@ class FileNotAllowed(FileError, PermissionError):
 
 
 class StoreError(Error, OSError):
-    """A store could not do something, or does not hold what it must."""
+    """A store could not do something, or does not hold what it must. ``filename`` is its path."""
 
     reason: str | None = None
-    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``outdated``, ``damaged``,
-    ``no_space``, ``limit``, ``system``, …"""
+    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``outdated``, ``forked``,
+    ``damaged``, ``no_space``, ``limit``, ``system``, …"""
 
 
 class BadName(BadOption, KeyError):
     """No array in a store can have this name: `option` is ``name``."""
-
-    # A KeyError would show the representation of its message.
-    __str__ = BaseException.__str__
 
 
 class DatasetMissing(FileMissing, StoreError, KeyError):

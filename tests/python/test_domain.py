@@ -536,3 +536,64 @@ def test_a_handler_cannot_leave() -> None:
         d.barrier()
 
     units(2, run)
+
+
+def test_common_messages_need_nothing_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an array of a common dtype costs is one native call on each side, and it is what the others get by `_encode`."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("this took the long way")
+
+    common = [np.dtype(code) for code in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 q Q".split()]
+    arrays = [some(shape, dtype) for dtype in common for shape in [(), (0,), (3,), (3, 4), (2, 3, 4), (1,) * 15]]
+    arrays += [np.asfortranarray(some((3, 4, 5), "f4")), np.arange(100_000.0), b"", b"abc", b"x" * 100_000]
+    expected = [a if isinstance(a, bytes) else decode(*encode(a), 0) for a in arrays]
+
+    def run(d: Domain) -> None:
+        d.function("same")(lambda x: x)
+        d.synchronise()
+        d.barrier()
+        if d.unit == 0:
+            monkeypatch.setattr("polyduct._encode.encode", refuse)
+            monkeypatch.setattr("polyduct._encode.decode", refuse)
+        d.barrier()
+        for a, wanted in zip(arrays, expected):
+            got = d.sendrecv(1 - d.unit, a)
+            assert got == wanted if isinstance(a, bytes) else same(got, wanted)
+            d.send(1 - d.unit, a)
+            if isinstance(a, np.ndarray):
+                assert got.flags.f_contiguous == wanted.flags.f_contiguous
+                out = np.empty_like(a)
+                assert d.recv(out=out) is out and same(out, a)
+            else:
+                d.recv()
+        if d.unit == 0:
+            for a in arrays:
+                got = d.call(1, "same", a).result()
+                assert got == a if isinstance(a, bytes) else same(got, a)
+            d.send(1, b"done")
+        else:
+            d.serve(lambda: d.status().mails)
+        d.barrier()
+
+    units(2, run)
+
+
+def test_numbers_that_are_none_are_named() -> None:
+    d = alone()
+    d.handler("h", lambda *_: None)
+    d.synchronise()
+    for wrong in (-1, 2**32, "x", 1.0, None):
+        for call in (
+            lambda: d.send(wrong, b""),  # type: ignore[arg-type]
+            lambda: d.post(wrong, "h"),  # type: ignore[arg-type]
+            lambda: d.post(0, "h", wrong),  # type: ignore[arg-type]
+            lambda: d.call(wrong, "h"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(polyduct.BadOption, match=re.escape(f"{wrong!r}; expected an integer from 0")):
+                call()
+    with pytest.raises(polyduct.Misuse, match="5 arguments"):
+        d.post(0, "h", 1, 2, 3, 4, 5)
+    d.send(np.uint8(0), b"a", np.int64(3))  # type: ignore[arg-type]
+    assert d.recv_from(True and 0, 3) == (0, 3, b"a")
+    d.leave()

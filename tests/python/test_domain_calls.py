@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from collections.abc import Callable
@@ -331,3 +332,54 @@ def test_a_function_gets_no_messages() -> None:
         d.barrier()
 
     units(2, run)
+
+
+def test_a_call_that_fails_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(d: Domain) -> None:
+        @d.function("fail")
+        def fail(_: object) -> None:
+            raise ValueError("line one\n\nline three")
+
+        d.synchronise()
+        if d.unit == 0:
+            with pytest.raises(polyduct.CallFailed, match="ValueError: line one") as e:
+                d.call(1, "fail").result()
+            assert "in fail" in e.value.traceback and "Traceback" in e.value.traceback
+            if hasattr(e.value, "__notes__"):
+                assert "in fail" in e.value.__notes__[0]
+            again = pickle.loads(pickle.dumps(e.value))
+            assert (again.traceback, again.error) == (e.value.traceback, e.value.error)
+        d.barrier()
+
+    units(2, run)
+
+
+def test_a_handler_that_would_end_the_program_ends_no_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda e: seen.append((e.exc_type, str(e.exc_value))))
+    done = threading.Event()
+
+    def run(d: Domain) -> None:
+        @d.handler("quit")
+        def quit(*_: object) -> None:
+            raise SystemExit("enough")
+
+        @d.function("fail")
+        def fail(_: object) -> None:
+            raise SystemExit("enough")
+
+        d.function("double", lambda x: 2 * x)
+        d.synchronise()
+        if d.unit == 0:
+            d.post(1, "quit")
+            with pytest.raises(polyduct.CallFailed, match="SystemExit: enough"):
+                d.call(1, "fail", timeout=20).result()
+            assert d.call(1, "double", np.arange(3), timeout=20).result().tolist() == [0, 2, 4]
+            done.set()
+            return
+        with d.serving():
+            # Not in any call of the domain.
+            assert done.wait(30)
+
+    units(2, run)
+    assert (SystemExit, "enough") in seen

@@ -465,6 +465,6 @@ def test_joining_across_hosts_is_refused_by_name(network: str, monkeypatch: pyte
             polyduct.domain(url, unit=0, units=1)
         assert bad.value.url == url
     monkeypatch.delenv("POLYDUCT_JOB_KEY")
-    with pytest.raises(polyduct.BadEnvironment, match="is not set") as no_key:
+    with pytest.raises(polyduct.BadEnvironment, match="nor POLYDUCT_JOB_KEY_FILE is set") as no_key:
         polyduct.domain(network, unit=0, units=1)
     assert no_key.value.variable == "POLYDUCT_JOB_KEY" and network in str(no_key.value)

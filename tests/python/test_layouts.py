@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import oracle
 import pytest
@@ -110,3 +113,22 @@ def test_what_does_not_fit() -> None:
 def test_no_limit_on_the_size_that_is_asked_about() -> None:
     layout = Layout("block,cyclic(64)@1024x768", shape=(10**8, 10**9), units=1024 * 768, itemsize=8)
     assert layout.locate((10**8 - 1, 10**9 - 1), halo=False)[0][0] < 1024 * 768
+
+
+def test_layouts_pickle_and_copy() -> None:
+    bound = Layout("block,*;halo=1~,0", shape=(6, 4), units=2, dtype="f4")
+    stripes = Layout("stripe(16)", shape=(6, 4), units=2, dtype="f8")
+    for one in (bound, stripes):
+        for again in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
+            assert again == one and hash(again) == hash(one)
+            assert again.boxes(1) == one.boxes(1) and again.itemsize == one.itemsize
+
+
+def test_periodic_halo_is_a_wrapped_pad() -> None:
+    full = np.arange(30).reshape(5, 6)
+    source = Layout("...", shape=full.shape, units=1)
+    torus = Layout("block,block@2x2;halo=1~,2:1~", shape=full.shape, units=4)
+    parts = polyduct.redistribute([full], source, torus)
+    padded = np.pad(full, ((1, 1), (2, 1)), mode="wrap")
+    for unit, ((rows, columns),) in enumerate([torus.boxes(unit) for unit in range(4)]):
+        np.testing.assert_array_equal(parts[unit], padded[rows[0] : rows[1] + 2, columns[0] : columns[1] + 3])

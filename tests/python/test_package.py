@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ import polyduct
 SAMPLE = """
 import numpy as np
 from pathlib import Path
+from types import ModuleType
 from numpy.typing import NDArray
 from typing import Any
 import polyduct
@@ -162,3 +166,11 @@ def test_plain_programs_at_both_ends(tmp_path: Path, writers: int) -> None:
     command = [COMMAND, "run", f"printf {text} | -n {writers} {sys.executable} {middle} | cat", "--timeout", "60s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (0, text.upper()), done.stderr
+
+
+def test_the_help_of_the_whole_fits_on_a_few_screens() -> None:
+    text = pydoc.render_doc(polyduct, renderer=pydoc.plaintext)
+    assert len(text.splitlines()) < 120
+    public = {n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)}
+    above = {n for n in public if not (isinstance(getattr(polyduct, n), type) and issubclass(getattr(polyduct, n), polyduct.Error))}
+    assert not [name for name in above if not re.search(rf"\b{name}\b", text)]

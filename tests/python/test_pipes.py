@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -226,3 +227,36 @@ def test_the_far_end_of_a_large_part(pipe: str) -> None:
             return [bool((b == values + k).all()) for k, b in enumerate(port)]
 
     assert together(write, read)[1] == [True, True]
+
+
+def memory_files() -> tuple[int, int]:
+    """Descriptors, and MiB that are mapped, of memory that processes share."""
+    mapped = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "memfd:polyduct-slots" in line:
+            low, high = (int(at, 16) for at in line.split()[0].split("-"))
+            mapped += high - low
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+    return len([link for link in links if "polyduct" in link]), mapped >> 20
+
+
+def test_closing_frees_the_slots(pipe: str) -> None:
+    before, kept, freed = memory_files(), [], []
+
+    def writer() -> None:
+        out = polyduct.open(pipe, "w", shape=1 << 22, dtype="f4")
+        with out.step() as a:
+            a[...] = 1
+        assert memory_files() > before
+        out.close()
+        # The last array that lies there keeps the memory.
+        kept.append(float(a[-1]))
+        del a
+        freed.append(out)
+
+    def reader() -> list[float]:
+        with polyduct.open(pipe) as port:
+            return [float(b.sum()) for b in port]
+
+    assert together(writer, reader)[1] == [float(1 << 22)]
+    assert kept == [1.0] and memory_files() == before

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import gc
+import os
+import pickle
 import re
 import threading
 import weakref
@@ -387,7 +391,7 @@ def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_exception_is_one_of_polyduct() -> None:
-    found = [getattr(polyduct, name) for name in polyduct.__all__]
+    found = [getattr(polyduct, name) for name in dir(polyduct)]
     classes = [c for c in found if isinstance(c, type) and issubclass(c, BaseException)]
     assert len(classes) >= 20
     for one in classes:
@@ -443,3 +447,67 @@ def test_all_writers_hear_that_the_readers_closed(pipe: str) -> None:
             port.read()
 
     together(lambda: writer(0), lambda: writer(1), reader)
+
+
+def test_the_only_unit_has_everything_when_it_says_nothing(pipe: str, tmp_path: Path) -> None:
+    def writer() -> None:
+        with polyduct.open(pipe, "w", shape=(3, 4), dtype="f4") as out:
+            assert str(out.layout) == "..." and out.local_shape == (3, 4)
+            out.write(np.ones((3, 4), "f4"))
+
+    def reader() -> list[tuple[int, ...]]:
+        return [b.shape for b in polyduct.open(pipe)]
+
+    assert together(writer, reader)[1] == [(3, 4)]
+    np.save(tmp_path / "scalar.npy", np.float64(2.5))
+    assert float(next(polyduct.open(tmp_path / "scalar.npy"))) == 2.5
+    for mode, more in (("r", {}), ("w", {"shape": 4, "dtype": "f4"})):
+        with pytest.raises(polyduct.BadOption, match="this is unit 1 of 2; say what each has") as e:
+            polyduct.open(pipe, mode, unit=1, units=2, **more)  # type: ignore[call-overload]
+        assert e.value.option == "layout"
+
+
+def exceptions(tmp_path: Path) -> list[polyduct.Error]:
+    """One of each kind that keeps something beside its words, raised by what raises it."""
+    (tmp_path / "bad.npy").write_bytes(b"nothing like it")
+    store = polyduct.Store.create(tmp_path / "s", units=1)
+    layout = polyduct.Layout("block", shape=4, units=2)
+    found = []
+    for call in (
+        lambda: polyduct.open(tmp_path / "none.npy"),
+        lambda: polyduct.open(tmp_path / "bad.npy"),
+        lambda: polyduct.Store(tmp_path / "none"),
+        lambda: store["none"],
+        lambda: store[""],
+        lambda: polyduct.Layout("block;", shape=4, units=2),
+        lambda: polyduct.redistribute([np.zeros(3), np.zeros(2)], layout, layout),
+        lambda: polyduct.open("pipe:x", "w", shape=4, dtype="f4", layout="block", unit=0, units=2, timeout=0.01),
+    ):
+        with pytest.raises(polyduct.Error) as e:
+            call()
+        found.append(e.value)
+    return [*found, polyduct.FileError(2, "words", "name"), polyduct.Closed("words")]
+
+
+def test_exceptions_keep_all_they_say_through_pickling(tmp_path: Path) -> None:
+    kept = ("errno", "strerror", "filename")
+    for error in exceptions(tmp_path):
+        for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert type(again) is type(error) and again.args == error.args and str(again) == str(error)
+            assert again.__dict__ == error.__dict__
+            assert [getattr(again, name, None) for name in kept] == [getattr(error, name, None) for name in kept]
+
+
+def test_errors_of_files_say_which_and_what_the_system_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as e:
+        polyduct.open(tmp_path / "none.npy")
+    assert (e.value.errno, e.value.strerror) == (errno.ENOENT, os.strerror(errno.ENOENT))
+    assert e.value.filename == str(tmp_path / "none.npy")
+    assert "none.npy" in str(e.value) and not str(e.value).startswith("[Errno")
+    with pytest.raises(polyduct.FileMissing) as e:
+        polyduct.Store(tmp_path / "none")
+    assert (e.value.errno, e.value.filename) == (errno.ENOENT, str(tmp_path / "none"))
+    (tmp_path / "bad.npy").write_bytes(b"nothing like it")
+    with pytest.raises(polyduct.FileError) as bad:
+        polyduct.open(tmp_path / "bad.npy")
+    assert (bad.value.errno, bad.value.filename) == (None, str(tmp_path / "bad.npy"))

@@ -630,7 +630,7 @@ def test_a_timeout_names_who_has_not_been_replaced(anywhere: str, start: Start) 
     assert next(port).tolist() == [0, 1]
     lost.signal(signal.SIGKILL)
     lost.process.wait()
-    with pytest.raises(TimeoutError, match=rf"step 1; writer unit 1 \(pid {lost.process.pid}\) died, and nothing has taken"):
+    with pytest.raises(TimeoutError, match=rf"step 1; writer unit 1 \(pid {lost.process.pid}\) is lost, and nothing has taken"):
         next(port)
     one.signal(signal.SIGKILL)
 

@@ -41,6 +41,21 @@ def test_one_of_several_tensors(tmp_path: Path) -> None:
         assert e.value.reason == "no_tensor"
 
 
+def test_the_others_stay_where_one_tensor_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    tensors = {name: values((5, 3), code, k) for k, (name, code) in enumerate([("a", "u1"), ("b", "f8"), ("c", "f2")])}
+    safetensors.numpy.save_file(tensors, path, metadata={"format": "np"})
+    for name, code in [("b", "i4"), ("d", "f4")]:
+        tensors[name] = values((4, 5), code)
+        write(f"{path}#{name}", [tensors[name]], "*,block", 2)
+    loaded = safetensors.numpy.load_file(path)
+    assert loaded.keys() == tensors.keys()
+    for name, expected in tensors.items():
+        same(loaded[name], expected)
+    with safetensors.safe_open(path, "np") as file:
+        assert file.metadata() == {"format": "np"}
+
+
 def test_tensors_of_steps_by_several_units(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     steps = [values((6, 10), "f4", k) for k in range(3)]

@@ -32,11 +32,12 @@ Examples:
 SRC and DST are
   PATH.npy                NumPy's form
   PATH.raw                the bytes of the row-major array and nothing else
-  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file. Written, a file of
-                          this one tensor (data)
-  PATH.zarr               a directory, Zarr version 3; PATH.zarr/NAME in a group. Written, with
-                          chunks of up to 32 MiB, not compressed; read, any chunks, also
-                          in shards, and of gzip, zstd and blosc
+  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (data). Written, it
+                          replaces that one, and the others stay
+  PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. Written,
+                          with chunks of up to 32 MiB, not compressed, and else as the group
+                          or the array that is replaced; read, any chunks, also in shards,
+                          and of gzip, zstd and blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
 A file or directory appears under its name when it is complete, not before.";
@@ -200,7 +201,8 @@ fn copy_unit(args: &CpArgs, unit: u32, moved: &AtomicU64) -> Result<u64, CpError
     let some = !attributes.is_empty();
     let descr = reader.descr().cloned();
     let told = args.dtype.as_ref().and_then(|dtype| dtype.descr.clone());
-    let out = port(args, &args.dst, unit, "out").attributes(attributes).descr(descr.clone().or(told));
+    let out = port(args, &args.dst, unit, "out").attributes(attributes).dims(reader.dims().cloned());
+    let out = out.descr(descr.clone().or(told));
     let writer = out.stepped(reader.stepped()).write(&dataset, &args.layout);
     let mut writer = writer.map_err(at_open(&args.dst))?;
     if unit == 0 && some && !writer.keeps_attributes() {

@@ -209,6 +209,28 @@ fn through_every_form_and_back() {
 }
 
 #[test]
+fn one_tensor_of_a_file_is_replaced_and_the_others_stay() {
+    let dir = Scratch::new("cp-tensors");
+    let (raw, model, back) = (dir.write("a.raw", floats(12)), dir.path("m.safetensors"), dir.path("b.raw"));
+    let copy = |args: &[&str]| {
+        let o = output(&[&["cp", "-q"], args].concat());
+        (o.status.code(), text(&o.stderr))
+    };
+    let done = (Some(0), String::new());
+    for (name, shape, dtype) in [("a", "12", "f4"), ("b", "48", "u1"), ("c", "3x4", "f4"), ("b", "24", "u2")]
+    {
+        let to = format!("{model}#{name}");
+        assert_eq!(copy(&["--shape", shape, "--dtype", dtype, "--units", "3", "--verify", &raw, &to]), done);
+    }
+    for name in ["a", "b", "c"] {
+        assert_eq!(copy(&[&format!("{model}#{name}"), &back]), done);
+        assert_eq!(std::fs::read(&back).unwrap(), floats(12), "{name}");
+    }
+    let (status, error) = copy(&["--shape", "12", "--dtype", "f4", &raw, &model]);
+    assert!(status == Some(1) && error.contains("it holds several tensors; name the one"), "{error}");
+}
+
+#[test]
 fn a_run_reads_a_tensor_and_writes_an_array() {
     let dir = Scratch::new("run-forms");
     let data = floats(12 * 10);

@@ -221,3 +221,18 @@ fn a_standard_error_that_takes_nothing_changes_no_status() {
         assert_eq!(o.status.code(), Some(status), "{args:?}");
     }
 }
+
+/// Names of pipes belong to the run, unless somebody has said whose they are.
+#[test]
+fn a_run_is_a_job() {
+    let jobs = |pipeline: &str| -> Vec<String> {
+        let o = output(&["run", pipeline]);
+        assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
+        text(&o.stdout).split_whitespace().map(str::to_owned).collect()
+    };
+    let two = "sh -c 'echo $POLYDUCT_JOB' | sh -c 'cat; echo $POLYDUCT_JOB'";
+    let (first, second) = (jobs(two), jobs(two));
+    assert!(first.len() == 2 && first[0] == first[1] && first[0].starts_with("run-"), "{first:?}");
+    assert_ne!(first[0], second[0]);
+    assert_eq!(jobs("POLYDUCT_JOB=mine sh -c 'echo $POLYDUCT_JOB'"), ["mine"]);
+}

@@ -122,6 +122,37 @@ fn damage_is_named_by_unit_and_dataset_and_copies_of_the_manifest_are_made_good(
 }
 
 #[test]
+fn a_scrub_counts_what_is_made_good_and_says_what_is_not() {
+    let dir = Scratch::new("store-not-repaired");
+    let (s, raw) = (dir.path("s"), dir.write("a.raw", numbers()));
+    well(&["store", "create", &s, "--units", "3", "--parity", "1", "--stripe", "4KiB"]);
+    well(&["cp", "-q", &raw, &format!("store:{s}/a"), "--dtype", "u4", "--shape", "30000"]);
+    let data = dir.path("s/unit1/objects/0.data");
+    let rot = |block: usize| {
+        let mut bytes = std::fs::read(&data).unwrap();
+        bytes[block * 4096 + 5] ^= 1;
+        std::fs::write(&data, bytes).unwrap();
+    };
+    rot(1);
+    rot(12);
+    // Files may not grow, and not be written, beyond 32 KiB: there is no room for what is made good there.
+    let limited = |args: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 32; exec {} {args}", env!("CARGO_BIN_EXE_polyduct"));
+        std::process::Command::new("bash").args(["-c", &script]).output().unwrap()
+    };
+    let o = limited(&format!("store scrub {s} -q"));
+    let said = text(&o.stdout);
+    assert!(said.contains("1 made good (1 of unit 1), 0 words beyond repair"), "{said}");
+    assert!(said.contains("unit 1: 1 block damaged and could not be made good: "), "{said}");
+    assert_eq!(o.status.code(), Some(1));
+    assert!(well(&["store", "scrub", &s, "-q"]).contains("1 made good (1 of unit 1), 0 words beyond repair"));
+    // A unit that is not there is not checked.
+    std::fs::remove_dir_all(dir.path("s/unit1")).unwrap();
+    let found = json(&["store", "scrub", &s, "--json"], 1);
+    assert!(found["lost"]["1"].is_string() && found["not_repaired"] == serde_json::json!({}), "{found}");
+}
+
+#[test]
 fn a_unit_that_works_is_replaced_where_that_is_said_and_the_status_tells_of_too_many_losses() {
     let dir = Scratch::new("store-retire");
     let (s, raw) = (dir.path("s"), dir.write("a.raw", numbers()));

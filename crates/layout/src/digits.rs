@@ -3,7 +3,7 @@
 
 use crate::dims::Dims;
 use crate::regular::{BoundDist, Regular};
-use crate::text::DigitsText;
+use crate::text::{DigitsText, Halo};
 use crate::LayoutError;
 
 /// Digits, most significant first.
@@ -53,7 +53,7 @@ impl Digits {
         let strides = r.order.strides(&shape);
         let mut digits = Vec::new();
         for (k, d) in r.dims.iter().enumerate() {
-            if d.size == 0 || d.size % d.parts != 0 || d.halo != (0, 0) {
+            if d.size == 0 || d.size % d.parts != 0 || d.halo != Halo::NONE {
                 return None;
             }
             let each = d.size / d.parts;

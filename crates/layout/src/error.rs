@@ -123,6 +123,19 @@ pub enum LayoutError {
         /// The dimension's size.
         size: u64,
     },
+    /// A halo around the ends of a dimension that would meet itself.
+    #[error("the halo of dimension {dim} goes {width} around its ends; it has {size}, which is the most")]
+    HaloTooWide {
+        /// The dimension.
+        dim: usize,
+        /// Cells of the halo's wider side.
+        width: u64,
+        /// The dimension's size.
+        size: u64,
+    },
+    /// A part that is larger than the array, by a halo around its ends, and has more bytes than can be counted.
+    #[error("with halos around the ends a unit's part has more than 2^63-1 bytes")]
+    PartTooLarge,
     /// `boxes(...)` with another number of units than given.
     #[error("the layout lists boxes for {listed} units, but there are {units}")]
     BoxUnits {
@@ -265,6 +278,8 @@ impl LayoutError {
             LayoutError::NoAxisLeft { .. } => "no_axis_left",
             LayoutError::CutCount { .. } => "cut_count",
             LayoutError::CutPastEnd { .. } => "cut_past_end",
+            LayoutError::HaloTooWide { .. } => "halo_too_wide",
+            LayoutError::PartTooLarge => "part_too_large",
             LayoutError::BoxUnits { .. } => "box_units",
             LayoutError::BoxOutside { .. } => "box_outside",
             LayoutError::BoxesTooLarge { .. } => "boxes_too_large",

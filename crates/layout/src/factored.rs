@@ -9,6 +9,7 @@ use crate::dims::{Dims, MAX_DIMS};
 use crate::mapping::{box_piece, Bound, Piece};
 use crate::plan::{sends_to, Side, Task};
 use crate::regular::{spread, Regular};
+use crate::segments::Segments;
 use crate::transfer::{Factor, Product, Transfer};
 use crate::walk::odometer;
 
@@ -60,10 +61,12 @@ struct Hit {
 type Range = (u32, u32);
 
 impl Factored<'_> {
-    fn intersect(&mut self, own: &Comb, other: &Comb) -> Range {
+    fn intersect(&mut self, own: &Comb, others: &[Comb]) -> Range {
         let first = self.families.len();
-        let (src, dst) = self.task.side.ordered(own, other);
-        intersect(src, dst, &mut self.families);
+        for other in others {
+            let (src, dst) = self.task.side.ordered(own, other);
+            intersect(src, dst, &mut self.families);
+        }
         (first as u32, (self.families.len() - first) as u32)
     }
 
@@ -86,8 +89,8 @@ impl Factored<'_> {
             let begin = hits.len();
             for &part in &parts {
                 let held = dim.held(part);
-                let comb = if reading { dim.owned(part) } else { held };
-                let families = self.intersect(&piece.combs[k], &comb);
+                let combs = if reading { Segments::one(dim.owned(part)) } else { held };
+                let families = self.intersect(&piece.combs[k], combs.as_slice());
                 if families.1 > 0 {
                     hits.push(Hit { part, unit: spread(&dim.axes, part), len: held.len_elems(), families });
                 }
@@ -133,7 +136,7 @@ impl Factored<'_> {
             let mut ranges = [(0, 0); MAX_DIMS];
             let mut shared = true;
             for (k, range) in ranges.iter_mut().enumerate().take(n) {
-                *range = self.intersect(&piece.combs[k], &that.combs[k]);
+                *range = self.intersect(&piece.combs[k], &that.combs[k..=k]);
                 shared &= range.1 > 0;
             }
             if shared {

@@ -43,6 +43,7 @@ mod parse;
 mod plan;
 mod regular;
 mod runs;
+mod segments;
 mod stats;
 mod text;
 mod transfer;

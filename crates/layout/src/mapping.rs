@@ -9,7 +9,8 @@ use crate::comb::Comb;
 use crate::digits::Digits;
 use crate::dims::{Dims, IndexBox, MAX_DIMS};
 use crate::regular::{spread, Regular};
-use crate::text::Kind;
+use crate::segments::Segments;
+use crate::text::{Halo, Kind};
 use crate::walk;
 use crate::{Dataset, Layout, LayoutError};
 
@@ -110,7 +111,10 @@ impl Layout {
             return Err(LayoutError::UnitCount { units, limit: MAX_UNITS });
         }
         let bound = match &*self.kind {
-            Kind::Regular(text) => Bound::Regular(Regular::bind(text, dataset.dims(), units)?),
+            Kind::Regular(text) => {
+                let elem_len = dataset.elem().len_bytes();
+                Bound::Regular(Regular::bind(text, dataset.dims(), elem_len, units)?)
+            }
             Kind::Boxes(text) => {
                 Bound::Boxes(Boxes::bind(text, dataset.dims(), dataset.elem().len_bytes(), units)?)
             }
@@ -262,12 +266,13 @@ impl Mapping {
             let mut next = Vec::with_capacity(found.len());
             for &p in &parts {
                 let held = dim.held(p);
-                let Some(place) = held.place(index[k]) else { continue };
-                let own = dim.owned(p).place(index[k]).is_some();
-                for &(unit, mut at, mut shape, halo) in &found {
-                    at.as_mut_slice()[k] = place;
-                    shape.as_mut_slice()[k] = held.len_elems();
-                    next.push((unit + spread(&dim.axes, p), at, shape, halo || !own));
+                let own = dim.owned(p).place(index[k]);
+                for place in held.as_slice().iter().filter_map(|comb| comb.place(index[k])) {
+                    for &(unit, mut at, mut shape, halo) in &found {
+                        at.as_mut_slice()[k] = place;
+                        shape.as_mut_slice()[k] = held.len_elems();
+                        next.push((unit + spread(&dim.axes, p), at, shape, halo || own != Some(place)));
+                    }
                 }
             }
             found = next;
@@ -332,7 +337,7 @@ impl Mapping {
     /// As [`boxes`](Mapping::boxes).
     pub fn boxes_with_halo(&self, unit: u64) -> Result<Vec<IndexBox>, LayoutError> {
         match &self.inner.bound {
-            Bound::Regular(r) if r.dims.iter().any(|d| d.halo != (0, 0)) => {
+            Bound::Regular(r) if r.dims.iter().any(|d| d.halo != Halo::NONE) => {
                 self.check_unit(unit)?;
                 // Halos make intervals of the dimensions that have them; the others may still be cyclic.
                 let list: Vec<IndexBox> = self
@@ -409,15 +414,22 @@ impl Mapping {
     pub(crate) fn pieces(&self, unit: u64, halo: bool) -> Vec<Piece> {
         match &self.inner.bound {
             Bound::Regular(r) | Bound::Stripes(r) => {
-                let mut combs = [Comb::EMPTY; MAX_DIMS];
+                let n = r.dims.len();
+                let mut along = [Segments::one(Comb::EMPTY); MAX_DIMS];
                 for (k, d) in r.dims.iter().enumerate() {
                     let part = r.part(k, unit);
-                    combs[k] = if halo { d.held(part) } else { d.owned(part) };
-                    if combs[k].is_empty() {
-                        return Vec::new();
-                    }
+                    along[k] = if halo { d.held(part) } else { Segments::one(d.owned(part)) };
                 }
-                vec![Piece { combs, strides: r.order.strides(&r.local_shape(unit)), base: 0 }]
+                let counts = Dims::from_fn(n, |k| along[k].as_slice().len() as u64);
+                let strides = r.order.strides(&r.local_shape(unit));
+                let piece = |choice: Dims| {
+                    let mut combs = [Comb::EMPTY; MAX_DIMS];
+                    for k in 0..n {
+                        combs[k] = along[k].as_slice()[choice[k] as usize];
+                    }
+                    Piece { combs, strides, base: 0 }
+                };
+                walk::odometer(counts).map(piece).collect()
             }
             Bound::Boxes(b) => b.of(unit).iter().map(|h| box_piece(h, b)).collect(),
             Bound::Digits(_) => Vec::new(),

@@ -135,12 +135,17 @@ impl<'a> Cursor<'a> {
 }
 
 fn regular(c: &mut Cursor) -> Result<RegularText> {
-    let mut dims = Vec::new();
+    let mut dims: Vec<DimText> = Vec::new();
     loop {
         if dims.len() == MAX_DIMS {
             return Err(c.error("at most 8 dimensions"));
         }
-        dims.push(dim(c)?);
+        let start = c.skip_space();
+        let next = dim(c)?;
+        if next.dist == Dist::Rest && dims.iter().any(|d| d.dist == Dist::Rest) {
+            return Err(c.error_at(start, "`...` only once"));
+        }
+        dims.push(next);
         if !c.take(b',') {
             break;
         }
@@ -152,7 +157,7 @@ fn regular(c: &mut Cursor) -> Result<RegularText> {
         match c.word() {
             "order" if order.is_none() => {
                 c.expect(b'=', "`=`")?;
-                order = Some(self::order(c, dims.len())?);
+                order = Some(self::order(c, dims.len(), dims.iter().any(|d| d.dist == Dist::Rest))?);
             }
             "halo" if halo.is_none() => {
                 c.expect(b'=', "`=`")?;
@@ -167,6 +172,11 @@ fn regular(c: &mut Cursor) -> Result<RegularText> {
 fn dim(c: &mut Cursor) -> Result<DimText> {
     if c.take(b'*') {
         return Ok(DimText { dist: Dist::Whole, axes: None });
+    }
+    if c.take(b'.') {
+        c.expect(b'.', "`...`")?;
+        c.expect(b'.', "`...`")?;
+        return Ok(DimText { dist: Dist::Rest, axes: None });
     }
     let start = c.skip_space();
     let dist = match c.word() {
@@ -225,10 +235,13 @@ fn grid(c: &mut Cursor) -> Result<Vec<u64>> {
     Ok(sizes)
 }
 
-fn order(c: &mut Cursor, dims: usize) -> Result<Order> {
+/// `rest`: some of the dimensions have no numbers yet, as `...` stands for them.
+fn order(c: &mut Cursor, dims: usize, rest: bool) -> Result<Order> {
     let start = c.skip_space();
     match c.word() {
         "C" => return Ok(Order::C),
+        "F" if rest => return Ok(Order::F),
+        _ if rest => return Err(c.error_at(start, "`C` or `F`, as `...` numbers no dimensions")),
         "F" => return Ok(Order::from_perm((0..dims as u8).rev().collect())),
         "" => {}
         _ => return Err(c.error_at(start, "`C`, `F` or a list of dimensions")),
@@ -240,21 +253,22 @@ fn order(c: &mut Cursor, dims: usize) -> Result<Order> {
     Ok(Order::from_perm(perm))
 }
 
-fn halo(c: &mut Cursor, dims: &[DimText]) -> Result<Vec<(u64, u64)>> {
+fn halo(c: &mut Cursor, dims: &[DimText]) -> Result<Vec<Halo>> {
     let mut list = Vec::new();
     for (k, dim) in dims.iter().enumerate() {
         if k > 0 {
             c.expect(b',', "`,` and a halo width for each dimension")?;
         }
         let at = c.skip_space();
-        let before = c.number("a halo width `n` or `before:after`")?;
+        let before = c.number("a halo width `n`, `before:after`, or one with `~`")?;
         let after = if c.take(b':') { c.number("a halo width")? } else { before };
+        let periodic = c.take(b'~') && (before, after) != (0, 0);
         if matches!(dim.dist, Dist::Cyclic(_)) && (before, after) != (0, 0) {
             return Err(c.error_at(at, "0, as a cyclic dimension has no halo"));
         }
-        list.push((before, after));
+        list.push(Halo { before, after, periodic });
     }
-    Ok(if list.iter().all(|&h| h == (0, 0)) { Vec::new() } else { list })
+    Ok(if list.iter().all(|&h| h == Halo::NONE) { Vec::new() } else { list })
 }
 
 fn explicit(c: &mut Cursor) -> Result<BoxesText> {
@@ -285,7 +299,7 @@ fn explicit(c: &mut Cursor) -> Result<BoxesText> {
             return Err(c.error_at(at, "no `order=`, which is for units of one box"));
         }
         c.expect(b'=', "`=`")?;
-        order = self::order(c, ndim)?;
+        order = self::order(c, ndim, false)?;
     }
     Ok(BoxesText { units, order })
 }

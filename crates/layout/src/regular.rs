@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::comb::Comb;
 use crate::dims::{Dims, MAX_DIMS};
 use crate::grid::dims_create;
-use crate::text::{Dist, Order, RegularText};
+use crate::segments::Segments;
+use crate::text::{Dist, Halo, Order, RegularText};
 use crate::LayoutError;
 
 /// A regular layout over a shape. Stripes are one too: `cyclic(stripe unit)` over the bytes.
@@ -24,8 +25,8 @@ pub(crate) struct DimMap {
     pub size: u64,
     pub dist: BoundDist,
     pub parts: u64,
-    /// Cells before and after each piece; zero for cyclic ones.
-    pub halo: (u64, u64),
+    /// Cells before and after each piece; none for cyclic ones.
+    pub halo: Halo,
     /// The grid axes used, most significant first.
     pub axes: Vec<Axis>,
 }
@@ -50,8 +51,9 @@ pub(crate) enum BoundDist {
 }
 
 impl Regular {
-    /// Binds a text to a shape.
-    pub fn bind(text: &RegularText, shape: Dims, units: u64) -> Result<Regular, LayoutError> {
+    /// Binds a text to a shape of elements of so many bytes.
+    pub fn bind(text: &RegularText, shape: Dims, elem_len: u64, units: u64) -> Result<Regular, LayoutError> {
+        let text = &*text.written_out(shape.len())?;
         // A scalar has no dimension to say anything about: `*` stands for it.
         let scalar = shape.is_empty() && text.dims.len() == 1 && text.dims[0].dist == Dist::Whole;
         if text.dims.len() != shape.len() && !scalar {
@@ -70,13 +72,18 @@ impl Regular {
             (0..axes.len()).filter(|&a| !taken.contains(&(a as u8))).map(|a| axes[a]).collect();
         let replicas = replica_axes.iter().map(|a| a.size).product();
         let order = if scalar { Order::C } else { text.order.clone() };
+        // What is cut off at the ends is never more than the array, whose bytes are known to be countable.
+        if dims.iter().any(|d: &DimMap| d.halo.periodic) {
+            let bytes = dims.iter().try_fold(elem_len, |n, d| n.checked_mul(d.most_held().max(1)));
+            bytes.filter(|&b| b <= i64::MAX as u64).ok_or(LayoutError::PartTooLarge)?;
+        }
         Ok(Regular { dims, order, replicas, replica_axes })
     }
 
     /// `len` bytes dealt round to `units` in stripe units of `bytes` (≥ 1).
     pub fn stripes(bytes: u64, len: u64, units: u64) -> Regular {
         let axes = vec![Axis { size: units, stride: 1 }];
-        let dim = DimMap { size: len, dist: cyclic(bytes, units, len), parts: units, halo: (0, 0), axes };
+        let dim = DimMap { size: len, dist: cyclic(bytes, units, len), parts: units, halo: Halo::NONE, axes };
         Regular { dims: vec![dim], order: Order::C, replicas: 1, replica_axes: Vec::new() }
     }
 
@@ -192,16 +199,14 @@ fn cyclic(block: u64, parts: u64, size: u64) -> BoundDist {
 }
 
 impl DimMap {
-    fn bind(
-        dim: usize,
-        dist: &Dist,
-        size: u64,
-        axes: Vec<Axis>,
-        halo: (u64, u64),
-    ) -> Result<DimMap, LayoutError> {
+    fn bind(dim: usize, dist: &Dist, size: u64, axes: Vec<Axis>, halo: Halo) -> Result<DimMap, LayoutError> {
+        let width = halo.before.max(halo.after);
+        if halo.periodic && size > 0 && width > size {
+            return Err(LayoutError::HaloTooWide { dim, width, size });
+        }
         let parts: u64 = axes.iter().map(|a| a.size).product();
         let bound = match dist {
-            Dist::Whole | Dist::Block => BoundDist::Block(size.div_ceil(parts).max(1)),
+            Dist::Whole | Dist::Rest | Dist::Block => BoundDist::Block(size.div_ceil(parts).max(1)),
             Dist::Balanced => BoundDist::Balanced { small: size / parts, extra: size % parts },
             Dist::Cyclic(block) => cyclic(*block, parts, size),
             Dist::Cut(starts) => {
@@ -243,19 +248,33 @@ impl DimMap {
             return Comb::periodic(part.saturating_mul(block), block, period, self.size);
         }
         let (lo, hi) = self.piece(part);
-        Comb::interval(lo, hi, lo.min(self.halo.0))
+        let before = if self.halo.periodic { self.halo.before } else { lo.min(self.halo.before) };
+        Comb::interval(lo, hi, before)
     }
 
-    /// What a part holds, its clipped halo included. A part that owns nothing has no halo either.
-    pub fn held(&self, part: u64) -> Comb {
+    /// What a part holds, its halo included. A part that owns nothing has no halo either.
+    pub fn held(&self, part: u64) -> Segments {
+        let Halo { before, after, periodic } = self.halo;
         let (lo, hi) = match self.dist {
-            BoundDist::Cyclic { .. } => return self.owned(part),
+            BoundDist::Cyclic { .. } => return Segments::one(self.owned(part)),
             _ => self.piece(part),
         };
-        if lo == hi {
-            return Comb::EMPTY;
+        if lo == hi || !periodic {
+            let (from, to) = (lo.saturating_sub(before), hi.saturating_add(after).min(self.size));
+            return Segments::one(if lo == hi { Comb::EMPTY } else { Comb::interval(from, to, 0) });
         }
-        Comb::interval(lo.saturating_sub(self.halo.0), hi.saturating_add(self.halo.1).min(self.size), 0)
+        Segments::around(lo, hi, self.size, before, after)
+    }
+
+    /// No part holds more along this dimension.
+    fn most_held(&self) -> u64 {
+        match self.halo {
+            // Widths are at most the size here, and that is below 2^63 bytes.
+            Halo { before, after, periodic: true } => {
+                (self.size.saturating_add(before)).saturating_add(after)
+            }
+            _ => self.size,
+        }
     }
 
     /// The part that owns an index.
@@ -280,27 +299,46 @@ impl DimMap {
         if comb.is_empty() {
             return;
         }
-        let (before, after) = if halo { self.halo } else { (0, 0) };
+        let Halo { before, after, periodic } = if halo { self.halo } else { Halo::NONE };
+        if let BoundDist::Cyclic { block, period } = self.dist {
+            return cyclic_parts(comb, block, period, self.parts, out);
+        }
         // An index is in a halo of parts up to `after` below it and `before` above it.
         let range = |lo: u64, hi: u64| {
             let hi = hi.saturating_add(before).min(self.size);
             (self.owner(lo.saturating_sub(after)), self.owner(hi - 1))
         };
-        match self.dist {
-            BoundDist::Cyclic { block, period } => cyclic_parts(comb, block, period, self.parts, out),
-            _ => {
-                let (first, last) = range(comb.start, comb.upper());
-                if comb.blocks() >= last - first {
-                    out.extend(first..=last);
-                    return;
-                }
-                for i in 0..comb.blocks() {
-                    let (lo, hi) = comb.block(i);
-                    let (a, b) = range(lo, hi);
-                    let next = out.last().map_or(a, |&l| a.max(l + 1));
-                    out.extend(next..=b);
-                }
+        if periodic {
+            self.parts_around(comb, out);
+        }
+        let around = out.len();
+        let (first, last) = range(comb.start, comb.upper());
+        if comb.blocks() >= last - first {
+            out.extend(first..=last);
+        } else {
+            for i in 0..comb.blocks() {
+                let (lo, hi) = comb.block(i);
+                let (a, b) = range(lo, hi);
+                let next = out[around..].last().map_or(a, |&l| a.max(l + 1));
+                out.extend(next..=b);
             }
+        }
+        if around > 0 {
+            out.sort_unstable();
+            out.dedup();
+        }
+    }
+
+    /// The parts at each end whose halo goes around it to indices of `comb`.
+    fn parts_around(&self, comb: &Comb, out: &mut Vec<u64>) {
+        let Halo { before, after, .. } = self.halo;
+        // The last index is in the halo before parts that start below `before`; the comb's nearness to it decides.
+        let to_end = self.size - comb.upper();
+        if before > to_end {
+            out.extend(self.owner(0)..=self.owner((before - to_end).min(self.size) - 1));
+        }
+        if after > comb.start {
+            out.extend(self.owner(self.size - (after - comb.start))..=self.owner(self.size - 1));
         }
     }
 }

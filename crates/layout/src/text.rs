@@ -1,5 +1,6 @@
 //! A layout as people type it: parsed, not yet bound to a dataset or a number of units.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ pub const MAX_DIGITS: usize = 64;
 
 /// A parsed layout. Cheap to clone.
 ///
-/// Regular layouts (`block,*`, `cyclic(64),block@2x3;order=F`, `*,block;halo=1,1`), and:
+/// Regular layouts (`block,*`, `cyclic(64),block@2x3;order=F`, `*,block;halo=1,1`). `...`, once, stands for `*` in as
+/// many dimensions as the array has besides those named. A halo with `~` (`block,block;halo=1~,1`) goes on around
+/// the ends of its dimension, as on a ring or a torus; one without is cut off there. And:
 ///
 /// - `boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)`: half-open boxes; `|` between units, `+` between the boxes of one unit, which lie
 ///   one after another in its memory, `-` for a unit with nothing;
@@ -47,17 +50,31 @@ pub(crate) enum Kind {
 }
 
 /// One distribution for each dimension over the axes of a grid.
-#[derive(PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct RegularText {
     /// At least one.
     pub dims: Vec<DimText>,
     pub grid: Option<Vec<u64>>,
     pub order: Order,
-    /// Empty, or one pair (before, after) for each dimension, not all zero.
-    pub halo: Vec<(u64, u64)>,
+    /// Empty, or one for each dimension, not all of them nothing.
+    pub halo: Vec<Halo>,
 }
 
-#[derive(PartialEq, Eq, Hash, Debug)]
+/// Cells that a part has besides its own along one dimension.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Halo {
+    pub before: u64,
+    pub after: u64,
+    /// Whether it goes on around the ends; never where both widths are 0.
+    pub periodic: bool,
+}
+
+impl Halo {
+    /// No cells.
+    pub const NONE: Halo = Halo { before: 0, after: 0, periodic: false };
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct DimText {
     pub dist: Dist,
     /// The axes in brackets.
@@ -67,6 +84,8 @@ pub(crate) struct DimText {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Dist {
     Whole,
+    /// `...`: [`Whole`](Dist::Whole) for all dimensions that are not named, at most once in a text.
+    Rest,
     Block,
     Balanced,
     /// Block size, at least 1.
@@ -196,6 +215,7 @@ impl fmt::Display for Dist {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dist::Whole => f.write_str("*"),
+            Dist::Rest => f.write_str("..."),
             Dist::Block => f.write_str("block"),
             Dist::Balanced => f.write_str("balanced"),
             Dist::Cyclic(1) => f.write_str("cyclic"),
@@ -243,14 +263,45 @@ impl fmt::Display for RegularText {
             list(f, "x", grid)?;
         }
         self.order.fmt(f)?;
-        for (k, &(before, after)) in self.halo.iter().enumerate() {
+        for (k, halo) in self.halo.iter().enumerate() {
             f.write_str(if k == 0 { ";halo=" } else { "," })?;
-            match before == after {
-                true => before.fmt(f)?,
-                false => write!(f, "{before}:{after}")?,
-            }
+            halo.fmt(f)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Halo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Halo { before, after, periodic } = *self;
+        match before == after {
+            true => before.fmt(f)?,
+            false => write!(f, "{before}:{after}")?,
+        }
+        f.write_str(if periodic { "~" } else { "" })
+    }
+}
+
+impl RegularText {
+    /// The text with `...` written out for an array of so many dimensions.
+    ///
+    /// # Errors
+    /// [`LayoutError::DimsDiffer`] where it names more dimensions than there are.
+    pub fn written_out(&self, ndim: usize) -> Result<Cow<'_, RegularText>, LayoutError> {
+        let Some(rest) = self.dims.iter().position(|d| d.dist == Dist::Rest) else {
+            return Ok(Cow::Borrowed(self));
+        };
+        let named = self.dims.len() - 1;
+        if named > ndim {
+            return Err(LayoutError::DimsDiffer { layout: named, dataset: ndim });
+        }
+        let mut text = self.clone();
+        let whole = std::iter::repeat_n(DimText { dist: Dist::Whole, axes: None }, ndim - named);
+        text.dims.splice(rest..=rest, whole);
+        if let Some(&halo) = text.halo.get(rest) {
+            text.halo.splice(rest..=rest, std::iter::repeat_n(halo, ndim - named));
+        }
+        Ok(Cow::Owned(text))
     }
 }
 

@@ -42,6 +42,9 @@ fn layouts_that_do_not_fit() {
         ("block,block@2", &[4, 4], 2, NoAxisLeft { dim: 1, axes: 1 }),
         ("*,cut(0,1,2)", &[4, 4], 2, CutCount { dim: 1, pieces: 3, parts: 2 }),
         ("cut(0,5)", &[4], 2, CutPastEnd { dim: 0, cut: 5, size: 4 }),
+        ("block,...,*", &[4], 2, DimsDiffer { layout: 2, dataset: 1 }),
+        ("*,block;halo=0,1:5~", &[9, 4], 2, HaloTooWide { dim: 1, width: 5, size: 4 }),
+        ("*,*;halo=1073741824~,536870912~", &[1 << 30, 1 << 29], 2, PartTooLarge),
         ("boxes(0:2|2:4)", &[4], 3, BoxUnits { listed: 2, units: 3 }),
         ("boxes(0:2|2:4+1:5)", &[4], 2, BoxOutside { unit: 1, index: 1, dim: 0, hi: 5, size: 4 }),
         ("digits(2x3;unit=0)", &[8], 2, DigitElems { product: 6, elems: 8 }),
@@ -65,6 +68,27 @@ fn snake_case(error: &LayoutError) -> String {
         .flat_map(|c| c.is_ascii_uppercase().then_some('_').into_iter().chain([c.to_ascii_lowercase()]))
         .collect();
     words.trim_start_matches('_').to_owned()
+}
+
+/// `...` stands for as many dimensions as there are left, none and all of them included, with their halo.
+#[test]
+fn the_rest_of_the_dimensions() {
+    for (short, long, shape) in [
+        ("...", "*", &[][..]),
+        ("...", "*,*,*", &[2, 3, 4]),
+        ("block,...", "block", &[4]),
+        ("block,...;order=F", "block,*,*;order=F", &[4, 2, 3]),
+        ("...,block;halo=1~,2", "*,*,block;halo=1~,1~,2", &[4, 2, 6]),
+        ("block,...,cyclic@2x1", "block,*,*,cyclic@2x1", &[4, 2, 3, 2]),
+    ] {
+        let (a, b) = (bind(short, shape, 2).unwrap(), bind(long, shape, 2).unwrap());
+        for unit in 0..2 {
+            assert_eq!(a.local_shape(unit), b.local_shape(unit), "{short}");
+            assert_eq!(a.local_strides(unit), b.local_strides(unit), "{short}");
+            assert_eq!(a.boxes_with_halo(unit), b.boxes_with_halo(unit), "{short}");
+        }
+        assert_eq!(a.layout().to_string(), short);
+    }
 }
 
 #[test]

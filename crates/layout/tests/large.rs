@@ -63,6 +63,7 @@ fn regular_layouts_of_a_trillion_elements() {
         ("cyclic(3),cyclic(2),cyclic(2)@16x8x8", 1024),
         ("cyclic(2),cyclic(3),cyclic(3)@12x8x8", 768),
         ("block,balanced,*@7x5;order=F;halo=1,0:2,3", 35),
+        ("block,block,*@3x4;halo=1~,2:1~,1~", 12),
         ("cyclic,block,cyclic(999)@3x2x7", 42),
         ("cut(0,7,5000),*,cyclic(16)@3x5;order=1,2,0", 15),
     ]
@@ -124,6 +125,7 @@ fn stripes_that_are_dealt_once() {
         for (text, units) in [
             ("block,*,block@2x2", 4),
             ("*,block,balanced@2x3;halo=0,0,2", 6),
+            ("*,block,balanced@2x3;halo=1~,0,2~", 6),
             ("cyclic(3),*,cyclic(100)@2x2;order=F", 4),
             ("*,*,*", 1),
         ] {

@@ -6,12 +6,16 @@
 //! that showed the result).
 
 use crate::error::ConfigError;
+use crate::link::shm::Sizes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What rings may take of the memory that the machine would give, at most: one part in this many.
 const SHARE: u64 = 4;
+/// Rings may grow by so much before they are made smaller from the start.
+const LEAST_GROWTH: u64 = 1 << 20;
 
 /// Where a value in force comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,14 +34,14 @@ pub enum Origin {
     },
 }
 
-/// A setting: bytes, or a switch (from 0 to 1), in force for a domain.
+/// A setting: bytes, a time, or a switch (from 0 to 1), in force for a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name in the file.
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
-    /// The value in force: bytes, or 1 for a switch that is on.
+    /// The value in force: bytes, milliseconds of a time, or 1 for a switch that is on.
     pub bytes: u64,
     /// The smallest value.
     pub min: u64,
@@ -52,8 +56,22 @@ impl Setting {
     pub fn show(&self, value: u64) -> String {
         match self.max {
             1 => value.to_string(),
+            _ if self.is_time() => show_millis(value),
             _ => show_bytes(value),
         }
+    }
+
+    /// Reads a value as it may stand in the file: what [`show`](Setting::show) writes, and other units.
+    pub fn read(&self, words: &str) -> Option<u64> {
+        if self.is_time() {
+            parse_millis(words)
+        } else {
+            parse_bytes(words)
+        }
+    }
+
+    fn is_time(&self) -> bool {
+        self.name == "silence"
     }
 }
 
@@ -67,6 +85,13 @@ pub struct Config {
 const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("ring", "ring of low priority between two units, each way", 4 << 20, 16 << 10, 64 << 20),
     ("express_ring", "ring of high priority between two units, each way", 64 << 10, 4 << 10, 16 << 20),
+    (
+        "rings",
+        "memory of all rings on which a unit sends: they begin small and grow with use",
+        28 << 20,
+        0,
+        1 << 40,
+    ),
     ("whole", "messages up to this size go in one piece, read where they lie", 8 << 10, 256, 1 << 20),
     ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
@@ -99,6 +124,13 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("tcp_max_fragment", "largest fragment of a bulk message by TCP", 128 << 10, 256, 4 << 20),
     ("udp_max_fragment", "largest fragment of a bulk message by datagrams", 64 << 10, 256, 4 << 20),
     ("inline", "payloads to another host up to this size are copied beside their header", 256, 0, 64 << 10),
+    (
+        "silence",
+        "a host that says nothing for so long is given up, in domains and pipes; who hangs up is known at once",
+        10_000,
+        500,
+        86_400_000,
+    ),
     // What every path carries.
     ("datagram", "a datagram to another machine, its header included", 1200, 512, 65_000),
     // To measure or test a network on one host.
@@ -185,7 +217,7 @@ impl Config {
         let Some(setting) = self.settings.get_mut(name) else {
             return Err(unknown(place.to_owned(), name.to_owned()));
         };
-        match parse_bytes(words).filter(|b| (setting.min..=setting.max).contains(b)) {
+        match setting.read(words).filter(|b| (setting.min..=setting.max).contains(b)) {
             Some(bytes) => {
                 (setting.bytes, setting.origin) = (bytes, origin);
                 Ok(())
@@ -208,24 +240,67 @@ impl Config {
         self.settings[name].bytes
     }
 
+    /// The value of a setting that is a time.
+    ///
+    /// # Panics
+    /// For a name that is none.
+    pub fn time(&self, name: &str) -> Duration {
+        Duration::from_millis(self.bytes(name))
+    }
+
     /// All settings, by name.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.settings.values()
     }
 
-    /// Makes the rings smaller until those of one unit with all `partners` fit into a quarter of `obtainable` bytes.
+    /// The sizes of a link between two units of a host, for a unit that has so many `partners` there.
+    pub fn link_sizes(&self, partners: u64) -> Sizes {
+        let bytes = |name| u32::try_from(self.bytes(name)).unwrap_or(u32::MAX);
+        let power = |n: u32| 1 << (31 - n.clamp(1024, 1 << 30).leading_zeros());
+        // Lines that fit into a processor's own cache are the faster ones for short messages.
+        let lines =
+            |bytes: u32| (bytes / 512).min(1024).max(bytes / 2048).next_power_of_two().clamp(8, 1 << 20);
+        let (high_bytes, low_bytes) = (power(bytes("express_ring")), power(bytes("ring")));
+        let mut sizes = Sizes {
+            high_lines: lines(high_bytes),
+            low_lines: lines(low_bytes),
+            high_bytes,
+            low_bytes,
+            whole_bytes: bytes("whole"),
+            first_fragment: bytes("first_fragment"),
+            max_fragment: bytes("max_fragment"),
+            grow_bytes: 0,
+        };
+        let first = partners.saturating_mul(sizes.first_bytes() / 2);
+        sizes.grow_bytes = self.bytes("rings").saturating_sub(first);
+        sizes
+    }
+
+    /// Bytes of the rings of a host's units, each of which has so many partners.
+    pub fn needed(&self, partners: u64) -> u64 {
+        let first = partners.saturating_mul(self.link_sizes(partners).first_bytes() / 2);
+        partners.saturating_add(1).saturating_mul(first.max(self.bytes("rings")))
+    }
+
+    /// Makes the rings smaller until those of a host's units, each with all `partners`, fit into a quarter of `obtainable`
+    /// bytes: first what they may grow by, then what they take at first.
     ///
     /// # Errors
     /// [`ConfigError::TooBig`] when the smallest do not.
     pub fn fit(&mut self, partners: u64, obtainable: u64) -> Result<(), ConfigError> {
         let allowed = obtainable / SHARE;
         loop {
-            let needed = partners.saturating_mul(2 * (self.bytes("ring") + self.bytes("express_ring")));
+            let needed = self.needed(partners);
             if needed <= allowed {
                 return Ok(());
             }
             let mut shrunk = false;
-            for name in ["ring", "express_ring"] {
+            let names: &[&str] = if self.bytes("rings") > LEAST_GROWTH {
+                &["rings"]
+            } else {
+                &["ring", "express_ring", "rings"]
+            };
+            for &name in names {
                 let Some(s) = self.settings.get_mut(name).filter(|s| s.bytes > s.min) else { continue };
                 let from = match s.origin {
                     Origin::Shrunk { from } => from,
@@ -281,6 +356,30 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
+/// Reads a time: `10s`, `1500ms`, `2 min`; a bare number counts milliseconds.
+fn parse_millis(words: &str) -> Option<u64> {
+    let words = words.trim();
+    let digits = words.find(|c: char| !c.is_ascii_digit()).unwrap_or(words.len());
+    let (number, unit) = words.split_at(digits);
+    let factor: u64 = match unit.trim_start() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Writes milliseconds with the largest unit that divides them.
+fn show_millis(millis: u64) -> String {
+    match millis {
+        0 => "0s".into(),
+        m if m % 60_000 == 0 => format!("{}min", m / 60_000),
+        m if m % 1000 == 0 => format!("{}s", m / 1000),
+        m => format!("{m}ms"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,11 +406,29 @@ mod tests {
     }
 
     #[test]
+    fn times_have_units() {
+        let silence = |words| {
+            let config = load("", &[("POLYDUCT_MESSAGE_SILENCE", words)]).unwrap();
+            let setting = config.settings().find(|s| s.name == "silence").unwrap().clone();
+            (config.time("silence").as_millis(), setting.show(setting.bytes))
+        };
+        assert_eq!(Config::default().time("silence"), Duration::from_secs(10));
+        for (words, millis, shown) in [
+            ("3000", 3000, "3s"),
+            ("90 s", 90_000, "90s"),
+            ("2500ms", 2500, "2500ms"),
+            ("2min", 120_000, "2min"),
+        ] {
+            assert_eq!(silence(words), (millis, shown.to_owned()));
+        }
+    }
+
+    #[test]
     fn mistakes_are_named_where_they_stand() {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, whole, first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, datagram, near"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, rings, whole, first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, silence, datagram, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),
@@ -322,6 +439,10 @@ mod tests {
             "POLYDUCT_MESSAGE_RING: ring is \"1\"; expected 16KiB to 64MiB"
         );
         assert_eq!(error("[message]\nnear = 2", &[]), "p.toml: near is \"2\"; expected 0 to 1");
+        assert_eq!(
+            error("", &[("POLYDUCT_MESSAGE_SILENCE", "10 MiB")]),
+            "POLYDUCT_MESSAGE_SILENCE: silence is \"10 MiB\"; expected 500ms to 1440min"
+        );
         assert!(error("[message", &[]).starts_with("p.toml: "));
         assert!(matches!(load("[message]\nring = [1]", &[]), Err(ConfigError::BadValue { .. })));
     }
@@ -343,10 +464,14 @@ mod tests {
         let mut config = Config::default();
         config.fit(3, 16 << 30).unwrap();
         assert_eq!(config, Config::default());
-        config.fit(63, 64 << 20).unwrap();
-        assert!(63 * 2 * (config.bytes("ring") + config.bytes("express_ring")) <= 16 << 20);
-        let ring = config.settings().find(|s| s.name == "ring").unwrap();
-        assert_eq!(ring.origin, Origin::Shrunk { from: 4 << 20 });
+        let of = |config: &Config, name| config.settings().find(|s| s.name == name).unwrap().clone();
+        // In a control group of 2 GiB.
+        config.fit(31, 2 << 30).unwrap();
+        assert_eq!(of(&config, "rings").origin, Origin::Shrunk { from: 28 << 20 });
+        assert_eq!(of(&config, "ring").origin, Origin::Default);
+        config.fit(63, 512 << 20).unwrap();
+        assert!(config.needed(63) <= 128 << 20);
+        assert_eq!(of(&config, "ring").origin, Origin::Shrunk { from: 4 << 20 });
         assert!(matches!(config.fit(4095, 64 << 20), Err(ConfigError::TooBig { partners: 4095, .. })));
     }
 

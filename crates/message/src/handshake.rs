@@ -32,6 +32,8 @@ pub enum Bad {
     Malformed,
     /// Another version of it.
     Version(u16),
+    /// This process had no descriptor free for one that came along.
+    NoDescriptor,
 }
 
 /// A message ready to send: its bytes, and the segment of a body that is too long for them.
@@ -119,6 +121,9 @@ impl Protocol {
             Ok(Received::Message { len, fds }) => (len, fds),
             Ok(Received::WouldBlock) => return Incoming::Nothing,
             Ok(Received::Closed) => return Incoming::Closed,
+            Err(OsError::DescriptorsTruncated { kept, limit }) if kept < limit => {
+                return Incoming::Bad(Bad::NoDescriptor)
+            }
             Err(_) => return Incoming::Bad(Bad::Malformed),
         };
         let body = match self.decode(&buffer[..len]) {
@@ -138,6 +143,11 @@ impl Protocol {
             None => Incoming::Bad(Bad::Malformed),
         }
     }
+}
+
+/// No descriptor was free for one that came along with a message.
+pub fn no_descriptor() -> OsError {
+    OsError::sys("recvmsg", "a message of the handshake", polyduct_os::Errno::MFILE)
 }
 
 impl Encoded {

@@ -141,6 +141,13 @@ impl Header {
         }
         let session = r.u64("frame header")?;
         let number = r.u64("frame header")?;
+        if number == u64::MAX {
+            return Err(LinkError::BadField {
+                what: "frame number",
+                found: number,
+                expected: "below 2^64 - 1",
+            });
+        }
         let sum = r.u32("frame header")?;
         if flags & CHECKSUM == 0 && sum != 0 {
             return Err(LinkError::BadField { what: "unused checksum", found: sum.into(), expected: "0" });

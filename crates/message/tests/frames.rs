@@ -5,7 +5,11 @@ use polyduct_message::engine::{
 };
 use polyduct_message::wire::{build, checksum, Fragment, Frame, Lane, Name, Piece, MAX_ACK_RANGES};
 use polyduct_message::{ChannelId, HandlerId, Head, LinkError, MessageError, Order, Priority};
+use polyduct_rig::memory::{most_bytes, Counting};
 use std::time::Duration;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 const PATH: PathId = PathId(0);
 const NOW: Duration = Duration::from_millis(5);
@@ -663,4 +667,23 @@ fn what_goes_out_parses_and_prints_to_itself() {
         frames += 1;
     }
     assert!(frames > 10);
+}
+
+/// A receiver answers each cancellation, and the answers wait for a frame: of one message there is one.
+#[test]
+fn a_message_given_up_again_and_again_takes_no_memory() {
+    let mut victim = Victim::new(config());
+    let cancel = Piece::Cancel(Name { lane: lane(), number: 3 });
+    let pieces = vec![cancel; 100];
+    victim.pieces(&pieces).unwrap();
+    let (done, most) = most_bytes(|| (0..2000).all(|_| victim.pieces(&pieces).is_ok()));
+    assert!(done && most < 64 << 10, "{most} bytes for 200,000 cancellations of one message");
+}
+
+#[test]
+fn the_last_number_of_a_frame_is_refused() {
+    let mut victim = Victim::new(config());
+    let frame = build(0, id().receive, u64::MAX, false, &[Piece::Ping]);
+    let refused = LinkError::BadField { what: "frame number", found: u64::MAX, expected: "below 2^64 - 1" };
+    assert_eq!(victim.take(&frame), Err(refused));
 }

@@ -73,7 +73,7 @@ impl Lane {
     fn new(lines: u32, plant: Plant) -> Arc<Lane> {
         Arc::new(Lane {
             shape: Shape { lines, units: lines },
-            outlets: Default::default(),
+            outlets: [lines; 2].map(Outlet::new),
             lines: (0..lines).map(|_| Words::new()).collect(),
             payload: (0..lines).map(|_| Cell(UnsafeCell::new(0))).collect(),
             head: AtomicU64::new(0),
@@ -85,8 +85,8 @@ impl Lane {
     fn send(&self, writer: usize, value: u64) {
         let outlet = &self.outlets[if self.plant == Plant::ClaimWithoutExchange { writer } else { 0 }];
         let at = loop {
-            match outlet.claim(self.shape, 1, &self.head) {
-                Ok(at) => break at,
+            match outlet.claim(self.shape, 1, &self.head, || false) {
+                Ok(claim) => break claim.at,
                 Err(NoRoom::Full) => thread::yield_now(),
                 Err(NoRoom::Broken(head)) => panic!("an honest head is refused: {head:#x}"),
             }
@@ -116,17 +116,17 @@ impl Lane {
         if !there {
             return None;
         }
-        let unit = self.shape.unit(self.shape.start(at.unit, 1));
+        let unit = self.shape.unit(at.unit);
         let early = self.plant == Plant::ShowBeforeReading;
         if early {
-            inlet.advance(self.shape, 1);
+            inlet.advance(self.shape, at.unit, 1);
             inlet.show(&self.head);
         }
         // SAFETY: loom checks that nobody writes the unit.
         let value = self.payload[unit].0.with(|p| unsafe { *p });
         assert_eq!(line.w[7].load(Ordering::Relaxed), value, "a line and its payload differ");
         if !early {
-            inlet.advance(self.shape, 1);
+            inlet.advance(self.shape, at.unit, 1);
             inlet.show(&self.head);
         }
         Some(value)

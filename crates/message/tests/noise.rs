@@ -82,10 +82,14 @@ fn another_version_gets_a_refusal_that_names_both() {
         assert_eq!((&bytes[..4], &bytes[4..6]), (&MAGIC[..], &VERSION.to_le_bytes()[..]));
     }
     // And this side learns the other's from its refusal.
-    let mut refusal = Refusal::Version { mine: 2, yours: 1 }.encode(Carrier::Stream, false);
-    refusal[4..6].copy_from_slice(&2_u16.to_le_bytes());
+    let (mine, yours) = (VERSION.into(), u32::from(VERSION) + 1);
+    let mut refusal = Refusal::Version { mine: yours, yours: mine }.encode(Carrier::Stream, false);
+    refusal[4..6].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = first.answer(&refusal).unwrap_err();
-    assert_eq!(error, LinkError::Version { protocol: "polyduct's network link", expected: 1, found: 2 });
+    assert_eq!(
+        error,
+        LinkError::Version { protocol: "polyduct's network link", expected: mine, found: yours }
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use polyduct_os::segment::{Access, Segment};
 use polyduct_os::sync::Ordering;
 use proptest::prelude::*;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// What came: channel, priority, word, payload.
 type Got = (u16, Priority, u32, Vec<u8>);
@@ -133,7 +133,7 @@ fn high_goes_first_and_counts_are_exact() {
     assert!(a.sender(ChannelId(0), Priority::High).is_none(), "a channel has one writer");
     assert!(b.receiver::<Vec<u8>>().is_none());
     let room = low.room().unwrap();
-    assert_eq!((room.messages, room.payload_bytes), (1024, 4 << 20));
+    assert_eq!((room.messages, room.payload_bytes), (1024, 32 << 10));
     let payload = bytes(0, 100);
     for n in 0..300 {
         low.send(head(n), if n % 2 == 0 { &payload } else { &[] }).unwrap();
@@ -319,8 +319,8 @@ fn sizes_and_segments_that_cannot_be_are_refused() {
     assert!(attach(link.fd(), 1 << 22).is_err(), "larger than allowed");
     assert!(attach(link.fd(), 1 << 30).is_ok());
     // A header that speaks of other sizes than the segment has.
-    let raw =
-        Segment::from_fd(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite).unwrap();
+    let raw = Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite)
+        .unwrap();
     for (word, value) in [(1, 8 << 32 | 8), (1, 7), (2, u64::MAX), (0, 3)] {
         let w = &raw.lines(0..64).unwrap()[0].w[word];
         let before = w.swap(value, Ordering::SeqCst);
@@ -400,7 +400,7 @@ proptest! {
     fn garbage_in_every_word_breaks_this_link_and_nothing_else(acts in prop::collection::vec(act(), 1..60)) {
         let sizes = Sizes::least();
         let link = Link::create(&sizes).unwrap();
-        let raw = Segment::from_fd(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite).unwrap();
+        let raw = Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite).unwrap();
         let lines = raw.lines(0..raw.len() / 64 * 64).unwrap();
         let mut receiver = link.receiver::<Vec<u8>>().unwrap();
         let mut sender = link.sender(ChannelId(1), Priority::Low).unwrap();
@@ -513,5 +513,48 @@ fn what_is_withdrawn_does_not_come() {
         assert!(!sender.withdraw(ticket));
         while take(&mut receiver, &mut got).unwrap() > 0 {}
         assert_eq!(got.len(), 1);
+    }
+}
+
+/// Memory that a link's segment has.
+fn reserved(link: &Link) -> u64 {
+    let about = std::fs::metadata(format!("/proc/self/fd/{}", link.fd().as_raw_fd())).unwrap();
+    std::os::unix::fs::MetadataExt::blocks(&about) * 512
+}
+
+/// Each lap is twice as long as the one before, until the ring is all used, or until as much has been taken as may be.
+#[test]
+fn rings_begin_small_and_grow_with_use_as_far_as_they_may() {
+    for (grow_bytes, most) in [(u64::MAX, 6000), (0, 6000), (0, 60_000), (100 << 10, 60_000)] {
+        let sizes = Sizes { grow_bytes, ..Sizes::default() };
+        let Pair { a, mut receiver, .. } = pair(&sizes);
+        let first = reserved(&a);
+        assert!(first <= 320 << 10, "{first} bytes at first");
+        let mut low = a.sender(ChannelId(0), Priority::Low).unwrap();
+        let (mut sent, mut got, mut random) = (Vec::new(), Vec::new(), 1u64);
+        for n in 0..2000u32 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let payload = bytes(n as usize % 200, 1 + (random >> 40) as usize % most);
+            let mut taken = 0;
+            while taken < payload.len() {
+                let step =
+                    if taken == 0 { low.send(head(n), &payload) } else { low.extend(&payload[taken..]) };
+                match step {
+                    Ok(more) => taken += more,
+                    Err(SendError::Full) => _ = take(&mut receiver, &mut got).unwrap(),
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            sent.push(payload);
+        }
+        while take(&mut receiver, &mut got).unwrap() > 0 {}
+        assert_eq!(got.len(), sent.len());
+        assert!(got.iter().zip(&sent).all(|(got, sent)| got.3 == *sent), "{grow_bytes} {most}");
+        let grown = reserved(&a) - first;
+        match grow_bytes {
+            u64::MAX => assert!(grown >= 3 << 20, "{grown} bytes more"),
+            // What the segment has comes in whole pages.
+            may => assert!(grown <= may + (8 << 10), "{grown} bytes more; {may} may be"),
+        }
     }
 }

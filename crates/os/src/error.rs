@@ -55,12 +55,21 @@ pub enum OsError {
         available_bytes: Option<u64>,
     },
     /// The process or the system has no free file descriptor.
-    #[error("out of file descriptors in {op} {what}")]
+    #[error("out of file descriptors in {op} {what}: {}", all_taken(.limit))]
     OutOfDescriptors {
         /// The system call.
         op: &'static str,
         /// What it was applied to.
         what: String,
+        /// How many this process may have, and has; `None`: the whole system has no more.
+        limit: Option<u32>,
+    },
+    /// More descriptors of this user are on their way to other processes than the system lets be; it will do when some have
+    /// arrived.
+    #[error("too many descriptors are on their way to other processes: more than {} (`ulimit -n`)", number(.limit))]
+    TooManyInFlight {
+        /// How many may be, where that is known.
+        limit: Option<u32>,
     },
     /// A range does not lie within what it indexes.
     #[error("range {start}..{end} of {what} is outside its {len} bytes")]
@@ -200,16 +209,32 @@ pub enum OsError {
     },
 }
 
+fn number(limit: &Option<u32>) -> String {
+    limit.map_or_else(|| "are allowed".to_owned(), |n| n.to_string())
+}
+
+fn all_taken(limit: &Option<u32>) -> String {
+    match limit {
+        Some(n) => format!("this process has all {n} that it may have (`ulimit -n` raises the limit)"),
+        None => "the whole system has no more (fs.file-max)".to_owned(),
+    }
+}
+
 fn available(bytes: &Option<u64>) -> String {
     bytes.map_or_else(String::new, |n| format!(", {n} available"))
 }
 
 impl OsError {
     /// The error of a system call, with the variants that every call shares.
-    pub(crate) fn sys(op: &'static str, what: impl Into<String>, errno: Errno) -> Self {
+    pub fn sys(op: &'static str, what: impl Into<String>, errno: Errno) -> Self {
         let what = what.into();
         match errno {
-            Errno::MFILE | Errno::NFILE => OsError::OutOfDescriptors { op, what },
+            Errno::MFILE | Errno::NFILE => {
+                OsError::OutOfDescriptors { op, what, limit: crate::limits::descriptors_refused(errno) }
+            }
+            Errno::TOOMANYREFS => {
+                OsError::TooManyInFlight { limit: crate::limits::descriptors_refused(Errno::MFILE) }
+            }
             _ => OsError::System { op, what, errno },
         }
     }
@@ -233,7 +258,7 @@ impl OsError {
             BadSegment(_) | PeerClosed | MessageTruncated { .. } | DescriptorsTruncated { .. } => Blame::Peer,
             PeerGone { .. } | BadAddress { .. } | NotListening { .. } | ListenerBusy { .. } => Blame::Peer,
             System { .. } | NoMemory { .. } | OutOfDescriptors { .. } | AddrInUse { .. } => Blame::System,
-            RemoteDenied { .. } | NotUnderstood { .. } => Blame::System,
+            RemoteDenied { .. } | NotUnderstood { .. } | TooManyInFlight { .. } => Blame::System,
         }
     }
 

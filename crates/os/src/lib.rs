@@ -19,6 +19,8 @@ pub mod cpu;
 pub mod dir;
 #[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+pub mod fork;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod limits;

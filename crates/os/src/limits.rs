@@ -2,7 +2,11 @@
 
 use std::fs;
 
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use rustix::process::{getrlimit, Resource};
 
 /// A limit that may be raised up to `hard`; `None` is no limit.
@@ -12,6 +16,43 @@ pub struct Limit {
     pub soft: Option<u64>,
     /// Up to where this process may raise it.
     pub hard: Option<u64>,
+}
+
+/// Descriptors that are to stay free below the soft limit.
+const ROOM: u64 = 64;
+
+/// The soft limit of descriptors as it was seen last; 0: not yet; the largest number: it cannot be raised.
+static SOFT: AtomicU64 = AtomicU64::new(0);
+
+/// A descriptor was made here. Its number tells how many there are, since the lowest that is free is always taken: where the soft
+/// limit comes near, it is raised, as far as the hard one allows. (Programs that this one starts inherit that; one that uses
+/// `select` cannot do with descriptors beyond 1023, wherever the limit is.)
+pub(crate) fn made(fd: &impl AsFd) {
+    let number = u64::from(fd.as_fd().as_raw_fd().unsigned_abs());
+    if number + ROOM >= SOFT.load(Ordering::Relaxed) {
+        raise(number);
+    }
+}
+
+#[cold]
+fn raise(number: u64) {
+    let Limit { soft, hard } = descriptors();
+    let highest = hard.unwrap_or(u64::MAX);
+    let mut now = soft.unwrap_or(u64::MAX);
+    if number + ROOM >= now && now < highest {
+        let wanted = (2 * now).max(number + 2 * ROOM).min(highest);
+        let limit = rustix::process::Rlimit { current: Some(wanted), maximum: hard };
+        if rustix::process::setrlimit(Resource::Nofile, limit).is_ok() {
+            now = wanted;
+        }
+    }
+    SOFT.store(if number + ROOM < now { now } else { u64::MAX }, Ordering::Relaxed);
+}
+
+/// How many descriptors this process may hold now, where the refusal of one was about that and not about the whole system.
+pub(crate) fn descriptors_refused(errno: Errno) -> Option<u32> {
+    let soft = descriptors().soft.filter(|_| errno == Errno::MFILE)?;
+    Some(u32::try_from(soft).unwrap_or(u32::MAX))
 }
 
 /// How many descriptors this process may hold.

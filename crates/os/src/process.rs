@@ -5,6 +5,8 @@
 use core::time::Duration;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitIdOptions};
@@ -41,6 +43,41 @@ impl ProcessId {
     pub fn is_alive(&self) -> bool {
         read_stat(self.pid).is_ok_and(|s| s.start_time == self.start_time && !s.has_exited())
     }
+}
+
+/// The number of this process, without a system call: asked before every call of a port whether it is a fork's copy.
+pub fn own_pid() -> u32 {
+    static PID: AtomicU32 = AtomicU32::new(0);
+    static WATCHED: OnceLock<bool> = OnceLock::new();
+    extern "C" fn in_child() {
+        PID.store(0, Ordering::Relaxed);
+    }
+    match PID.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: `in_child` only stores to an atomic, which is allowed in a child of a program with threads. A library
+            // that is unloaded takes back what it registered.
+            let watch = || unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0;
+            let watched = *WATCHED.get_or_init(watch);
+            let pid = std::process::id();
+            if watched {
+                PID.store(pid, Ordering::Relaxed);
+            }
+            pid
+        }
+        pid => pid,
+    }
+}
+
+/// Whether a process is stopped, as by Ctrl-Z or a debugger: it goes on only when somebody lets it.
+pub fn is_stopped(pid: u32) -> bool {
+    read_stat(pid).is_ok_and(|stat| matches!(stat.state, b'T' | b't'))
+}
+
+/// How a process was started, words with spaces between them, for people: 80 characters at most.
+pub fn command_line(pid: u32) -> Option<String> {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|words| !words.is_empty())?;
+    let text = String::from_utf8_lossy(words.strip_suffix(b"\0").unwrap_or(&words)).replace('\0', " ");
+    Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).take(80).collect())
 }
 
 const UNNAMED: &str = "children-of-";
@@ -107,7 +144,7 @@ impl PidFd {
     pub fn open(pid: u32) -> Result<PidFd> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(OsError::PeerGone { pid })?;
         match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
-            Ok(fd) => Ok(PidFd { fd, pid }),
+            Ok(fd) => Ok(PidFd::from_fd(fd, pid)),
             Err(Errno::SRCH) => Err(OsError::PeerGone { pid }),
             Err(e) => Err(OsError::sys("pidfd_open", format!("process {pid}"), e)),
         }
@@ -127,6 +164,7 @@ impl PidFd {
     }
 
     pub(crate) fn from_fd(fd: OwnedFd, pid: u32) -> PidFd {
+        crate::limits::made(&fd);
         PidFd { fd, pid }
     }
 

@@ -74,6 +74,15 @@ impl Segment {
     /// # Errors
     /// [`OsError::NoMemory`] where `len` bytes cannot be had now, without touching the memory of others.
     pub fn create(name: &str, len: usize) -> Result<Segment> {
+        Segment::create_partly(name, len, core::slice::from_ref(&(0..len)))
+    }
+
+    /// The same with memory for some `parts` only; the rest is to be [reserved](Segment::reserve) before it is used.
+    ///
+    /// # Errors
+    /// As [`create`](Segment::create), for what the parts take.
+    pub fn create_partly(name: &str, len: usize, parts: &[Range<usize>]) -> Result<Segment> {
+        let taken = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         let (obtainable, file_size) = (memory::obtainable_bytes(), memory::file_size_limit_bytes());
         let under = match file_size < obtainable {
             true => " under the limit of file sizes (RLIMIT_FSIZE, `ulimit -f`)",
@@ -81,7 +90,7 @@ impl Segment {
         };
         let refuse = |available_bytes| OsError::NoMemory {
             what: format!("segment {name:?}{under}"),
-            asked_bytes: len as u64,
+            asked_bytes: taken,
             available_bytes,
         };
         if len == 0 || name.len() > 200 || name.contains('\0') {
@@ -89,9 +98,8 @@ impl Segment {
             return Err(OsError::BadName { name: name.into(), reason });
         }
         // The kernel would fill a memfd until it kills somebody, so ask first what there is.
-        let available = obtainable.min(file_size);
-        if len as u64 > available || len > isize::MAX as usize {
-            return Err(refuse(Some(available)));
+        if taken > obtainable || len as u64 > file_size || len > isize::MAX as usize {
+            return Err(refuse(Some(obtainable.min(file_size))));
         }
         let fail = |op, errno| match errno {
             Errno::NOSPC | Errno::NOMEM | Errno::FBIG => refuse(None),
@@ -103,11 +111,10 @@ impl Segment {
             other => other,
         }
         .map_err(|e| fail("memfd_create", e))?;
+        crate::limits::made(&fd);
         retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(|e| fail("ftruncate", e))?;
-        for at in (0..len).step_by(PIECE) {
-            let piece = PIECE.min(len - at) as u64;
-            retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), at as u64, piece))
-                .map_err(|e| fail("fallocate", e))?;
+        for part in parts {
+            reserve(&fd, part.clone()).map_err(|e| fail("fallocate", e))?;
         }
         rustix::fs::fcntl_add_seals(&fd, NEEDED | SealFlags::SEAL).map_err(|e| fail("seal", e))?;
         let base = map(&fd, len, Access::ReadWrite).map_err(|e| fail("mmap", e))?;
@@ -120,6 +127,24 @@ impl Segment {
     /// # Errors
     /// [`OsError::BadSegment`] says what is wrong with it; the descriptor is closed.
     pub fn from_fd(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<Segment> {
+        let (segment, reserved_bytes) = Segment::map_fd(fd, min_len, max_len, access)?;
+        let len_bytes = segment.len as u64;
+        if reserved_bytes < len_bytes {
+            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes }.into());
+        }
+        Ok(segment)
+    }
+
+    /// The same of one that has memory for [parts](Segment::create_partly) only.
+    ///
+    /// # Errors
+    /// As [`from_fd`](Segment::from_fd).
+    pub fn from_fd_partly(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<Segment> {
+        Segment::map_fd(fd, min_len, max_len, access).map(|(segment, _)| segment)
+    }
+
+    /// The segment, and how much memory it has.
+    fn map_fd(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<(Segment, u64)> {
         let fail = |op, errno| OsError::sys(op, "a segment from a peer", errno);
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentFault::NotMemfd)?;
         let fs = rustix::fs::fstatfs(&fd).map_err(|e| fail("fstatfs", e))?;
@@ -141,9 +166,6 @@ impl Segment {
             return Err(SegmentFault::TooLong { max_bytes, found_bytes }.into());
         }
         let reserved_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-        if reserved_bytes < found_bytes {
-            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes: found_bytes }.into());
-        }
         let len = found_bytes as usize;
         let base = map(&fd, len, access).map_err(|e| match e {
             Errno::NOMEM => OsError::NoMemory {
@@ -153,7 +175,25 @@ impl Segment {
             },
             e => fail("mmap", e),
         })?;
-        Ok(Segment::new(fd, base, len, access, false))
+        Ok((Segment::new(fd, base, len, access, false), reserved_bytes))
+    }
+
+    /// Gives a part its memory, if it has none yet.
+    ///
+    /// # Errors
+    /// [`OsError::NoMemory`]; a range beyond the end.
+    pub fn reserve(&self, part: Range<usize>) -> Result<()> {
+        self.check(&part)?;
+        let asked_bytes = part.len() as u64;
+        if asked_bytes > memory::obtainable_bytes() {
+            return Err(OsError::NoMemory { what: "a segment".into(), asked_bytes, available_bytes: None });
+        }
+        reserve(&self.fd, part).map_err(|errno| match errno {
+            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => {
+                OsError::NoMemory { what: "a segment".into(), asked_bytes, available_bytes: None }
+            }
+            errno => OsError::sys("fallocate", "a segment", errno),
+        })
     }
 
     /// Maps a segment that a predecessor of this process made and filled, to go on filling it in place. Checked as by
@@ -235,6 +275,14 @@ impl Drop for Segment {
         // mapping; were it to, the mapping would only stay.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+fn reserve(fd: &OwnedFd, part: Range<usize>) -> rustix::io::Result<()> {
+    for at in part.clone().step_by(PIECE) {
+        let piece = PIECE.min(part.end - at) as u64;
+        retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at as u64, piece))?;
+    }
+    Ok(())
 }
 
 fn map(fd: &OwnedFd, len: usize, access: Access) -> rustix::io::Result<NonNull<u8>> {

@@ -15,6 +15,8 @@ use rustix::net::{
 };
 
 use crate::error::{OsError, Result};
+use crate::fork;
+use crate::limits;
 use crate::process::PidFd;
 
 mod listener;
@@ -91,6 +93,7 @@ impl Conn {
             Errno::AGAIN => OsError::ListenerBusy { name: shown.clone() },
             e => fail("connect", e),
         })?;
+        limits::made(&fd);
         Ok(Conn { fd })
     }
 
@@ -123,7 +126,7 @@ impl Conn {
     /// it or nothing.
     ///
     /// # Errors
-    /// [`OsError::PeerClosed`] where nobody can receive it any more.
+    /// [`OsError::PeerClosed`] where nobody can receive it any more; [`OsError::TooManyInFlight`], which passes.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Sent> {
         if message.is_empty() || message.len() > MESSAGE_LIMIT {
             return Err(OsError::MessageLength { len: message.len(), limit: MESSAGE_LIMIT });
@@ -185,7 +188,7 @@ impl Conn {
         let mut fds = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
+                fds.extend(rights.inspect(limits::made));
             }
         }
         if got.flags.contains(ReturnFlags::CTRUNC) || fds.len() > DESCRIPTOR_LIMIT {
@@ -258,7 +261,9 @@ impl AsFd for Conn {
 }
 
 fn socket() -> rustix::io::Result<OwnedFd> {
-    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+    fork::keep(&fd);
+    Ok(fd)
 }
 
 /// The address of a name, and the name as errors show it.

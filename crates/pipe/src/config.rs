@@ -41,7 +41,8 @@ pub enum OnLoss {
     #[default]
     Raise,
     /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
-    /// unit 0 of the writers, which therefore stays until all others have closed, or read every step.
+    /// unit 0 of the writers, which therefore stays until all others have closed, or read every step. On one host any units may be
+    /// lost, unit 0 included and several together: what is needed to go on is kept by every unit, so one that lives is enough.
     ///
     /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that replaces it begins
     /// with the first step that some reader has yet to get, and must write the same again, since other readers may have it
@@ -74,6 +75,8 @@ pub struct Options {
     pub units: u32,
     /// Name of this program, the same in all its units and no other's: tells several reader programs apart.
     pub program: String,
+    /// The job that the pipe's name belongs to: programs of different jobs on one host do not meet. Empty for none.
+    pub job: String,
     /// Slots of each writer unit (writers only), 1 to 64.
     pub depth: u32,
     /// Policy for a full queue (writers only).
@@ -86,6 +89,8 @@ pub struct Options {
     pub open_timeout: Duration,
     /// What the loss of a unit of this program means.
     pub on_loss: OnLoss,
+    /// Across hosts: a host that says nothing for so long is given up. Who hangs up is known to be gone at once.
+    pub silence: Duration,
     /// Asked during blocking calls.
     pub interrupt: Option<Interrupt>,
 }
@@ -114,12 +119,14 @@ impl Default for Options {
             unit: 0,
             units: 1,
             program: String::new(),
+            job: String::new(),
             depth: 2,
             policy: Policy::Block,
             readers: 1,
             timeout: None,
             open_timeout: Duration::from_secs(60),
             on_loss: OnLoss::Raise,
+            silence: Duration::from_secs(10),
             interrupt: None,
         }
     }

@@ -209,6 +209,8 @@ mod tests {
             dataset: Dataset { shape: vec![8], elem: "u8".into() },
             layout: "*".into(),
             writers_wait: false,
+            readers_wait: vec![],
+            reader_programs: vec![],
             reader_layouts: Vec::new(),
             converts: false,
         })

@@ -55,10 +55,14 @@ pub enum PipeError {
         found: u64,
     },
     /// The pipe has this name already.
-    #[error("pipe {pipe}: another program of this user is already its writer")]
+    #[error("pipe {pipe}: {} is already its writer", holder(*pid, program))]
     NameTaken {
         /// The pipe.
         pipe: String,
+        /// The process that has it; 0 where that is not known.
+        pid: u32,
+        /// Its command line, as far as it is known.
+        program: String,
     },
     /// The port has failed or was closed before.
     #[error("pipe {pipe}: the port is closed")]
@@ -87,15 +91,17 @@ pub enum PipeError {
         /// What went wrong.
         source: Box<net::Fault>,
     },
-    /// A unit's process ended without closing its port.
-    #[error("pipe {pipe}: {unit} (pid {pid}) died")]
+    /// A unit's process ended without closing its port, or is given up since nothing was heard of it.
+    #[error("pipe {pipe}: {unit}{} {}", process(*pid), how_lost(*silence))]
     PeerLost {
         /// The pipe.
         pipe: String,
         /// The unit that was lost.
         unit: UnitName,
-        /// Its process.
+        /// Its process; 0 where it is not known.
         pid: u32,
+        /// Nothing was heard of it, across hosts, for so long; it may live. `None`: it has ended.
+        silence: Option<Duration>,
     },
     /// A unit gave up, because of an error of its own, in the middle of its work.
     #[error("pipe {pipe}: {unit} gave up")]
@@ -118,7 +124,7 @@ pub enum PipeError {
         step: u64,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("pipe {pipe}: every reader has closed; step {step} has nobody to go to")]
+    #[error("pipe {pipe}: every reader has closed; step {step} has nobody to go to (a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())")]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -200,7 +206,10 @@ impl PipeError {
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {
         let pipe = pipe.to_owned();
         match reason {
-            Refusal::Lost { unit, pid } => PipeError::PeerLost { pipe, unit, pid },
+            Refusal::Lost { unit, pid } => PipeError::PeerLost { pipe, unit, pid, silence: None },
+            Refusal::Silent { unit, pid, seconds } => {
+                PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds) }
+            }
             reason => PipeError::Refused { pipe, reason },
         }
     }
@@ -222,7 +231,9 @@ impl PipeError {
         use PipeError::*;
         match self {
             BadOption { .. } => None,
-            Layout { pipe, .. } | WrongSize { pipe, .. } | NameTaken { pipe } | Closed { pipe } => Some(pipe),
+            Layout { pipe, .. } | WrongSize { pipe, .. } | NameTaken { pipe, .. } | Closed { pipe } => {
+                Some(pipe)
+            }
             Key { pipe, .. } | Link { pipe, .. } | PeerLost { pipe, .. } | PeerAborted { pipe, .. } => {
                 Some(pipe)
             }
@@ -249,6 +260,35 @@ impl PipeError {
 impl From<LayoutError> for PipeError {
     fn from(source: LayoutError) -> PipeError {
         PipeError::Layout { pipe: String::new(), source }
+    }
+}
+
+/// Who has the name of a pipe, in words.
+fn holder(pid: u32, program: &str) -> String {
+    match (pid, program) {
+        (0, _) => "another program of this user".to_owned(),
+        (pid, "") => format!("process {pid} of this user"),
+        (pid, program) => format!("process {pid} of this user ({program})"),
+    }
+}
+
+/// A unit's process, where it is known.
+fn process(pid: u32) -> String {
+    match pid {
+        0 => String::new(),
+        pid => format!(" (pid {pid})"),
+    }
+}
+
+/// How long nothing was heard, if that is what happened.
+pub(crate) fn silence(seconds: u8) -> Option<Duration> {
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+fn how_lost(silence: Option<Duration>) -> String {
+    match silence {
+        None => "died".into(),
+        Some(time) => format!("was not heard for {} s", time.as_secs()),
     }
 }
 
@@ -389,6 +429,16 @@ pub enum Refusal {
     System {
         /// The system's words.
         error: String,
+    },
+    /// Nothing was heard of a unit any more before all had come.
+    #[error("{unit} (pid {pid}) was not heard for {seconds} s while the pipe was opening")]
+    Silent {
+        /// The unit.
+        unit: UnitName,
+        /// Its process.
+        pid: u32,
+        /// For so long.
+        seconds: u8,
     },
 }
 

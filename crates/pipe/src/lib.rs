@@ -57,6 +57,6 @@ pub use error::{PipeError, Refusal, Scope, Side, UnitName};
 #[cfg(not(loom))]
 pub use port::Stats;
 #[cfg(not(loom))]
-pub use reader::{Expect, Reader, Step};
+pub use reader::{Expect, Reader, Step, Tried};
 #[cfg(not(loom))]
 pub use writer::{Given, StepMut, Writer};

@@ -2,7 +2,7 @@
 
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, UnitName};
+use crate::error::{silence, PipeError, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
@@ -80,6 +80,9 @@ fn spin_time(slots: &Slots) -> Duration {
     }
 }
 
+/// Looks of who does not wait: some microseconds, in which a partner on another processor comes to its next step.
+const LOOKS: u32 = 256;
+
 /// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
 pub const TIMED_FROM: usize = 16 << 10;
 
@@ -100,7 +103,10 @@ const STREAM_FROM: usize = 64 << 10;
 pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
     let pipe = pipe.to_owned();
     match stop {
-        Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid },
+        Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid, silence: None },
+        Stop::Fault(Fault::Silent { unit, pid, seconds }) => {
+            PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds) }
+        }
         Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
         // A fault is never uneven without a first close.
         Stop::Fault(Fault::Uneven { unit }) => {
@@ -169,6 +175,22 @@ impl Port {
                 Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: Some(self.me), what, waited })
             }
         }
+    }
+
+    /// Looks for some microseconds for what [`wait`](Port::wait) waits for. No system call.
+    pub fn look<T>(
+        &mut self,
+        step: u64,
+        look: impl Fn(&Slots) -> Result<Option<T>, Stop>,
+    ) -> Result<Option<T>, PipeError> {
+        for _ in 0..LOOKS {
+            match look(&self.slots) {
+                Ok(None) => polyduct_os::sync::spin_hint(),
+                Ok(found) => return Ok(found),
+                Err(stop) => return Err(self.stopped(stop, step)),
+            }
+        }
+        Ok(None)
     }
 
     /// Which unit is gone and was not replaced, in words. (Where none may be, that is an error and not waited for.)
@@ -254,6 +276,6 @@ impl Port {
 
 /// Says which unit, of which process, is lost and not replaced yet, as the end of a sentence.
 pub fn not_replaced(lost: Option<(UnitName, u32)>) -> String {
-    let words = |(unit, pid)| format!("; {unit} (pid {pid}) died, and nothing has taken its place");
+    let words = |(unit, pid)| format!("; {unit} (pid {pid}) is lost, and nothing has taken its place");
     lost.map(words).unwrap_or_default()
 }

@@ -6,12 +6,11 @@ use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Side, UnitName};
 use crate::join::{check_name, check_options, hello, system, Joining};
 use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
-use crate::serve::{attach, HOST};
+use crate::serve::attach;
 use crate::slots::{Next, Slots, Turn};
 use crate::threads::Threads;
-use crate::watch::spawn;
-use crate::watch::Keepsake;
-use crate::wire::{FromHost, Role, ToHost, SEGMENTS_AT_ONCE};
+use crate::watch::{spawn, Keepsake, Kept};
+use crate::wire::Role;
 use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;
@@ -38,6 +37,17 @@ pub struct Expect {
     pub convert: bool,
 }
 
+/// What came of a look for the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It was read; its number.
+    Step(u64),
+    /// There are no more.
+    End,
+    /// It is not there yet.
+    NotYet,
+}
+
 /// One unit's reading end of a pipe.
 pub struct Reader {
     port: Port,
@@ -62,7 +72,7 @@ pub struct Reader {
 
 struct Part {
     unit: u32,
-    segment: Segment,
+    segment: Arc<Segment>,
     stride: usize,
     len: usize,
 }
@@ -85,43 +95,38 @@ impl Reader {
         let start = clock::now();
         check_name(pipe)?;
         let layout: Layout = layout.parse()?;
-        let mut joining = Joining::connect(pipe, options)?;
         let role = Role::Reader {
             shape: expect.shape.clone(),
             elem: expect.elem.map(|e| e.to_string()),
             convert: expect.convert,
         };
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
-        joining.send(&ToHost::Hello(hello.clone()), &[])?;
-        let (message, mut fds) = joining.receive("all other units")?;
-        let FromHost::Welcome(welcome) = message else { return Err(joining.bad("no welcome")) };
-        if fds.is_empty() || welcome.program as usize >= welcome.readers.len() {
-            return Err(joining.bad("a welcome without a control segment or a place"));
-        }
-        let (control, slots) = attach(pipe, fds.remove(0), &welcome)?;
+        let (joined, conn) = Joining::with(pipe, options, |joining| {
+            let (welcome, control, _) = joining.welcome(&hello, &[])?;
+            if welcome.program as usize >= welcome.readers.len() {
+                return Err(joining.bad("a welcome without a place"));
+            }
+            let (control, slots) = attach(pipe, control, &welcome)?;
+            let given = from_wire(&welcome.dataset)?;
+            let elem = expect.elem.unwrap_or(given.elem());
+            let conversion = conversion(pipe, &given, elem)?;
+            let dataset = Dataset::new(given.shape(), elem)?;
+            let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
+            let dst = layout.bind(&dataset, u64::from(options.units))?;
+            let plan = Plan::to_reader(&src, &dst, u64::from(options.unit))?;
+            let parts = segments(joining, &plan, &src, welcome.depth)?;
+            let mapped = parts.iter().map(|part| (part.unit, Kept::Mapped(part.segment.clone()))).collect();
+            let keepsake = Keepsake::new(joining, &hello, &welcome, &control, mapped)?;
+            joining.ready()?;
+            Ok((welcome, slots, keepsake, (dataset, given, conversion), (src, dst, plan, parts)))
+        })?;
+        let (welcome, slots, keepsake, (dataset, given, conversion), (src, dst, plan, parts)) = joined;
         let me = UnitName { side: Side::Reader(welcome.program), unit: options.unit };
-
-        let given = from_wire(&welcome.dataset)?;
-        let elem = expect.elem.unwrap_or(given.elem());
-        let conversion = conversion(pipe, &given, elem)?;
-        let dataset = Dataset::new(given.shape(), elem)?;
-        let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
-        let dst = layout.bind(&dataset, u64::from(options.units))?;
-        let plan = Plan::to_reader(&src, &dst, u64::from(options.unit))?;
-        let parts = segments(&mut joining, &plan, &src, welcome.depth)?;
-
-        joining.send(&ToHost::Ready, &[])?;
-        match joining.receive("all other units to be ready")? {
-            (FromHost::Go, _) => {}
-            _ => return Err(joining.bad("no go")),
-        }
         let len = dst.local_len_bytes(u64::from(options.unit))? as usize;
         let direct = direct_range(&plan, conversion, len);
         let next = slots.resume_at(me);
         let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
-        let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
-        let first = parts.iter().find(|p| p.unit == HOST.unit).map(|p| &p.segment);
-        let keepsake = Keepsake::new(pipe, hello, &welcome, &control, first);
+        let (watched, stopped) = (slots.clone(), stop.clone());
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let domain = PortDomain::new(pipe, me, &welcome, options, None);
         let port = Port::new(pipe, me, (slots, domain), options, clock::now() - start, (stop, thread));
@@ -200,18 +205,30 @@ impl Reader {
     /// [`PipeError::WrongSize`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used
     /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
-        if part.len() != self.len {
-            return Err(PipeError::WrongSize {
-                pipe: self.port.pipe.clone(),
-                unit: self.port.me.unit,
-                expected: self.len as u64,
-                found: part.len() as u64,
-            });
-        }
+        self.check_len(part)?;
         let Some(turn) = self.take()? else { return Ok(None) };
         self.copy(turn, part)?;
         self.release(turn);
         Ok(Some(turn.step))
+    }
+
+    /// The same if the step is there, or comes within microseconds.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), without the waiting.
+    pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, PipeError> {
+        self.check_len(part)?;
+        self.port.check_open()?;
+        let (program, unit, k) = (self.program, self.port.me.unit, self.next);
+        match self.port.look(k, |slots| slots.poll_next(program, unit, k))? {
+            None => Ok(Tried::NotYet),
+            Some(Next::End) => Ok(Tried::End),
+            Some(Next::Step(turn)) => {
+                self.copy(turn, part)?;
+                self.release(turn);
+                Ok(Tried::Step(turn.step))
+            }
+        }
     }
 
     /// Waits for the next step and gives this unit's part of it until the [`Step`] is dropped: straight from the
@@ -232,6 +249,18 @@ impl Reader {
             self.release(turn);
         }
         Ok(Some(Step { reader: self, turn, held }))
+    }
+
+    fn check_len(&self, part: &[u8]) -> Result<(), PipeError> {
+        match part.len() == self.len {
+            true => Ok(()),
+            false => Err(PipeError::WrongSize {
+                pipe: self.port.pipe.clone(),
+                unit: self.port.me.unit,
+                expected: self.len as u64,
+                found: part.len() as u64,
+            }),
+        }
     }
 
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
@@ -296,7 +325,7 @@ impl Reader {
             Ok(()) => Ok(true),
             Err(OsError::PeerGone { pid }) => {
                 let pipe = self.port.pipe.clone();
-                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid }))
+                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None }))
             }
             // Not allowed here, or not to be had: the writer is asked to use its slot.
             Err(_) => {
@@ -367,7 +396,9 @@ impl Reader {
         failed.map_or(Ok(self.port.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
+    /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
+    /// one follows, now or later.
     pub fn abort(&mut self) {
         self.port.abort();
     }
@@ -433,29 +464,18 @@ fn segments(
 ) -> Result<Vec<Part>, PipeError> {
     let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
     let mut parts = Vec::with_capacity(units.len());
-    // Few at a time, so that what is on its way stays small.
-    for chunk in units.chunks(SEGMENTS_AT_ONCE) {
-        joining.send(&ToHost::Segments(chunk.to_vec()), &[])?;
-        for &unit in chunk {
-            let (message, mut fds) = joining.receive("the slots of the writers")?;
-            let fd = match message {
-                FromHost::Segment(got) if got == unit => fds.pop(),
-                _ => None,
-            };
-            let fd = fd.ok_or_else(|| joining.bad("a segment that was not asked for"))?;
-            let len = src.local_len_bytes(u64::from(unit))?;
-            let stride = slot_stride(len);
-            let total =
-                stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
-            let (Some(stride), Some(total)) = (stride, total) else {
-                return Err(joining.bad("slots too large"));
-            };
-            let total = total as usize;
-            let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
-                .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
-            segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
-            parts.push(Part { unit, segment, stride: stride as usize, len: len as usize });
-        }
+    for (unit, fd) in units.iter().copied().zip(joining.slots(&units)?) {
+        let len = src.local_len_bytes(u64::from(unit))?;
+        let stride = slot_stride(len);
+        let total = stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
+        let (Some(stride), Some(total)) = (stride, total) else {
+            return Err(joining.bad("slots too large"));
+        };
+        let total = total as usize;
+        let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
+            .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
+        segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
+        parts.push(Part { unit, segment: Arc::new(segment), stride: stride as usize, len: len as usize });
     }
     Ok(parts)
 }

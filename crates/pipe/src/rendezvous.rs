@@ -9,13 +9,15 @@
 
 mod absent;
 mod admit;
+mod revive;
 
-use admit::{check_dataset, named, same_pipe};
+use admit::{check_dataset, named};
 
 use crate::config::OnLoss;
 use crate::error::{Refusal, Side, UnitName};
+use crate::slots::close::Ending;
 use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 
 /// Names one connection.
@@ -70,8 +72,6 @@ struct Member {
     pid: u32,
     hello: Hello,
     ready: bool,
-    /// It has come to its end and gone; nobody takes its place.
-    over: bool,
 }
 
 /// A replacement that came while survivors are coming back: it hears when all are there.
@@ -89,6 +89,10 @@ pub struct Rendezvous<F> {
     members: BTreeMap<(u32, u32), Member>,
     by_conn: HashMap<ConnId, (u32, u32)>,
     early: Vec<Early<F>>,
+    /// Units that have come to their end; nobody takes their places.
+    closed: BTreeSet<(u32, u32)>,
+    /// Who finds no place any more comes for the next pipe of this name.
+    ending: Ending,
     /// Names of the reader programs, in the order in which they came.
     programs: Vec<String>,
     segments: HashMap<u32, F>,
@@ -126,6 +130,13 @@ fn name((program, unit): (u32, u32)) -> UnitName {
     UnitName { side: side(program), unit }
 }
 
+fn key(unit: UnitName) -> (u32, u32) {
+    match unit.side {
+        Side::Writer => (0, unit.unit),
+        Side::Reader(p) => (p + 1, unit.unit),
+    }
+}
+
 impl<F> Rendezvous<F> {
     /// A rendezvous opened by unit 0 of a writer program, for a pipe of this [id](Welcome::id). Connection ids given later
     /// must not be 0.
@@ -146,6 +157,8 @@ impl<F> Rendezvous<F> {
             members: BTreeMap::new(),
             by_conn: HashMap::new(),
             early: Vec::new(),
+            closed: BTreeSet::new(),
+            ending: Ending::No,
             programs: Vec::new(),
             segments: HashMap::new(),
             control: None,
@@ -174,18 +187,9 @@ impl<F> Rendezvous<F> {
         self.control.as_ref()
     }
 
-    /// Whether survivors of an earlier pipe are coming back.
-    pub fn is_reviving(&self) -> bool {
-        self.phase == Phase::Reviving
-    }
-
-    /// Whether this unit has a connection (unit 0 has one to itself).
+    /// Whether this unit has a connection (unit 0 has one to itself), and while survivors come back has said all it has to.
     pub fn is_here(&self, unit: UnitName) -> bool {
-        let program = match unit.side {
-            Side::Writer => 0,
-            Side::Reader(p) => p + 1,
-        };
-        self.members.contains_key(&(program, unit.unit))
+        self.members.get(&key(unit)).is_some_and(|m| m.ready || self.phase != Phase::Reviving)
     }
 
     /// Whether this connection has a unit's place.
@@ -193,22 +197,9 @@ impl<F> Rendezvous<F> {
         self.by_conn.contains_key(&conn)
     }
 
-    /// All survivors are back, or unit 0 has all it needs of them: it may go.
-    pub fn revived(&mut self) -> Vec<Action> {
-        if self.phase != Phase::Reviving {
-            return Vec::new();
-        }
-        self.phase = Phase::Running;
-        let mut actions = vec![Action::Go];
-        for Early { conn, pid, hello, fds } in std::mem::take(&mut self.early) {
-            self.hello(conn, pid, hello, fds, &mut actions);
-        }
-        actions
-    }
-
-    /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
-    pub fn revives_nothing(&mut self) {
-        self.revives = false;
+    /// Somebody was refused, or not let in at all.
+    pub fn turned_away(&mut self, why: &str) {
+        self.turned_away = Some(why.chars().take(REASON_LIMIT).collect());
     }
 
     /// Gives the segment of a writer unit that came without one.
@@ -242,7 +233,10 @@ impl<F> Rendezvous<F> {
                     }
                 }
             }
-            ToHost::Ready if self.may_ask(conn) => self.ready(conn, &mut actions),
+            ToHost::Slots(units) if self.is_back(conn) && units.len() == fds.len() => {
+                self.keep(units.into_iter().zip(fds))
+            }
+            ToHost::Ready if self.may_ask(conn) || self.is_back(conn) => self.ready(conn, &mut actions),
             // Where nothing is free, or all have come, the hangup that follows says the same.
             ToHost::GiveUp if self.knows(conn) => self.leave(conn),
             // Out of turn.
@@ -288,7 +282,7 @@ impl<F> Rendezvous<F> {
         let segment = fds.pop();
         match self.admit(&hello, segment.is_some()) {
             Err(why) => {
-                self.turned_away = Some(why.to_string().chars().take(REASON_LIMIT).collect());
+                self.turned_away(&why.to_string());
                 actions.push(Action::Send(conn, FromHost::Refused(why)));
                 actions.push(Action::Drop(conn));
             }
@@ -304,72 +298,23 @@ impl<F> Rendezvous<F> {
                 }
                 let start_time = hello.start_time;
                 self.by_conn.insert(conn, key);
-                self.members.insert(key, Member { conn, pid, hello, ready: false, over: false });
+                self.members.insert(key, Member { conn, pid, hello, ready: false });
                 match self.phase {
-                    Phase::Gathering => self.build_if_complete(actions),
+                    Phase::Gathering => {
+                        let writers_wait =
+                            self.members.get(&(0, 0)).is_some_and(|m| m.hello.on_loss == OnLoss::Wait);
+                        if conn != SELF {
+                            actions.push(Action::Send(conn, FromHost::Noted { writers_wait }));
+                        }
+                        self.build_if_complete(actions)
+                    }
                     _ => {
                         actions.push(Action::Join(conn, name(key), pid, start_time));
-                        actions.extend(self.welcome_to(key));
+                        actions.extend(self.welcome_to(key, true));
                     }
                 }
             }
         }
-    }
-
-    /// A survivor of a pipe that lost its unit 0, which this one replaces.
-    fn rejoin(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
-        let first = self.phase == Phase::Gathering && self.revives;
-        let known = hello.rejoin.clone().filter(|w| match &self.welcome {
-            None => first && self.welcomes_me(w),
-            Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
-        });
-        let mut refuse =
-            |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
-        let (Some(welcome), false) = (known, fds.is_empty()) else { return refuse(Refusal::Over) };
-        let (key, units) = match hello.role {
-            Role::Writer { .. } => ((0, hello.unit), Some(welcome.writers)),
-            Role::Reader { .. } => {
-                let units = welcome.readers.get(welcome.program as usize).copied();
-                ((welcome.program.saturating_add(1), hello.unit), units)
-            }
-        };
-        if units.is_none_or(|units| hello.unit >= units || hello.units != units) {
-            return refuse(Refusal::UnitRange { unit: hello.unit, units: hello.units });
-        }
-        if let Some(there) = self.members.get(&key) {
-            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid, programs: 0 });
-        }
-        let control = fds.remove(0);
-        if self.welcome.is_none() {
-            self.control = Some(control);
-            self.programs = vec![String::new(); welcome.readers.len()];
-            self.phase = Phase::Reviving;
-            self.welcome = Some(welcome.clone());
-            actions.push(Action::Revive(welcome.clone()));
-            if let Some(me) = self.members.get(&(0, 0)) {
-                actions.push(Action::Join(SELF, name((0, 0)), me.pid, me.hello.start_time));
-            }
-            // The slots that unit 0 came with are of no use where a reader has its predecessor's mapped.
-            self.segments.clear();
-            // Other units that came before replace somebody, too.
-            let (me, others) =
-                std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
-            self.members = me;
-            for Member { conn, pid, hello, .. } in BTreeMap::into_values(others) {
-                self.by_conn.remove(&conn);
-                self.early.push(Early { conn, pid, hello, fds: Vec::new() });
-            }
-        }
-        if let Some(program) = self.programs.get_mut((key.0 as usize).wrapping_sub(1)) {
-            program.clone_from(&hello.program);
-        }
-        if let Some(segment) = fds.pop() {
-            self.segments.insert(if key.0 == 0 { key.1 } else { 0 }, segment);
-        }
-        actions.push(Action::Join(conn, name(key), pid, hello.start_time));
-        self.by_conn.insert(conn, key);
-        self.members.insert(key, Member { conn, pid, hello, ready: true, over: false });
-        actions.push(Action::Send(conn, FromHost::Go));
     }
 
     /// The dataset, if a side has said it.
@@ -422,6 +367,10 @@ impl<F> Rendezvous<F> {
             dataset,
             layout: first.hello.layout.clone(),
             writers_wait: first.hello.on_loss == OnLoss::Wait,
+            readers_wait: (1..=self.readers)
+                .map(|p| self.members[&(p, 0)].hello.on_loss == OnLoss::Wait)
+                .collect(),
+            reader_programs: self.programs.clone(),
             reader_layouts: (1..=self.readers).map(|p| self.members[&(p, 0)].hello.layout.clone()).collect(),
             converts: self
                 .members
@@ -432,32 +381,44 @@ impl<F> Rendezvous<F> {
         self.welcome = Some(welcome);
         self.phase = Phase::Readying;
         let keys: Vec<_> = self.members.keys().copied().collect();
+        // From here on readers map slots, so that who takes a writer's place goes on with that one's.
         for &key in &keys {
             let m = &self.members[&key];
             actions.push(Action::Join(m.conn, name(key), m.pid, m.hello.start_time));
         }
-        actions.extend(keys.iter().filter_map(|&key| self.welcome_to(key)));
+        actions.extend(keys.iter().filter_map(|&key| self.welcome_to(key, false)));
         self.ready(SELF, actions);
     }
 
-    fn welcome_to(&self, key: (u32, u32)) -> Option<Action> {
+    /// `replaces`: it takes the place of a unit that was welcomed before.
+    fn welcome_to(&self, key: (u32, u32), replaces: bool) -> Option<Action> {
         let to = Some(self.members.get(&key)?.conn).filter(|&c| c != SELF)?;
         let mut welcome = self.welcome.clone()?;
         welcome.program = key.0.saturating_sub(1);
-        let segment = (key.0 == 0 && self.phase == Phase::Running).then_some(key.1);
+        let segment = (key.0 == 0 && replaces).then_some(key.1);
         Some(Action::Welcome { to, welcome, segment })
     }
 
     fn ready(&mut self, conn: ConnId, actions: &mut Vec<Action>) {
         let Some(member) = self.by_conn.get(&conn).and_then(|key| self.members.get_mut(key)) else { return };
         member.ready = true;
-        if self.phase == Phase::Running {
+        if self.phase != Phase::Readying {
             actions.push(Action::Send(conn, FromHost::Go));
-        } else if self.members.values().all(|m| m.ready) {
+        } else if self.all_are_ready() {
             self.phase = Phase::Running;
+            if !self.anyone_waits() {
+                // Nobody comes any more that could need them.
+                self.segments.clear();
+            }
             let conns = self.members.values().map(|m| m.conn).filter(|&c| c != SELF);
             actions.extend(conns.map(|c| Action::Send(c, FromHost::Go)));
             actions.push(Action::Go);
         }
+    }
+
+    fn all_are_ready(&self) -> bool {
+        let units = |w: &Welcome| u64::from(w.writers) + w.readers.iter().map(|&n| u64::from(n)).sum::<u64>();
+        self.welcome.as_ref().is_some_and(|w| self.members.len() as u64 == units(w))
+            && self.members.values().all(|m| m.ready)
     }
 }

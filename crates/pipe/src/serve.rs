@@ -5,8 +5,9 @@ use crate::error::{PipeError, Refusal, Side, UnitName};
 use crate::join::SLICE;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
+use crate::watch::CROWDED;
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
-use polyduct_message::handshake::{Bad, Encoded, Incoming};
+use polyduct_message::handshake::{no_descriptor, Bad, Encoded, Incoming};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -68,7 +69,16 @@ struct Peer {
     process: Option<PidFd>,
     pid: u32,
     unit: Option<UnitName>,
-    outbox: VecDeque<(Encoded, Vec<OwnedFd>)>,
+    outbox: VecDeque<(Encoded, Vec<Attached>)>,
+    /// Too many descriptors are on their way for those that wait in the outbox.
+    crowded: bool,
+}
+
+/// What goes along with a message. Its descriptor is looked up when the message leaves: what waits takes up none.
+#[derive(Clone, Copy)]
+enum Attached {
+    Control,
+    Slots(u32),
 }
 
 /// Makes unit 0's own slots once the dataset is known.
@@ -112,7 +122,7 @@ impl Server {
             slots_len,
             stop,
             started,
-            deadline: started + open_timeout,
+            deadline: started.saturating_add(open_timeout),
         }
     }
 
@@ -157,12 +167,16 @@ impl Server {
             // A survivor that dies before it is back tells nobody.
             timeout = timeout.map(|t| t.min(REVIVAL_SLICE));
         }
+        if self.peers.values().any(|peer| peer.crowded) {
+            timeout = Some(timeout.map_or(CROWDED, |t| t.min(CROWDED)));
+        }
         let mut items = vec![PollItem::readable(&*self.stop), PollItem::readable(&self.listener)];
         for id in ids {
             let peer = &self.peers[id];
             // Who does not take its answers is not asked for more questions.
             items.push(match peer.outbox.is_empty() {
                 true => PollItem::readable(&peer.conn),
+                false if peer.crowded => PollItem::hangup(&peer.conn),
                 false => PollItem::writable(&peer.conn),
             });
             items.push(match &peer.process {
@@ -172,7 +186,9 @@ impl Server {
         }
         // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but gone.
         poll(&mut items, timeout).ok()?;
-        let ready = ids.iter().zip(items[2..].chunks(2)).filter(|(_, i)| i.iter().any(PollItem::is_ready));
+        let is_ready =
+            |id: &ConnId, items: &[PollItem]| self.peers[id].crowded || items.iter().any(PollItem::is_ready);
+        let ready = ids.iter().zip(items[2..].chunks(2)).filter(|(id, items)| is_ready(id, items));
         Some((items[0].is_ready(), items[1].is_ready(), ready.map(|(&id, _)| id).collect()))
     }
 
@@ -195,7 +211,10 @@ impl Server {
             }
             let process = conn.peer_pidfd().ok();
             let id = self.next_id;
-            self.peers.insert(id, Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new() });
+            self.peers.insert(
+                id,
+                Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new(), crowded: false },
+            );
             self.next_id += 1;
             // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
             self.serve(id, buffer);
@@ -215,6 +234,9 @@ impl Server {
             match PROTOCOL.receive::<ToHost>(&peer.conn, buffer) {
                 Incoming::Message(message, fds) => {
                     let pid = peer.pid;
+                    if matches!(message, ToHost::Hello(_)) {
+                        self.hear_who_left();
+                    }
                     let actions = match bad_slots(&message, &fds) {
                         Some(why) => vec![Action::Send(id, FromHost::Refused(why)), Action::Drop(id)],
                         None => self.rendezvous.handle(id, pid, message, fds),
@@ -232,6 +254,7 @@ impl Server {
                 Incoming::Bad(bad) => {
                     let why = match bad {
                         Bad::Malformed => Refusal::Malformed,
+                        Bad::NoDescriptor => Refusal::System { error: no_descriptor().to_string() },
                         Bad::Version(v) => {
                             Refusal::Version { expected: PROTOCOL.version.into(), found: v.into() }
                         }
@@ -241,6 +264,27 @@ impl Server {
                     return self.hang_up(id);
                 }
             }
+        }
+    }
+
+    /// Somebody asks for a place: who had it may have left a moment ago.
+    fn hear_who_left(&mut self) {
+        let members: Vec<ConnId> =
+            self.peers.keys().copied().filter(|&id| self.rendezvous.is_member(id)).collect();
+        let mut items = Vec::with_capacity(2 * members.len());
+        for peer in members.iter().map(|id| &self.peers[id]) {
+            items.push(PollItem::hangup(&peer.conn));
+            items.push(peer.process.as_ref().map_or(PollItem::hangup(&peer.conn), PollItem::readable));
+        }
+        if poll(&mut items, Some(Duration::ZERO)).is_ok() {
+            let left = members.iter().zip(items.chunks(2)).filter(|(_, i)| i.iter().any(PollItem::is_ready));
+            let left: Vec<ConnId> = left.map(|(&id, _)| id).collect();
+            let mut buffer = vec![0; MESSAGE_LIMIT];
+            left.into_iter().for_each(|id| self.serve(id, &mut buffer));
+        }
+        if let Some((_, Opened { slots, .. })) = &self.control {
+            self.rendezvous.closed(slots.units().filter(|&unit| slots.is_closed(unit)));
+            self.rendezvous.ends(slots.ending());
         }
     }
 
@@ -262,14 +306,12 @@ impl Server {
             match action {
                 Action::Send(to, message) => self.send(to, &message, Vec::new()),
                 Action::Welcome { to, welcome, segment } => {
-                    let mut fds = Vec::new();
-                    fds.extend(self.control.as_ref().and_then(|(c, _)| c.fd().try_clone_to_owned().ok()));
-                    fds.extend(segment.and_then(|unit| self.segment_of(unit)));
-                    self.send(to, &FromHost::Welcome(welcome), fds);
+                    let slots = segment.map(Attached::Slots);
+                    let along = [Attached::Control].into_iter().chain(slots).collect();
+                    self.send(to, &FromHost::Welcome(welcome), along);
                 }
                 Action::Segment(to, unit) => {
-                    let fds = self.segment_of(unit).into_iter().collect();
-                    self.send(to, &FromHost::Segment(unit), fds);
+                    self.send(to, &FromHost::Segment(unit), vec![Attached::Slots(unit)]);
                 }
                 Action::Drop(id) => self.hang_up(id),
                 Action::Build(welcome) => {
@@ -322,23 +364,28 @@ impl Server {
         }
     }
 
-    /// The replacement of unit 0 goes on when every writer that lives is back with its slots, and a reader has brought
-    /// those of its predecessor, or every reader that lives is back and none had them.
+    /// The replacement of unit 0 goes on when all that live are back who write, or may not be lost; and when it has the slots
+    /// of all writers, which every survivor has kept, or all that live are back.
     fn go_on_if_revived(&mut self) {
         let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else {
             return;
         };
-        let slots = &opened.slots;
+        let (slots, welcome) = (&opened.slots, &opened.welcome);
         let lives = |unit: UnitName| {
             let (pid, start_time) = slots.process(unit);
             !slots.is_closed(unit) && ProcessId { pid, start_time }.is_alive()
         };
-        let kept = self.rendezvous.segment(HOST.unit);
-        let needed = |unit: &UnitName| unit.side == Side::Writer || kept.is_none();
-        if slots.units().filter(needed).any(|unit| lives(unit) && !self.rendezvous.is_here(unit)) {
+        let comes = |unit: UnitName| lives(unit) && !self.rendezvous.is_early(slots.process(unit).0);
+        let waits = |unit: UnitName| match unit.side {
+            Side::Writer => welcome.writers_wait,
+            Side::Reader(p) => welcome.readers_wait.get(p as usize).is_some_and(|&wait| wait),
+        };
+        let missing = (0..welcome.writers).find(|&unit| self.rendezvous.segment(unit).is_none());
+        let needed = |unit: &UnitName| unit.side == Side::Writer || !waits(*unit) || missing.is_some();
+        if slots.units().filter(needed).any(|unit| comes(unit) && !self.rendezvous.is_here(unit)) {
             return;
         }
-        if let Some(fd) = kept {
+        if let Some(fd) = self.rendezvous.segment(HOST.unit) {
             match fd.try_clone().map(|fd| Segment::take_over(fd, self.slots_len)) {
                 Ok(Ok(segment)) => opened.late = Some(segment),
                 other => {
@@ -347,10 +394,10 @@ impl Server {
                 }
             }
         }
-        // Who died together with unit 0 and cannot be replaced: a writer, since only unit 0 kept its slots for others; a
-        // reader, if it alone had unit 0's.
-        let lost = slots.units().filter(needed).find(|&unit| !lives(unit) && !slots.is_closed(unit));
-        if let Some(unit) = lost {
+        // Who died together with unit 0 and is not waited for; or whose slots nobody could keep.
+        let kept = |unit: UnitName| unit.side != Side::Writer || missing != Some(unit.unit);
+        let lost = |&unit: &UnitName| !(slots.is_closed(unit) || lives(unit) || waits(unit) && kept(unit));
+        if let Some(unit) = slots.units().find(lost) {
             slots.fail(Fault::Lost { unit, pid: slots.process(unit).0 });
         }
         let actions = self.rendezvous.revived();
@@ -368,24 +415,29 @@ impl Server {
         Ok(())
     }
 
-    fn segment_of(&self, unit: u32) -> Option<OwnedFd> {
-        self.rendezvous.segment(unit).and_then(|fd| fd.as_fd().try_clone_to_owned().ok())
-    }
-
-    fn send(&mut self, to: ConnId, message: &FromHost, fds: Vec<OwnedFd>) {
+    fn send(&mut self, to: ConnId, message: &FromHost, along: Vec<Attached>) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if let Ok(encoded) = PROTOCOL.encode(message) {
-            peer.outbox.push_back((encoded, fds));
+            peer.outbox.push_back((encoded, along));
         }
         self.flush(to);
     }
 
     fn flush(&mut self, id: ConnId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        while let Some((message, fds)) = peer.outbox.front() {
-            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-            match message.send(&peer.conn, &fds) {
+        peer.crowded = false;
+        let (control, rendezvous) = (&self.control, &self.rendezvous);
+        while let Some((message, along)) = peer.outbox.front() {
+            let fds = along.iter().filter_map(|along| match along {
+                Attached::Control => control.as_ref().map(|(segment, _)| segment.fd()),
+                Attached::Slots(unit) => rendezvous.segment(*unit).map(AsFd::as_fd),
+            });
+            match message.send(&peer.conn, &fds.collect::<Vec<_>>()) {
                 Ok(Sent::WouldBlock) => return,
+                Err(OsError::TooManyInFlight { .. }) => {
+                    peer.crowded = true;
+                    return;
+                }
                 // A peer that is gone is noticed by its hangup.
                 Ok(Sent::Done) | Err(_) => peer.outbox.pop_front(),
             };

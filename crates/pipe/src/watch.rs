@@ -2,47 +2,102 @@
 //! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
 
 use crate::error::{PipeError, UnitName};
-use crate::join::socket_name;
+use crate::join::Joining;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, ToHost, Welcome, PROTOCOL};
 use polyduct_message::handshake::Incoming;
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
-    process::{user_id, PidFd, ProcessId},
+    process::{PidFd, ProcessId},
     segment::Segment,
-    socket::{Conn, Sent, MESSAGE_LIMIT},
+    socket::{Conn, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
     OsError,
 };
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a new unit 0 is looked for.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// What a unit keeps to be able to come back to a new unit 0.
+/// How soon descriptors are sent again that too many others were on their way beside.
+pub(crate) const CROWDED: Duration = Duration::from_millis(5);
+
+/// What a unit keeps to be able to come back to a new unit 0: what it is, and the memory of the pipe. Every unit keeps all of
+/// that, so that nothing is lost while one of them lives.
 pub struct Keepsake {
-    pipe: String,
+    socket: Vec<u8>,
     hello: Hello,
-    /// The control segment, then the slots that this unit may have to hand over.
-    fds: Vec<OwnedFd>,
+    control: OwnedFd,
+    slots: Vec<(u32, Kept)>,
+}
+
+/// The slots of a writer unit.
+pub enum Kept {
+    /// This unit's own, and those of others that it does not use.
+    Only(OwnedFd),
+    /// What it has mapped anyhow.
+    Mapped(Arc<Segment>),
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Kept::Only(fd) => fd.as_fd(),
+            Kept::Mapped(segment) => segment.fd(),
+        }
+    }
 }
 
 impl Keepsake {
-    /// Keeps what `hello` said, what it was answered, and descriptors of the segments. `None` where the writers do not
-    /// wait for a replacement, or no descriptor is left to keep them with.
+    /// Keeps what `hello` said, what it was answered, the control segment and `slots`, completed by those of the other
+    /// writers. `None` where the writers do not wait for a replacement.
     pub fn new(
-        pipe: &str,
-        hello: Hello,
+        joining: &mut Joining<'_>,
+        hello: &Hello,
         welcome: &Welcome,
         control: &Segment,
-        slots: Option<&Segment>,
-    ) -> Option<Keepsake> {
-        let keep = |segment: &Segment| segment.fd().try_clone_to_owned().ok();
-        let fds: Option<Vec<OwnedFd>> = [Some(control), slots].into_iter().flatten().map(keep).collect();
-        let hello = Hello { rejoin: Some(welcome.clone()), ..hello };
-        Some(Keepsake { pipe: pipe.to_owned(), hello, fds: fds? }).filter(|_| welcome.writers_wait)
+        mut slots: Vec<(u32, Kept)>,
+    ) -> Result<Option<Keepsake>, PipeError> {
+        if !welcome.writers_wait {
+            return Ok(None);
+        }
+        let here = |unit: &u32| slots.iter().any(|(there, _)| there == unit);
+        let others: Vec<u32> = (0..welcome.writers).filter(|unit| !here(unit)).collect();
+        slots.extend(others.iter().copied().zip(joining.slots(&others)?.into_iter().map(Kept::Only)));
+        let hello = Hello { rejoin: Some(welcome.clone()), ..hello.clone() };
+        let (socket, control) = (joining.socket(), joining.keep(control.fd())?);
+        Ok(Some(Keepsake { socket, hello, control, slots }))
+    }
+
+    /// Hands all of it over. `None` where that did not succeed, or the port was closed meanwhile.
+    fn hand_over(&self, conn: &Conn, stop: &EventFd) -> Option<()> {
+        let send = |message: &ToHost, fds: &[BorrowedFd<'_>]| loop {
+            match PROTOCOL.encode(message).and_then(|m| m.send(conn, fds)) {
+                Ok(Sent::Done) => return Some(()),
+                Ok(Sent::WouldBlock) => {
+                    let mut items = [PollItem::readable(stop), PollItem::writable(conn)];
+                    if poll(&mut items, None).is_err() || items[0].is_ready() {
+                        return None;
+                    }
+                }
+                // They arrive as their receivers read.
+                Err(OsError::TooManyInFlight { .. }) => {
+                    if poll(&mut [PollItem::readable(stop)], Some(CROWDED)).map_or(true, |n| n > 0) {
+                        return None;
+                    }
+                }
+                Err(_) => return None,
+            }
+        };
+        send(&ToHost::Hello(self.hello.clone()), &[self.control.as_fd()])?;
+        for chunk in self.slots.chunks(DESCRIPTOR_LIMIT) {
+            let units = chunk.iter().map(|(unit, _)| *unit).collect();
+            let fds: Vec<_> = chunk.iter().map(|(_, slots)| slots.as_fd()).collect();
+            send(&ToHost::Slots(units), &fds)?;
+        }
+        send(&ToHost::Ready, &[])
     }
 }
 
@@ -58,7 +113,8 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
             }
             // Unit 0 has nothing more to say: whatever comes is its end.
             slots.wake_all();
-            if slots.is_closed(HOST) {
+            // One that stays until nobody can need it is needed until it says that it goes.
+            if slots.is_gone(HOST) || slots.is_closed(HOST) && keepsake.is_none() {
                 return watch_processes(me, &slots, &stop);
             }
             if items[1].is_hangup() || host.as_ref().is_none_or(|h| !h.is_alive()) {
@@ -75,7 +131,6 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
 
 /// Brings this unit to the replacement of unit 0. `None` when the port was closed meanwhile.
 fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn> {
-    let name = socket_name(user_id(), &keepsake.pipe);
     let mut buffer = vec![0; MESSAGE_LIMIT];
     loop {
         if poll(&mut [PollItem::readable(stop)], Some(RETRY)).map_or(true, |n| n > 0)
@@ -83,13 +138,11 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
         {
             return None;
         }
-        let Ok(conn) = Conn::connect(&name) else { continue };
+        let Ok(conn) = Conn::connect(&keepsake.socket) else { continue };
         if conn.stranger() != Ok(None) {
             continue;
         }
-        let fds: Vec<_> = keepsake.fds.iter().map(AsFd::as_fd).collect();
-        let sent = PROTOCOL.encode(&ToHost::Hello(keepsake.hello.clone())).and_then(|m| m.send(&conn, &fds));
-        if sent != Ok(Sent::Done) {
+        if keepsake.hand_over(&conn, stop).is_none() {
             continue;
         }
         let mut items = [PollItem::readable(stop), PollItem::readable(&conn)];

@@ -7,7 +7,7 @@ use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 3 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 4 };
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
@@ -38,7 +38,7 @@ pub struct Hello {
     /// The rest depends on the side.
     pub role: Role,
     /// Set by a survivor that comes to the replacement of unit 0 of the writers: what it was told when it joined. With
-    /// it come the control segment and, from a writer its own slots, from a reader those of unit 0 if it reads them.
+    /// it comes the control segment.
     pub rejoin: Option<Welcome>,
 }
 
@@ -81,6 +81,8 @@ pub enum ToHost {
     Ready,
     /// I do not wait any longer for the others to come: my place is free.
     GiveUp,
+    /// A survivor, after its hello: slots of these writers, which come along, in this order.
+    Slots(Vec<u32>),
 }
 
 /// What unit 0 answers.
@@ -94,6 +96,12 @@ pub enum FromHost {
     Segment(u32),
     /// All units are ready.
     Go,
+    /// You are awaited no more: the others are. Who hears nothing after this has lost a unit 0; who had not heard it had come
+    /// to one that was leaving.
+    Noted {
+        /// Whether another unit 0 may come in the place of this one.
+        writers_wait: bool,
+    },
 }
 
 /// Everything that a unit must know of the pipe.
@@ -117,6 +125,10 @@ pub struct Welcome {
     pub layout: String,
     /// Whether the writers wait for a replacement of a lost unit, unit 0 included.
     pub writers_wait: bool,
+    /// The same of each reader program.
+    pub readers_wait: Vec<bool>,
+    /// The name of each reader program.
+    pub reader_programs: Vec<String>,
     /// The layout of each reader program.
     pub reader_layouts: Vec<String>,
     /// Whether a reader may convert the element type.

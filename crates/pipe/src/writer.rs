@@ -8,17 +8,24 @@ use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
-use crate::join::{check_name, check_options, fresh_id, hello, socket_name, system, Joining};
+use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, Opened, Server};
 use crate::slots::{Begin, Slots, Turn};
-use crate::watch::{spawn, Keepsake};
-use crate::wire::{self, FromHost, Role, ToHost};
+use crate::watch::{spawn, Keepsake, Kept};
+use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
-use polyduct_os::{clock, poll::EventFd, process, segment::Segment, socket::Listener, OsError};
+use polyduct_os::{
+    clock,
+    poll::EventFd,
+    process,
+    segment::Segment,
+    socket::{Conn, Listener},
+    OsError,
+};
 use std::ops::{Deref, DerefMut};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
@@ -108,28 +115,25 @@ impl Writer {
             writer.stays = opened.waits;
             return Ok(writer);
         }
-        let mut joining = Joining::connect(pipe, options)?;
-        let mapping = mapping.ok_or_else(|| joining.bad("no dataset"))?;
-        let own = segment(&mapping)?;
-        joining.send(&ToHost::Hello(hello.clone()), &[own.fd()])?;
-        let (message, mut fds) = joining.receive("all other units")?;
-        let FromHost::Welcome(welcome) = message else { return Err(joining.bad("no welcome")) };
-        if fds.is_empty() {
-            return Err(joining.bad("a welcome without a control segment"));
-        }
-        let (control, slots) = attach(pipe, fds.remove(0), &welcome)?;
-        // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
-        let own = match fds.pop() {
-            Some(fd) => Segment::take_over(fd, own.len()).map_err(system(pipe))?,
-            None => own,
-        };
-        joining.send(&ToHost::Ready, &[])?;
-        match joining.receive("all other units to be ready")? {
-            (FromHost::Go, _) => {}
-            _ => return Err(joining.bad("no go")),
-        }
-        let keepsake = Keepsake::new(pipe, hello, &welcome, &control, Some(&own));
-        let (conn, watched, stopped) = (joining.into_conn(), slots.clone(), stop.clone());
+        let mapping =
+            mapping.ok_or_else(|| PipeError::BadPeer { pipe: pipe.to_owned(), what: "no dataset".into() })?;
+        let mut made = Some(segment(&mapping)?);
+        let len = made.as_ref().map_or(0, Segment::len);
+        let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
+            let own = made.take().map_or_else(|| segment(&mapping), Ok)?;
+            let (welcome, control, mut fds) = joining.welcome(&hello, &[own.fd()])?;
+            let (control, slots) = attach(pipe, control, &welcome)?;
+            // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
+            let own = match fds.pop() {
+                Some(fd) => Segment::take_over(fd, len).map_err(system(pipe))?,
+                None => own,
+            };
+            let mine = (options.unit, Kept::Only(joining.keep(own.fd())?));
+            let keepsake = Keepsake::new(joining, &hello, &welcome, &control, vec![mine])?;
+            joining.ready()?;
+            Ok((welcome, slots, own, keepsake))
+        })?;
+        let (watched, stopped) = (slots.clone(), stop.clone());
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         let offers = may_offer(&mapping, &welcome, options);
         let domain = PortDomain::new(pipe, me, &welcome, options, None);
@@ -209,6 +213,23 @@ impl Writer {
     /// after which it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
         let begin = self.begin()?;
+        self.begun(begin)
+    }
+
+    /// The same if there is a slot, or one is free within microseconds; `None` if not. Makes no system call.
+    ///
+    /// # Errors
+    /// Loss of peers, as [`step`](Self::step).
+    pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, PipeError> {
+        self.check_writing()?;
+        let (unit, n) = (self.port.me.unit, self.next);
+        match self.port.look(n, |slots| slots.poll_begin(unit, n))? {
+            None => Ok(None),
+            Some(begin) => self.begun(begin).map(Some),
+        }
+    }
+
+    fn begun(&mut self, begin: Begin) -> Result<StepMut<'_>, PipeError> {
         if begin == Begin::Drop && self.scratch.len() != self.len {
             self.scratch.resize(self.len, 0);
         }
@@ -249,11 +270,16 @@ impl Writer {
         }
     }
 
-    fn begin(&mut self) -> Result<Begin, PipeError> {
+    fn check_writing(&self) -> Result<(), PipeError> {
         self.port.check_open()?;
-        if self.port.slots.is_closed(self.port.me) {
-            return Err(PipeError::Closed { pipe: self.port.pipe.clone() });
+        match self.port.slots.is_closed(self.port.me) {
+            true => Err(PipeError::Closed { pipe: self.port.pipe.clone() }),
+            false => Ok(()),
         }
+    }
+
+    fn begin(&mut self) -> Result<Begin, PipeError> {
+        self.check_writing()?;
         let (unit, n) = (self.port.me.unit, self.next);
         self.port.wait(Slots::freed_bell, n, "a free slot for step", |slots| slots.poll_begin(unit, n))
     }
@@ -318,7 +344,9 @@ impl Writer {
         }
         self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
             Ok((slots.fault().is_some() || slots.units().all(|unit| slots.is_done(unit))).then_some(()))
-        })
+        })?;
+        self.port.slots.go(self.port.me);
+        Ok(())
     }
 
     /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
@@ -334,6 +362,9 @@ impl Drop for Writer {
         } else {
             let _ = self.close();
             // Whoever has not closed by now had its time.
+            if self.port.is_open() && self.port.slots.is_closed(self.port.me) {
+                self.port.slots.go(self.port.me);
+            }
             let _ = self.port.leave();
         }
     }
@@ -381,6 +412,18 @@ impl DerefMut for StepMut<'_> {
     }
 }
 
+/// Who has a name that this writer wants.
+fn taken(pipe: &str, name: &[u8]) -> PipeError {
+    let conn = Conn::connect(name);
+    let found = conn.as_ref().ok().and_then(|conn| conn.stranger().ok().flatten());
+    if let Some(found) = found {
+        return PipeError::Stranger { pipe: pipe.to_owned(), expected: process::user_id(), found };
+    }
+    let pid = conn.and_then(|conn| conn.peer()).map_or(0, |peer| peer.pid);
+    let program = process::command_line(pid).unwrap_or_default();
+    PipeError::NameTaken { pipe: pipe.to_owned(), pid, program }
+}
+
 /// Serves the rendezvous in a thread of its own until all units have come.
 fn serve(
     pipe: &str,
@@ -390,20 +433,13 @@ fn serve(
     stop: &Arc<EventFd>,
 ) -> Result<(Opened, Segment, std::thread::JoinHandle<()>), PipeError> {
     let uid = process::user_id();
-    let listener = Listener::bind(&socket_name(uid, pipe)).map_err(|e| match e {
-        OsError::AddrInUse { .. } => PipeError::NameTaken { pipe: pipe.to_owned() },
+    let name = socket_name(uid, &options.job, pipe);
+    let listener = Listener::bind(&name).map_err(|e| match e {
+        OsError::AddrInUse { .. } => taken(pipe, &name),
         e => system(pipe)(e),
     })?;
     let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
-    let fd = fd.map_err(|e| PipeError::System {
-        pipe: pipe.to_owned(),
-        unit: None,
-        source: OsError::System {
-            op: "dup",
-            what: "the slots".into(),
-            errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::IO),
-        },
-    })?;
+    let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?;
     let id = fresh_id().map_err(system(pipe))?;
     let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();

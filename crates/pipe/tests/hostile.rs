@@ -62,6 +62,7 @@ fn answer(conn: &Conn) -> Option<FromHost> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         match PROTOCOL.receive(conn, &mut buffer) {
+            Incoming::Message(FromHost::Noted { .. }, _) => {}
             Incoming::Message(message, _) => return Some(message),
             Incoming::Closed => return None,
             Incoming::Bad(bad) => panic!("{bad:?}"),
@@ -196,6 +197,8 @@ fn say_everything_wrong(pipe: &str) {
         dataset: wire::Dataset { shape: vec![1 << 60], elem: "u8".into() },
         layout: "block".into(),
         writers_wait: true,
+        readers_wait: vec![false],
+        reader_programs: vec!["r".into()],
         reader_layouts: vec!["block".into()],
         converts: false,
     };
@@ -329,6 +332,8 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         dataset: wire::Dataset { shape: vec![LEN], elem: "u8".into() },
         layout: "block".into(),
         writers_wait: false,
+        readers_wait: vec![false],
+        reader_programs: vec!["r".into()],
         reader_layouts: vec!["*".into()],
         converts: false,
     };
@@ -385,7 +390,10 @@ fn a_false_host_gets_a_typed_error_from_readers() {
     );
     let error = with_false_host(|conn| send_raw(conn, &[0x41; 70_000], &[]));
     assert!(matches!(error, PipeError::BadPeer { .. }), "{error}");
-    let error = with_false_host(|_| ());
+    let error = with_false_host(|conn| {
+        let noted = PROTOCOL.encode(&FromHost::Noted { writers_wait: false });
+        assert_eq!(noted.unwrap().send(conn, &[]), Ok(Sent::Done));
+    });
     assert!(matches!(error, PipeError::PeerLost { .. }), "{error}");
 }
 

@@ -25,8 +25,11 @@ fn main() {
             any_unit_killed_at_any_moment,
             two_units_killed_at_once,
             two_units_are_replaced,
+            unit_0_and_any_other_are_replaced,
+            one_that_lives_keeps_the_pipe,
             units_killed_while_the_pipe_opens,
             units_killed_before_all_have_come,
+            any_unit_killed_while_opening_is_replaced,
             all_killed_at_once_leave_nothing,
             a_replacement_joins_at_the_next_step,
             a_death_after_unit_0_has_left_is_noticed,
@@ -155,72 +158,103 @@ fn two_units_killed_at_once() {
 }
 
 fn two_units_are_replaced() {
-    let mut replaced = 0;
     for seed in 1..=kills(40) {
         let mut random = Random::new(seed);
         let case = Case {
-            pipe: unique("both"),
             writers: (1 + random.below(3), random.one_of(&LAYOUTS)),
             readers: (2 + random.below(2), random.one_of(&LAYOUTS)),
-            steps: STEPS,
-            policy: "block",
-            on_loss: "wait",
-            patient: true,
+            ..waiting("both")
         };
         let mut units = case.start_all();
-        let mut victims = two_of(units.len() as u64, &mut random);
-        victims.sort_unstable();
+        let victims = two_of(units.len() as u64, &mut random);
         assert!(units.iter_mut().all(|u| u.wait_line("open")));
         for _ in 0..random.below(10) {
             assert!(units[victims[0]].wait_line("step"));
         }
         random.linger(PAUSE);
         victims.iter().for_each(|&v| units[v].kill());
+        case.replace(&mut units, &victims, &format!("seed {seed}"));
+    }
+}
+
+/// A pipe whose lost units are replaced. Every reader reads from one writer only, so that nobody needs what others have.
+fn waiting(name: &str) -> Case {
+    Case {
+        pipe: unique(name),
+        writers: (3, LAYOUTS[0]),
+        readers: (3, LAYOUTS[0]),
+        steps: STEPS,
+        policy: "block",
+        on_loss: "wait",
+        patient: true,
+    }
+}
+
+impl Case {
+    /// Starts replacements of these units, in this order; all units then come to their ends.
+    fn replace(&self, units: &mut [Unit], victims: &[usize], what: &str) {
         victims.iter().for_each(|&v| drop(units[v].end()));
-        if random.below(2) == 0 {
-            victims.reverse();
-        }
         let mut again: Vec<Unit> = victims
             .iter()
-            .map(|&v| match (v as u64).checked_sub(case.writers.0) {
-                None => case.start("w", v as u64),
-                Some(reader) => case.start("r", reader),
+            .map(|&v| match (v as u64).checked_sub(self.writers.0) {
+                None => self.start("w", v as u64),
+                Some(reader) => self.start("r", reader),
             })
             .collect();
-        survivors(&mut units, &victims).chain(&mut again).for_each(Unit::let_go);
+        survivors(units, victims).chain(&mut again).for_each(Unit::let_go);
         let ends: Vec<String> = again.iter_mut().map(Unit::end).collect();
-        // Slots that only unit 0 kept, or only the other one, are lost with both of them. All who are there are told; a
-        // replacement that comes after that finds no pipe.
-        let told =
-            |e: &String| e.contains(" lost ") || e.contains("slots are lost") || e.contains("there are none");
-        let first = if victims[0] == 0 { &ends[0] } else { &ends[1] };
-        let slots_lost =
-            victims.contains(&0) && told(first) && ends.iter().all(|e| told(e) || e.contains(" timeout"));
-        if slots_lost {
-            let dead: Vec<String> =
-                victims.iter().filter(|&&v| v != 0).map(|&v| loss_of(&units[v])).collect();
-            for unit in survivors(&mut units, &victims) {
-                let last = unit.end();
-                assert!(
-                    last.ends_with(&dead[0]),
-                    "seed {seed}, {case}: {} says {last}, not {dead:?}",
-                    unit.name
-                );
-            }
-            continue;
-        }
-        replaced += 1;
         if ends.iter().any(|e| e != "end") {
             let told: Vec<String> = units.iter_mut().map(|u| u.end() + " by " + &u.name).collect();
-            panic!(
-                "seed {seed}, {case}: the replacements of {victims:?} end with {ends:?}, the others {told:?}"
-            );
+            panic!("{what}, {self}: the replacements of {victims:?} end with {ends:?}, the others {told:?}");
         }
-        for unit in survivors(&mut units, &victims) {
-            assert_got_all(unit, &format!("seed {seed}, {case}, {victims:?} were replaced"));
+        for unit in survivors(units, victims) {
+            assert_got_all(unit, &format!("{what}, {self}, {victims:?} were replaced"));
         }
     }
-    assert!(replaced > kills(40) / 3, "only {replaced} pairs were replaced");
+}
+
+fn unit_0_and_any_other_are_replaced() {
+    for other in 1..6 {
+        for order in ["at once", "the other first", "the other while unit 0 is away"] {
+            let case = waiting("pair");
+            let mut units = case.start_all();
+            assert!(units.iter_mut().all(|u| u.wait_line("open")));
+            assert!(units[0].wait_line("step"));
+            units[if order == "the other first" { other } else { 0 }].kill();
+            if order != "at once" {
+                let _ = units[if order == "the other first" { other } else { 0 }].end();
+            }
+            [0, other].iter().for_each(|&v| units[v].kill());
+            case.replace(&mut units, &[0, other], order);
+        }
+    }
+}
+
+fn one_that_lives_keeps_the_pipe() {
+    for survivor in 1..6 {
+        let case = waiting("one");
+        let mut units = case.start_all();
+        assert!(units.iter_mut().all(|u| u.wait_line("open")));
+        assert!(units[0].wait_line("step"));
+        let victims: Vec<usize> = (0..6).filter(|&v| v != survivor).collect();
+        victims.iter().for_each(|&v| units[v].kill());
+        case.replace(&mut units, &victims, "all but one");
+    }
+}
+
+/// Whoever is killed, and however far the others have come: each has a place in the pipe that opens in the end.
+fn any_unit_killed_while_opening_is_replaced() {
+    for seed in 1..=kills(60) {
+        let mut random = Random::new(seed);
+        let case = Case { writers: (2, LAYOUTS[0]), readers: (2, LAYOUTS[1]), ..waiting("reopen") };
+        let mut units = case.start_all();
+        let victim = [0, 0, 0, 1, 2, 3][random.below(6) as usize];
+        let seen = random.below(units.len() as u64) as usize;
+        assert!(units[seen].wait_line(random.one_of(&["start", "waits", "waits", "open"])));
+        random.linger(4 * PAUSE);
+        units[victim].kill();
+        case.replace(&mut units, &[victim], &format!("seed {seed}"));
+    }
 }
 
 fn units_killed_while_the_pipe_opens() {

@@ -48,6 +48,41 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
 }
 
 #[test]
+fn who_comes_in_vain_is_told_what_was_found() {
+    let soon = |o: Options| Options { open_timeout: Duration::from_millis(400), ..o };
+    let read = |at: &Place, trust: &Trust| {
+        let options = soon(reader_options("r", 0, 1));
+        NetReader::open(at, trust, "*", &Expect::default(), &options).map(drop).unwrap_err().to_string()
+    };
+    let at = place();
+    let error = read(&at, &trust(true));
+    assert!(error.contains(&format!("nobody listens at \"{}:{}\"", at.host, at.port)), "{error}");
+    // Another program has the port.
+    let other = std::net::TcpListener::bind((&at.host[..], at.port)).unwrap();
+    let error = read(&at, &trust(true));
+    let says =
+        format!("{}:{} takes the connection and says nothing; is it another program?", at.host, at.port);
+    assert!(error.contains(&says), "{error}");
+    drop(other);
+    let nowhere = Place { host: "nosuch.invalid".into(), ..place() };
+    let error = read(&nowhere, &trust(true));
+    assert!(error.contains("host is \"nosuch.invalid\", which does not resolve"), "{error}");
+    // The writer is told, too, why nobody came in.
+    let at = place();
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+            let options = Options { open_timeout: Duration::from_secs(2), ..writer_options(0, 1) };
+            NetWriter::open(&at, &trust(true), &given, "block", &options).map(drop).unwrap_err().to_string()
+        });
+        let stranger = Trust { key: JobKey::from_bytes([8; 32]).unwrap(), trusted_network: true };
+        assert_eq!(refused(&at, &stranger), LinkError::Unauthentic);
+        let error = writer.join().unwrap();
+        assert!(error.contains("turned away was one because") && error.contains("key"), "{error}");
+    });
+}
+
+#[test]
 fn a_second_writer_and_a_second_reader_are_refused() {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     let pipe = NetPipe::new(&data, "block", 1, &[("block", 1)]);
@@ -86,7 +121,7 @@ fn garbage_and_port_scans_during_a_run_harm_nobody() {
                     let mut bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
                     match visits % 4 {
                         // It knows how a handshake begins.
-                        0 if len > 8 => bytes[..8].copy_from_slice(b"PDNT\x01\x00\x01\x01"),
+                        0 if len > 8 => bytes[..8].copy_from_slice(b"PDNT\x02\x00\x01\x01"),
                         // It asks for the longest there is.
                         1 => bytes = vec![0xff; 64],
                         _ => {}

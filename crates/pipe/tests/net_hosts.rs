@@ -16,8 +16,18 @@ const NAME: &str = "two_hosts_and_a_cable";
 const ARGS: [&str; 3] = [NAME, "--exact", "--nocapture"];
 const SHAPE: [u64; 2] = [512, 512];
 /// What happens to each pipe, and whether the network is trusted.
-const CASES: [(&str, bool); 6] =
-    [("end", true), ("end", false), ("kill", true), ("kill", false), ("cut", true), ("cut", false)];
+const CASES: [(&str, bool); 8] = [
+    ("end", true),
+    ("end", false),
+    ("kill", true),
+    ("kill", false),
+    ("cut", true),
+    ("cut", false),
+    ("break", true),
+    ("break", false),
+];
+/// How long the cable is cut in a break, which nobody is to notice.
+const BREAK: Duration = Duration::from_millis(1500);
 
 #[test]
 fn two_hosts_and_a_cable() {
@@ -41,7 +51,7 @@ fn host_a(cable: bool) {
             for unit in 0..2 {
                 let all = &all;
                 s.spawn(move || {
-                    let end = write(at, trusted, unit, what == "end", all);
+                    let end = write(at, (what, trusted), unit, all);
                     ended.lock().unwrap().push((polyduct_os::clock::now(), end));
                 });
             }
@@ -59,8 +69,18 @@ fn host_a(cable: bool) {
                     Instant::now()
                 }),
                 _ => {
+                    if what == "break" && cable {
+                        other.cut();
+                        std::thread::sleep(BREAK);
+                        assert!(ended.lock().unwrap().is_empty(), "the break came too late");
+                        other.mend();
+                    }
                     for unit in 0..2 {
-                        assert_eq!(other.hear("end"), "20", "{what}, trusted {trusted}, {unit}");
+                        assert_eq!(
+                            other.hear("end"),
+                            steps(what).to_string(),
+                            "{what}, trusted {trusted}, {unit}"
+                        );
                     }
                     return;
                 }
@@ -72,8 +92,11 @@ fn host_a(cable: bool) {
             for (when, end) in ended.lock().unwrap().iter() {
                 let (took, error) = (*when - cut, end.as_ref().unwrap_err());
                 println!("across hosts: {what}, trusted {trusted}: known after {took:.1?}: {error}");
-                let PipeError::PeerLost { unit, .. } = error else { panic!("{error:?}") };
+                let PipeError::PeerLost { unit, silence, .. } = error else { panic!("{error:?}") };
                 assert!(matches!(unit.side, polyduct_pipe::Side::Reader(0)), "{error}");
+                let silent = (what == "cut" && cable).then_some(SILENCE);
+                let words = if silent.is_some() { "was not heard for 2 s" } else { "died" };
+                assert!(*silence == silent && error.to_string().ends_with(words), "{error}");
                 assert!(took < limit, "{what}, trusted {trusted}: {took:?}");
             }
             let errors: Vec<String> =
@@ -88,35 +111,49 @@ fn host_a(cable: bool) {
                     println!(
                         "across hosts: {what}, trusted {trusted}: known there after {took:.1?}: {error}"
                     );
-                    assert!(error.contains("writer unit"), "{error}");
+                    let words = error.contains("writer unit") && error.contains("was not heard for 2 s");
+                    assert!(words, "{error}");
                     assert!(took < Duration::from_secs(3), "{took:?}");
                 }
             }
         });
-        if what == "end" {
+        if matches!(what, "end" | "break") {
             told.into_inner().unwrap().into_iter().for_each(|(_, end)| end.unwrap());
         }
     }
 }
 
-fn options(of: Options) -> Options {
-    Options { timeout: Some(Duration::from_secs(20)), ..of }
+/// How long a host may be silent where the cable is cut for good.
+const SILENCE: Duration = Duration::from_secs(2);
+
+fn options(what: &str, of: Options) -> Options {
+    let silence = if what == "cut" { SILENCE } else { of.silence };
+    Options { timeout: Some(Duration::from_secs(20)), silence, ..of }
+}
+
+/// Steps of a stream that comes to its end.
+fn steps(what: &str) -> u64 {
+    if what == "break" {
+        400
+    } else {
+        20
+    }
 }
 
 fn write(
     at: &Place,
-    trusted: bool,
+    (what, trusted): (&str, bool),
     unit: u32,
-    ends: bool,
     all: &std::sync::Barrier,
 ) -> Result<(), PipeError> {
     let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
     let given = Given::Dataset(data);
-    let opened = NetWriter::open(at, &trust(trusted), &given, "block,*", &options(writer_options(unit, 2)));
+    let options = options(what, writer_options(unit, 2));
+    let opened = NetWriter::open(at, &trust(trusted), &given, "block,*", &options);
     all.wait();
     let mut w = opened?;
     let indices = local_indices(w.mapping(), unit.into());
-    while !ends || w.next_step() < 20 {
+    while !matches!(what, "end" | "break") || w.next_step() < steps(what) {
         let n = w.next_step();
         let mut slot = w.step()?;
         fill(&mut slot, &indices, n);
@@ -134,17 +171,17 @@ fn host_b() {
     std::thread::scope(|s| {
         for unit in 0..2 {
             let at = &at;
-            s.spawn(move || match read(at, trusted, unit) {
+            s.spawn(move || match read(at, (what, trusted), unit) {
                 Ok(steps) => tell(&format!("end {steps}")),
                 Err(e) => tell(&format!("lost {:.6} {e}", polyduct_os::clock::now().as_secs_f64())),
             });
         }
     });
-    assert!(what == "end" || what == "cut");
+    assert!(what != "kill");
 }
 
-fn read(at: &Place, trusted: bool, unit: u32) -> Result<u64, PipeError> {
-    let options = options(reader_options("r", unit, 2));
+fn read(at: &Place, (what, trusted): (&str, bool), unit: u32) -> Result<u64, PipeError> {
+    let options = options(what, reader_options("r", unit, 2));
     let mut r = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options)?;
     let indices = local_indices(r.mapping(), unit.into());
     let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);

@@ -121,6 +121,12 @@ fn a_writer_without_readers_left_is_told() {
     suite::a_writer_without_readers_left_is_told::<Across>();
 }
 
+/// Who leaves is not taken for dead, however its last words and those to it cross.
+#[test]
+fn hundreds_of_readers_leave_and_nobody_is_lost() {
+    (0..200).for_each(|_| suite::a_writer_without_readers_left_is_told::<Across>());
+}
+
 #[test]
 fn readers_that_close_unevenly_are_gone() {
     suite::readers_that_close_unevenly_are_gone::<Across>();
@@ -218,4 +224,14 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
         // What lies in its sockets it may still read.
         gave_up(std::iter::repeat_with(|| r.read(&mut part)).find_map(Result::err).unwrap());
     });
+}
+
+#[test]
+fn a_name_opens_again_at_once() {
+    suite::a_name_opens_again_at_once(Across::trusting(true), 40);
+}
+
+#[test]
+fn readers_follow_each_other() {
+    suite::readers_follow_each_other(Across::trusting(true));
 }

@@ -31,6 +31,7 @@ enum Event {
         fds: usize,
     },
     Segments(ConnId, Vec<u32>),
+    Slots(ConnId, Vec<u32>, usize),
     Ready(ConnId),
     GiveUp(ConnId),
     Hangup(ConnId, bool),
@@ -91,6 +92,8 @@ impl Sizes {
             dataset: dataset(),
             layout: "block".into(),
             writers_wait: self.on_loss == OnLoss::Wait,
+            readers_wait: vec![self.on_loss == OnLoss::Wait; self.programs as usize],
+            reader_programs: (1..=self.programs).map(|p| format!("p{p}")).collect(),
             reader_layouts: vec!["block".into(); self.programs as usize],
             converts: false,
         }
@@ -169,6 +172,8 @@ fn event(sizes: Sizes) -> impl Strategy<Value = Event> {
         4 => (conn(), 0usize..12, welcome, 0usize..3)
             .prop_map(|(conn, turn, welcome, fds)| Event::Rejoin { conn, turn, welcome, fds }),
         1 => (conn(), prop::collection::vec(0u32..5, 0..100)).prop_map(|(conn, units)| Event::Segments(conn, units)),
+        1 => (conn(), prop::collection::vec(0u32..5, 0..5), 0usize..5)
+            .prop_map(|(conn, units, fds)| Event::Slots(conn, units, fds)),
         8 => conn().prop_map(Event::Ready),
         1 => conn().prop_map(Event::GiveUp),
         2 => (conn(), any::<bool>()).prop_map(|(conn, closed)| Event::Hangup(conn, closed)),
@@ -250,6 +255,7 @@ impl Driver {
                 self.message(conn, ToHost::Hello(hello), fds)
             }
             Event::Segments(conn, units) => self.message(conn, ToHost::Segments(units), 0),
+            Event::Slots(conn, units, fds) => self.message(conn, ToHost::Slots(units), fds),
             Event::Ready(conn) => {
                 if self.places.values().any(|&c| c == conn) {
                     self.ready.insert(conn);
@@ -311,6 +317,9 @@ impl Driver {
                 Action::Send(conn, FromHost::Go) => {
                     assert!(self.open.contains(&conn) && self.places.values().any(|&c| c == conn));
                     assert!(!self.over);
+                }
+                Action::Send(conn, FromHost::Noted { .. }) => {
+                    assert!(self.open.contains(&conn) && self.built.is_none(), "{conn} is noted too late");
                 }
                 Action::Send(_, other) => panic!("{other:?} is not for Send"),
                 Action::Welcome { to, welcome, .. } => {
@@ -543,7 +552,9 @@ fn a_survivor_whose_welcome_lacks_layouts_is_refused() {
     };
     let refused = says(1, Welcome { reader_layouts: vec![], ..sizes.welcome() });
     assert_eq!(refused, [Action::Send(1, FromHost::Refused(Refusal::Over)), Action::Drop(1)]);
-    assert!(says(2, sizes.welcome()).contains(&Action::Send(2, FromHost::Go)));
+    says(2, sizes.welcome());
+    assert!(r.handle(2, 9, ToHost::Slots(vec![0, 1]), vec![3, 4]).is_empty());
+    assert_eq!(r.handle(2, 9, ToHost::Ready, vec![]), [Action::Send(2, FromHost::Go)]);
     // A replacement for a lost program is held against what the survivor was told.
     r.revived();
     let joined = r.handle(3, 9, ToHost::Hello(sizes.hello(1, 0)), vec![]);

@@ -250,7 +250,14 @@ fn units_that_disagree_are_refused_by_name() {
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(open("block", &writer_options(0, 2)), Err(PipeError::NameTaken { .. })));
+        match open("block", &writer_options(0, 2)) {
+            Err(error @ PipeError::NameTaken { pid, .. }) if pid == std::process::id() => {
+                let me = std::env::args().next().unwrap();
+                let shown: String = me.chars().take(40).collect();
+                assert!(error.to_string().contains(&shown), "{error}");
+            }
+            other => panic!("{:?}", other.map(drop)),
+        }
         let on_loss = Options { on_loss: OnLoss::Wait, ..writer_options(1, 2) };
         assert!(matches!(open("block", &on_loss), Err(PipeError::Refused { .. })));
         let open = &open;
@@ -290,4 +297,44 @@ fn bad_input_is_refused_before_anything_is_done() {
     let error = Writer::open(&unique("huge"), &huge, "block", &writer_options(0, 1)).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::System { .. }), "{error}");
     assert!(error.to_string().contains(": writer unit 0: "), "{error}");
+}
+
+#[test]
+fn a_name_opens_again_at_once() {
+    suite::a_name_opens_again_at_once(unique("again"), 200);
+}
+
+/// Two jobs use one name, each with a program of its own on both sides.
+#[test]
+fn a_name_belongs_to_its_job() {
+    let (name, data) = (unique("job"), Dataset::new(&[4], ElemType::U8).unwrap());
+    let in_job = |job: &str, options: Options| Options { job: job.into(), ..options };
+    std::thread::scope(|s| {
+        for (job, value) in [("first", 1), ("second job, whose name is ü", 2), ("", 3)] {
+            let (name, in_job) = (&name, &in_job);
+            s.spawn(move || {
+                let options = in_job(job, writer_options(0, 1));
+                let mut w = Writer::open(name, &Given::Dataset(data), "*", &options).unwrap();
+                assert!(w.write(&[value; 4]).unwrap());
+                w.close().unwrap();
+            });
+            s.spawn(move || {
+                let options = in_job(job, reader_options("r", 0, 1));
+                let mut r = Reader::open(name, "*", &Expect::default(), &options).unwrap();
+                let mut part = [0; 4];
+                assert_eq!(r.read(&mut part).unwrap(), Some(0));
+                assert_eq!(part, [value; 4], "job {job:?}");
+                r.close().unwrap();
+            });
+        }
+    });
+    let alone =
+        Options { open_timeout: Duration::from_millis(20), ..in_job("third", reader_options("r", 0, 1)) };
+    let told = Reader::open(&name, "*", &Expect::default(), &alone).map(drop).unwrap_err().to_string();
+    assert!(told.contains("to open the pipe in job \"third\" (see POLYDUCT_JOB)"), "{told}");
+}
+
+#[test]
+fn readers_follow_each_other() {
+    suite::readers_follow_each_other(unique("follow"));
 }

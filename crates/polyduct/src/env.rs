@@ -85,6 +85,16 @@ pub fn domain_place(
     Ok(Place { unit, units, program })
 }
 
+/// Variables in which batch systems number their jobs, whatever programs run in them. (What mpiexec and torchrun number is
+/// each start of a program, and two programs that are to meet are two of those.)
+const JOBS: [&str; 4] = ["POLYDUCT_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+
+/// The job that names of pipes belong to, so that two jobs on one host may use the same ones; empty outside of any.
+/// `polyduct run` and batch systems say it; `POLYDUCT_JOB` goes before the others, and set to nothing it says none.
+pub fn job(get: impl Fn(&str) -> Option<String>) -> String {
+    JOBS.iter().find_map(|name| get(name)).unwrap_or_default()
+}
+
 /// Unit and units, as the caller gives them.
 fn by_hand(unit: Option<u32>, units: Option<u32>) -> Result<Option<(u32, u32)>, Error> {
     match (unit, units) {
@@ -200,6 +210,16 @@ mod tests {
         assert_eq!(domain(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), siblings(2));
         assert_eq!(domain(&[]), siblings(1));
         assert!(tidy(&"ü".repeat(500)).len() <= 64);
+    }
+
+    #[test]
+    fn names_belong_to_the_job() {
+        assert_eq!(job(with(&[])), "");
+        assert_eq!(job(with(&[("SLURM_JOB_ID", "77"), ("SLURM_STEP_ID", "3")])), "77");
+        assert_eq!(job(with(&[("POLYDUCT_JOB", "mine"), ("SLURM_JOB_ID", "77")])), "mine");
+        assert_eq!(job(with(&[("POLYDUCT_JOB", ""), ("SLURM_JOB_ID", "77")])), "");
+        // Two programs that each have an mpiexec of their own are to meet.
+        assert_eq!(job(with(&[("PMIX_NAMESPACE", "prterun-host-12@1"), ("PMI_JOBID", "a")])), "");
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(crate) fn file_options(
     Ok(store::Options {
         tensor: tensor.map(str::to_owned),
         attributes: about.attributes.clone(),
+        dims: about.dims.clone(),
         descr: about.descr.clone(),
         stepped: about.stepped,
         unit: options.unit,

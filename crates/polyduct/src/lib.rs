@@ -46,6 +46,7 @@ pub use polyduct_layout as layout;
 pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
+pub use polyduct_pipe::Tried;
 pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Stats};
 pub use polyduct_store as store;
 pub use reader::Reader;

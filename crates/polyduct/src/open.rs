@@ -2,9 +2,11 @@
 
 use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
-use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Policy};
+use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Options, Policy};
 use polyduct_store::npy::Descr;
+use polyduct_store::zarr::Dims;
 use polyduct_store::Attributes;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use std::time::Duration;
 pub(crate) struct About {
     pub append: bool,
     pub attributes: Attributes,
+    pub dims: Option<Dims>,
     pub descr: Option<Descr>,
     pub stepped: bool,
 }
@@ -36,6 +39,7 @@ pub struct Open {
     unit: Option<u32>,
     units: Option<u32>,
     program: Option<String>,
+    job: Option<String>,
     shape: Option<Vec<u64>>,
     elem: Option<ElemType>,
     convert: bool,
@@ -86,6 +90,7 @@ pub fn open(url: &str) -> Open {
         unit: None,
         units: None,
         program: None,
+        job: None,
         shape: None,
         elem: None,
         convert: false,
@@ -111,6 +116,13 @@ impl Open {
     /// Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     pub fn program(mut self, name: &str) -> Open {
         self.program = Some(name.to_owned());
+        self
+    }
+
+    /// The job that the name of a pipe on this host belongs to, instead of the one that the environment says: programs of
+    /// different jobs do not meet. Empty for none.
+    pub fn job(mut self, job: &str) -> Open {
+        self.job = Some(job.to_owned());
         self
     }
 
@@ -179,6 +191,12 @@ impl Open {
         self
     }
 
+    /// What the dimensions of an array that is written are called, that of the steps included, where its form has a place for that: Zarr.
+    pub fn dims(mut self, dims: Option<Dims>) -> Open {
+        self.about.dims = dims;
+        self
+    }
+
     /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by a `.npy` file and by a
     /// store, and nowhere else. All units say the same.
     pub fn descr(mut self, descr: Option<Descr>) -> Open {
@@ -208,6 +226,7 @@ impl Open {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::place(self.unit, self.units, self.program.as_deref(), get)?;
         (self.pipe.unit, self.pipe.units, self.pipe.program) = (place.unit, place.units, place.program);
+        self.pipe.job = self.job.clone().unwrap_or_else(|| env::job(get));
         Ok(())
     }
 
@@ -256,4 +275,13 @@ impl Open {
         opening.end(port.is_ok());
         port
     }
+}
+
+/// Options of a pipe across hosts: how long hosts may be silent is a setting of each.
+///
+/// # Errors
+/// [`Error::Message`] with what is wrong with the settings.
+pub(crate) fn across(options: &Options) -> Result<Options, Error> {
+    let config = Config::load().map_err(polyduct_message::MessageError::from)?;
+    Ok(Options { silence: config.time("silence"), ..options.clone() })
 }

@@ -6,11 +6,14 @@ use crate::open::About;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
+use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, Trust};
-use polyduct_pipe::{Addresses, Expect, Stats};
+use polyduct_pipe::{Addresses, Expect, PipeError, Stats, Tried};
 use polyduct_store::npy::Descr;
+use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
+use std::time::Duration;
 
 /// One unit's reading port.
 pub struct Reader {
@@ -37,7 +40,13 @@ impl Reader {
             Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
-                ReadEnd::Net(Box::new(NetReader::open(place, &trust, layout, expect, options)?))
+                ReadEnd::Net(Box::new(NetReader::open(
+                    place,
+                    &trust,
+                    layout,
+                    expect,
+                    &crate::open::across(options)?,
+                )?))
             }
             Target::Store(path) => {
                 let options = file_options(path, options, None, &About::default())?;
@@ -66,6 +75,14 @@ impl Reader {
             ReadEnd::Pipe(_) | ReadEnd::Net(_) => Attributes::new(),
             ReadEnd::File(r) => r.attributes().clone(),
             ReadEnd::Store(r) => r.meta().attributes.clone(),
+        }
+    }
+
+    /// What the dimensions of the array are called, that of the steps included; `None` where nothing says it.
+    pub fn dims(&self) -> Option<&Dims> {
+        match &self.end {
+            ReadEnd::File(r) => r.dims(),
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) | ReadEnd::Store(_) => None,
         }
     }
 
@@ -120,6 +137,26 @@ impl Reader {
             ReadEnd::File(r) => Ok(r.read(part)?),
             ReadEnd::Store(r) => Ok(r.read(part)?),
         }
+    }
+
+    /// The same if the step is there; a file's always are.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), without the waiting.
+    pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, Error> {
+        if let ReadEnd::Pipe(r) = &mut self.end {
+            return Ok(r.try_read(part)?);
+        }
+        match clock::within(Some(Duration::ZERO), || self.read(part)) {
+            Ok(found) => Ok(found.map_or(Tried::End, Tried::Step)),
+            Err(Error::Pipe(PipeError::Timeout { .. })) => Ok(Tried::NotYet),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether looking for a step takes but microseconds: all units are on this host.
+    pub fn is_near(&self) -> bool {
+        matches!(self.end, ReadEnd::Pipe(_))
     }
 
     /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by this unit alone, whatever
@@ -212,7 +249,8 @@ impl Reader {
         closed
     }
 
-    /// Gives up: the other units get an error.
+    /// Gives up: the other units get an error, or where this program waits for replacements of lost units (`on_loss`), wait for
+    /// one that takes its place. So a reader leaves whom another one follows.
     pub fn abort(&mut self) {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.abort(),

@@ -5,11 +5,13 @@ use crate::open::About;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
+use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetStepMut, NetWriter, Trust};
-use polyduct_pipe::{Addresses, Given, Stats};
+use polyduct_pipe::{Addresses, Given, PipeError, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 /// One unit's writing port.
 ///
@@ -44,7 +46,13 @@ impl Writer {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
-                WriteEnd::Net(Box::new(NetWriter::open(place, &trust, given, layout, options)?))
+                WriteEnd::Net(Box::new(NetWriter::open(
+                    place,
+                    &trust,
+                    given,
+                    layout,
+                    &crate::open::across(options)?,
+                )?))
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
@@ -131,6 +139,28 @@ impl Writer {
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
             WriteEnd::Store(w) => Ok(StepMut(StepEnd::Store(w.step_mut()?))),
         }
+    }
+
+    /// The same if there is room; a file always has.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), without the waiting.
+    pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, Error> {
+        match &mut self.end {
+            WriteEnd::Pipe(w) => Ok(w.try_step()?.map(|step| StepMut(StepEnd::Pipe(step)))),
+            WriteEnd::Net(w) => match clock::within(Some(Duration::ZERO), || w.step()) {
+                Ok(step) => Ok(Some(StepMut(StepEnd::Net(step)))),
+                Err(PipeError::Timeout { .. }) => Ok(None),
+                Err(e) => Err(e.into()),
+            },
+            WriteEnd::File(w) => Ok(Some(StepMut(StepEnd::File(w.step_mut()?)))),
+            WriteEnd::Store(w) => Ok(Some(StepMut(StepEnd::Store(w.step_mut()?)))),
+        }
+    }
+
+    /// Whether looking for room takes but microseconds: all units are on this host.
+    pub fn is_near(&self) -> bool {
+        matches!(self.end, WriteEnd::Pipe(_))
     }
 
     /// Writes this unit's part of the next step: one copy more than [`step`](Writer::step). Returns `false` when a lossy

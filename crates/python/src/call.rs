@@ -1,9 +1,9 @@
 //! A call of a function of another unit.
 
-use crate::domain::{Bytes, Domain};
+use crate::domain::Domain;
+use crate::encode;
 use crate::guard::lock;
 use crate::options::maybe_seconds;
-use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
 use polyduct::message::domain::{self, Parcel};
 use polyduct::message::{self, MessageError};
@@ -19,6 +19,8 @@ pub struct Call {
     domain: Py<Domain>,
     /// Always there, but in a drop.
     call: Option<Arc<domain::Call>>,
+    /// Who was called.
+    to: u32,
     /// Once it was fetched. Never held while the domain is asked: it runs handlers, and those may ask for this call.
     outcome: Mutex<Option<Result<Parcel, CallError>>>,
     /// Threads that wait for it.
@@ -27,9 +29,14 @@ pub struct Call {
 
 impl Call {
     /// One that was just made in a domain.
-    pub fn new(domain: Py<Domain>, call: domain::Call) -> Call {
+    pub fn new(domain: Py<Domain>, call: domain::Call, to: u32) -> Call {
         let call = Some(Arc::new(call));
-        Call { domain, call, outcome: Mutex::default(), waiting: AtomicUsize::new(0) }
+        Call { domain, call, to, outcome: Mutex::default(), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Whether the result would not be waited for.
+    pub fn is_over(&self) -> bool {
+        self.is_fetched() || self.call.as_ref().is_none_or(|call| call.is_over())
     }
 
     fn call(&self) -> Result<&Arc<domain::Call>, MessageError> {
@@ -45,16 +52,28 @@ impl Call {
         if self.is_fetched() {
             return Ok(true);
         }
-        let Some(found) = self.call()?.poll_parcel() else {
+        let found = self.call()?.poll_parcel();
+        Ok(self.keep(domain, found))
+    }
+
+    /// The same without a look at what has come but for microseconds.
+    fn fetch_now(&self, domain: &message::Domain) -> bool {
+        let outcome = || self.call.as_ref().filter(|call| call.is_done_now())?.take_outcome();
+        self.is_fetched() || self.keep(domain, outcome())
+    }
+
+    /// Keeps what was found. Whether there is an outcome now.
+    fn keep(&self, domain: &message::Domain, found: Option<Result<Parcel, CallError>>) -> bool {
+        let Some(found) = found else {
             // A handler that ran meanwhile, or another thread, may have taken it.
-            return Ok(self.is_fetched());
+            return self.is_fetched();
         };
         *lock(&self.outcome) = Some(found);
         // The domain has it no more, and those who looked there in between sleep. Whoever runs a handler wakes them after it.
         if self.waiting.load(Ordering::SeqCst) > 0 && !message::Domain::in_handler() {
             domain.wake();
         }
-        Ok(true)
+        true
     }
 
     fn wait(&self, deadline: Option<Duration>) -> Result<(), MessageError> {
@@ -67,24 +86,29 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Waits for the result, `timeout` seconds at most: words and bytes.
-    fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<((u32, u32), Bytes<'py>)> {
+    /// Waits for the result, `timeout` seconds at most.
+    fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let timeout = maybe_seconds(py, "timeout", timeout)?;
-        let Parcel { words, payload } = self.domain.get().run(py, |domain| {
-            let deadline = timeout.map(|timeout| clock::now() + timeout);
-            while !self.fetch(domain)? {
-                match self.wait(deadline) {
-                    // Another thread may have fetched it before the unit was found gone.
-                    Err(e) if !self.is_fetched() => return Err(e),
-                    _ => {}
+        let this = self.domain.get();
+        if !this.at_once(py, |domain| self.fetch_now(domain))? {
+            this.run(py, |domain| {
+                let deadline = timeout.map(|timeout| clock::now().saturating_add(timeout));
+                while !self.fetch(domain)? {
+                    match self.wait(deadline) {
+                        // Another thread may have fetched it before the unit was found gone.
+                        Err(e) if !self.is_fetched() => return Err(e),
+                        _ => {}
+                    }
                 }
-            }
-            match &*lock(&self.outcome) {
-                Some(outcome) => outcome.clone().map_err(MessageError::Call),
-                None => Err(MessageError::Interrupted),
-            }
-        })?;
-        Ok((words.into(), PyArray1::from_vec(py, payload)))
+                Ok(())
+            })?;
+        }
+        let outcome = lock(&self.outcome).clone();
+        match outcome {
+            Some(Ok(Parcel { words, payload })) => encode::decode(py, words, payload, self.to, || None),
+            Some(Err(e)) => Err(this.raise(py, &MessageError::Call(e))),
+            None => Err(this.raise(py, &MessageError::Interrupted)),
+        }
     }
 
     /// Whether there is an outcome.

@@ -1,22 +1,27 @@
 //! A unit's place in a domain of messages.
 
+use crate::array::Look;
 use crate::bytes;
 use crate::call::Call;
+use crate::channel::Channel;
+use crate::encode::{self, maybe_number, number};
 use crate::error;
 use crate::exit;
 use crate::guard::{self, lock, settle, Guard};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
 use crate::options::maybe_seconds;
-use crate::received::{payload_array, region_array};
+use crate::received::region_array;
 use numpy::PyArray1;
 use polyduct::message::domain::calls::CallError;
 use polyduct::message::domain::mail::Mail;
-use polyduct::message::domain::{self, Parcel, Reach};
+use polyduct::message::domain::{self, Parcel, Reach, WeakDomain};
 use polyduct::message::{self, MessageError};
 use polyduct::os::clock;
 use polyduct::Error;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,8 +31,14 @@ use std::time::Duration;
 const SERVE_SLICE: Duration = Duration::from_millis(100);
 
 pub type Bytes<'py> = Bound<'py, PyArray1<u8>>;
-/// Unit, tag, words, payload.
-type Letter<'py> = (u32, u32, (u32, u32), Bytes<'py>);
+/// Unit, tag, and what was sent.
+type Letter<'py> = (u32, u32, Bound<'py, PyAny>);
+type Given<'a, 'py> = &'a Bound<'py, PyAny>;
+/// The longest wait of a call; without it the domain's timeout holds.
+pub type Limit = Option<Duration>;
+
+/// Bytes that an array is filled with in one go.
+const FILLED: usize = 64 << 10;
 
 /// One unit's place in a domain.
 #[pyclass(frozen, module = "polyduct._native")]
@@ -69,18 +80,71 @@ impl Domain {
         }
     }
 
+    /// Calls `f` with the domain, with the interpreter: for what waits for nobody.
+    pub fn at_once<T>(&self, py: Python<'_>, f: impl FnOnce(&message::Domain) -> T) -> PyResult<T> {
+        let Some(domain) = lock(&self.domain).clone() else {
+            return Err(left(py));
+        };
+        let done = self.guard.at_once(py, || f(&domain));
+        self.put_back(py, domain);
+        done
+    }
+
+    fn sends_now(&self, py: Python<'_>, to: u32, tag: u32, given: &encode::Given<'_, '_>) -> PyResult<bool> {
+        match given.here() {
+            Some(payload) => self.at_once(py, |domain| domain.send_now(to, tag, given.words(), payload)),
+            None => Ok(false),
+        }
+    }
+
+    fn send_to(&self, py: Python<'_>, to: u32, tag: u32, what: Given<'_, '_>, limit: Limit) -> PyResult<()> {
+        let given = encode::look(what)?;
+        if self.sends_now(py, to, tag, &given)? {
+            return Ok(());
+        }
+        let words = given.words();
+        given.with(what, |payload| self.run_within(py, limit, |domain| domain.send(to, tag, words, payload)))
+    }
+
+    /// The exception for an error of a call that did not wait.
+    pub fn raise(&self, py: Python<'_>, e: &MessageError) -> PyErr {
+        match (e, lock(&self.domain).clone()) {
+            (MessageError::PeerLeft { unit }, _) if *unit == self.unit => left(py),
+            (_, None) => left(py),
+            (e, Some(domain)) => raise(py, e, &domain),
+        }
+    }
+
+    /// What a call leaves behind of the domain.
+    fn put_back(&self, py: Python<'_>, domain: message::Domain) {
+        if lock(&self.domain).is_none() {
+            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is waited for.
+            py.detach(|| drop(domain));
+        }
+    }
+
     /// Calls `f` with the domain, without the interpreter.
     pub fn run<T: Send>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
     ) -> PyResult<T> {
-        let left = |py: Python<'_>| error::own(py, "Closed", "the domain was left");
+        self.run_within(py, None, f)
+    }
+
+    /// The same with a limit to what the call waits for.
+    pub fn run_within<T: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Limit,
+        f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
+    ) -> PyResult<T> {
         let Some(domain) = lock(&self.domain).clone() else {
             return Err(left(py));
         };
-        let done = self.guard.run(
+        let done = self.guard.run_within(
             py,
+            limit,
             || f(&domain),
             |py, e| match e {
                 // By another thread, before this one was told.
@@ -88,10 +152,7 @@ impl Domain {
                 e => raise(py, e, &domain),
             },
         );
-        if lock(&self.domain).is_none() {
-            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is waited for.
-            py.detach(|| drop(domain));
-        }
+        self.put_back(py, domain);
         done
     }
 
@@ -120,18 +181,66 @@ impl Domain {
         }
     }
 
-    fn letter<'py>(&self, py: Python<'py>, mail: Mail) -> PyResult<Letter<'py>> {
-        let Mail { from, tag, words, payload } = mail;
-        Ok((from, tag, words.into(), self.array(py, payload)?))
+    fn downgrade(&self) -> Option<WeakDomain> {
+        lock(&self.domain).as_ref().map(message::Domain::downgrade)
     }
 
-    fn array<'py>(&self, py: Python<'py>, payload: Vec<u8>) -> PyResult<Bytes<'py>> {
-        let domain = lock(&self.domain).clone();
-        match domain {
-            Some(domain) => payload_array(py, payload, || domain.downgrade()),
-            None => Ok(PyArray1::from_vec(py, payload)),
+    /// Waits for a message.
+    fn receive(&self, py: Python<'_>, from: Option<u32>, tag: Option<u32>, limit: Limit) -> PyResult<Mail> {
+        match self.at_once(py, |domain| domain.recv_now(from, tag))? {
+            Some(mail) => Ok(mail),
+            None => self.run_within(py, limit, |domain| domain.recv(from, tag)),
         }
     }
+
+    /// What a message is, in `out` if that is given.
+    fn open<'py>(
+        &self,
+        py: Python<'py>,
+        mail: Mail,
+        out: Option<Given<'_, 'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Mail { from, words, payload, .. } = mail;
+        let filled = out.filter(|out| payload.len() <= FILLED && encode::fill(out, words, &payload));
+        if let Some(out) = filled {
+            if let Some(domain) = lock(&self.domain).as_ref() {
+                domain.give_back(payload);
+            }
+            return Ok(out.clone());
+        }
+        let data = encode::decode(py, words, payload, from, || self.downgrade())?;
+        match out {
+            None => Ok(data),
+            Some(out) => py.import("polyduct._domain")?.call_method1("_into", (out, data)),
+        }
+    }
+}
+
+/// Refuses what cannot be filled, before anything is received.
+fn check_out(out: Option<Given<'_, '_>>) -> PyResult<()> {
+    match out {
+        Some(out) if !Look::at(out).is_some_and(|look| look.is_writeable) => {
+            out.py().import("polyduct._regions")?.call_method1("check_out", (out,)).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The words and the payload for a handler.
+pub fn words_of(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<[u32; 4]> {
+    if args.len() > 4 {
+        let message = format!("{} arguments; a message has four at most", args.len());
+        return Err(error::own(py, "Misuse", &message));
+    }
+    let mut words = [0; 4];
+    for (word, arg) in words.iter_mut().zip(args.iter_borrowed()) {
+        *word = number("an argument", &arg)?;
+    }
+    Ok(words)
+}
+
+fn left(py: Python<'_>) -> PyErr {
+    error::own(py, "Closed", "the domain was left")
 }
 
 /// The exception for an error of a domain's call.
@@ -148,52 +257,143 @@ fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyEr
 
 #[pymethods]
 impl Domain {
-    /// Sends bytes, and two words that say what they are.
-    fn send(&self, py: Python<'_>, to: u32, tag: u32, words: [u32; 2], payload: &Bytes<'_>) -> PyResult<()> {
-        let payload = bytes::readable(payload)?;
-        let payload = bytes::slice(&payload)?;
-        self.run(py, |domain| domain.send(to, tag, words, payload))
+    /// Sends an array or bytes.
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: Given<'_, '_>,
+        what: Given<'_, '_>,
+        tag: Given<'_, '_>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.send_to(py, number("to", to)?, number("tag", tag)?, what, limit)
     }
 
-    /// Waits for a message.
-    fn recv<'py>(&self, py: Python<'py>, from: Option<u32>, tag: Option<u32>) -> PyResult<Letter<'py>> {
-        let mail = self.run(py, |domain| domain.recv(from, tag))?;
-        self.letter(py, mail)
+    /// Waits for a message, and gives what was sent.
+    fn recv<'py>(
+        &self,
+        py: Python<'py>,
+        from: Option<Given<'_, 'py>>,
+        tag: Option<Given<'_, 'py>>,
+        out: Option<Given<'_, 'py>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (from, tag) = (maybe_number("from_", from)?, maybe_number("tag", tag)?);
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        check_out(out)?;
+        let mail = self.receive(py, from, tag, limit)?;
+        self.open(py, mail, out)
+    }
+
+    /// The same with who sent it, and its tag.
+    fn recv_from<'py>(
+        &self,
+        py: Python<'py>,
+        from: Option<Given<'_, 'py>>,
+        tag: Option<Given<'_, 'py>>,
+        out: Option<Given<'_, 'py>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Letter<'py>> {
+        let (from, tag) = (maybe_number("from_", from)?, maybe_number("tag", tag)?);
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        check_out(out)?;
+        let mail = self.receive(py, from, tag, limit)?;
+        Ok((mail.from, mail.tag, self.open(py, mail, out)?))
     }
 
     /// Sends, then waits for a message.
+    #[allow(clippy::too_many_arguments)]
     fn sendrecv<'py>(
         &self,
         py: Python<'py>,
-        to: u32,
-        tag: u32,
-        words: [u32; 2],
-        payload: &Bytes<'_>,
-        from: u32,
-    ) -> PyResult<Letter<'py>> {
-        let payload = bytes::readable(payload)?;
-        let payload = bytes::slice(&payload)?;
-        let from = (Some(from), Some(tag));
-        let mail = self.run(py, |domain| domain.send_recv((to, tag), words, payload, from))?;
-        self.letter(py, mail)
+        to: Given<'_, 'py>,
+        what: Given<'_, 'py>,
+        from: Option<Given<'_, 'py>>,
+        tag: Given<'_, 'py>,
+        out: Option<Given<'_, 'py>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (to, tag) = (number("to", to)?, number("tag", tag)?);
+        let from = maybe_number("from_", from)?.unwrap_or(to);
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        check_out(out)?;
+        let given = encode::look(what)?;
+        let words = given.words();
+        let mail = match self.sends_now(py, to, tag, &given)? {
+            // It has not waited, so there was no circle to wait in.
+            true => self.receive(py, Some(from), Some(tag), limit)?,
+            false => given.with(what, |payload| {
+                self.run_within(py, limit, |domain| {
+                    domain.send_recv((to, tag), words, payload, (Some(from), Some(tag)))
+                })
+            })?,
+        };
+        self.open(py, mail, out)
+    }
+
+    /// Sends, if that takes no time.
+    fn try_send(
+        &self,
+        py: Python<'_>,
+        to: Given<'_, '_>,
+        what: Given<'_, '_>,
+        tag: Given<'_, '_>,
+    ) -> PyResult<bool> {
+        let (to, tag) = (number("to", to)?, number("tag", tag)?);
+        self.sends_now(py, to, tag, &encode::look(what)?)
+    }
+
+    /// Waits until one of the messages from units with tags is there, one of the calls is over, or `stop` was given to
+    /// `stop_serving`; whether that was before `timeout` seconds had passed.
+    fn wait_any(
+        &self,
+        py: Python<'_>,
+        wanted: Vec<(Option<u32>, Option<u32>)>,
+        calls: Vec<Py<Call>>,
+        stop: &Bound<'_, Stop>,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let stop = &stop.get().0;
+        self.run(py, |domain| {
+            let deadline = limit.map(|limit| clock::now().saturating_add(limit));
+            let done = || stop.load(Ordering::Acquire) || calls.iter().any(|call| call.get().is_over());
+            domain.wait_any(&wanted, deadline, done)
+        })
     }
 
     /// A message, if one waits.
     fn try_recv<'py>(
         &self,
         py: Python<'py>,
-        from: Option<u32>,
-        tag: Option<u32>,
+        from: Option<Given<'_, 'py>>,
+        tag: Option<Given<'_, 'py>>,
     ) -> PyResult<Option<Letter<'py>>> {
-        let mail = self.run(py, |domain| Ok(domain.try_recv(from, tag)))?;
-        mail.map(|mail| self.letter(py, mail)).transpose()
+        let (from, tag) = (maybe_number("from_", from)?, maybe_number("tag", tag)?);
+        let mail = self.at_once(py, |domain| domain.try_recv(from, tag))?;
+        mail.map(|mail| Ok((mail.from, mail.tag, self.open(py, mail, None)?))).transpose()
     }
 
     /// Sends a message to a handler.
-    fn post(&self, py: Python<'_>, to: u32, name: &str, args: [u32; 4], payload: &Bytes<'_>) -> PyResult<()> {
-        let payload = bytes::readable(payload)?;
-        let payload = bytes::slice(&payload)?;
-        self.run(py, |domain| domain.post(to, name, args, payload))
+    fn post(
+        &self,
+        py: Python<'_>,
+        to: Given<'_, '_>,
+        name: &str,
+        args: &Bound<'_, PyTuple>,
+        payload: Given<'_, '_>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let (to, args) = (number("to", to)?, words_of(py, args)?);
+        let given = encode::bytes_of(payload)?;
+        if let Some(bytes) = given.here() {
+            if self.at_once(py, |domain| domain.post_now(to, name, args, bytes))? {
+                return Ok(());
+            }
+        }
+        given.with(payload, |bytes| self.run_within(py, limit, |domain| domain.post(to, name, args, bytes)))
     }
 
     /// Installs a handler for messages.
@@ -208,17 +408,17 @@ impl Domain {
         self.run(py, |domain| domain.function_of_parcels(name, version, function))
     }
 
-    fn synchronise(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, message::Domain::synchronise)
+    fn synchronise(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run_within(py, maybe_seconds(py, "timeout", timeout)?, message::Domain::synchronise)
     }
 
-    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, message::Domain::barrier)
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run_within(py, maybe_seconds(py, "timeout", timeout)?, message::Domain::barrier)
     }
 
     /// Handles what has come; gives the number of records.
     fn poll(&self, py: Python<'_>) -> PyResult<usize> {
-        self.run(py, |domain| Ok(domain.poll()))
+        self.at_once(py, message::Domain::poll)
     }
 
     /// How many handlers have run.
@@ -229,6 +429,9 @@ impl Domain {
 
     /// Handles what comes until more handlers have run than `seen`, for 0.1 s and `seconds` at most.
     fn serve(&self, py: Python<'_>, seen: u64, seconds: f64) -> PyResult<()> {
+        if self.at_once(py, |domain| domain.serve_now(|| self.handlers.handled() != seen))? {
+            return Ok(());
+        }
         let time = SERVE_SLICE.min(Duration::try_from_secs_f64(seconds).unwrap_or(SERVE_SLICE));
         self.run(py, |domain| {
             domain.serve_until(Some(clock::now() + time), || self.handlers.handled() != seen)
@@ -238,13 +441,20 @@ impl Domain {
     /// Handles what comes until `stop_serving` is called with the same `stop`.
     fn serve_in_background(&self, py: Python<'_>, stop: &Bound<'_, Stop>) -> PyResult<()> {
         let stop = &stop.get().0;
-        self.run(py, |domain| {
-            // A domain's timeout ends the wait, too.
-            while !stop.load(Ordering::Acquire) {
-                domain.serve_until(None, || stop.load(Ordering::Acquire))?;
+        loop {
+            let served = self.run(py, |domain| {
+                // A domain's timeout ends the wait, too.
+                while !stop.load(Ordering::Acquire) {
+                    domain.serve_until(None, || stop.load(Ordering::Acquire))?;
+                }
+                Ok(())
+            });
+            match served {
+                // A handler wanted to end the program, which no thread beside the first can; those who call wait for the next.
+                Err(e) if !e.is_instance_of::<PyException>(py) => e.write_unraisable(py, None),
+                served => return served,
             }
-            Ok(())
-        })
+        }
     }
 
     /// Has the one stop that serves in the background with this `stop`, or will.
@@ -284,22 +494,32 @@ impl Domain {
     }
 
     /// Calls a function of a unit.
-    fn call(
-        slf: &Bound<'_, Self>,
-        to: u32,
+    fn call<'py>(
+        slf: &Bound<'py, Self>,
+        to: Given<'_, 'py>,
         name: &str,
-        words: [u32; 2],
-        payload: &Bytes<'_>,
+        argument: Given<'_, 'py>,
         timeout: Option<f64>,
     ) -> PyResult<Call> {
-        let (py, this) = (slf.py(), slf.get());
+        let (py, this, to) = (slf.py(), slf.get(), number("to", to)?);
         let timeout = maybe_seconds(py, "timeout", timeout)?;
-        let payload = bytes::readable(payload)?;
-        let payload = bytes::slice(&payload)?;
-        let call = this.run(py, |domain| {
-            domain.call_with(to, name, Parcel { words, payload: payload.to_vec() }, timeout)
-        })?;
-        Ok(Call::new(slf.clone().unbind(), call))
+        let given = encode::look(argument)?;
+        let parcel = Parcel { words: given.words(), payload: given.to_vec()? };
+        let call = match this.at_once(py, |domain| domain.call_now(to, name, parcel, timeout))? {
+            Ok(call) => call.map_err(|e| this.raise(py, &e))?,
+            Err(parcel) => this.run(py, |domain| domain.call_with(to, name, parcel, timeout))?,
+        };
+        Ok(Call::new(slf.clone().unbind(), call, to))
+    }
+
+    /// A new channel to a unit.
+    fn channel(
+        slf: &Bound<'_, Self>,
+        to: Given<'_, '_>,
+        priority: &str,
+        is_ordered: bool,
+    ) -> PyResult<Channel> {
+        Channel::open(slf, number("to", to)?, priority, is_ordered)
     }
 
     /// A new region of this unit.
@@ -331,8 +551,9 @@ impl Domain {
         self.run(py, |domain| domain.get(from, id, offset, out))
     }
 
-    /// Whether a unit has a handler, which is an error if not.
-    fn look_up(&self, py: Python<'_>, to: u32, name: &str) -> PyResult<()> {
+    /// Whether a unit has a handler for such arguments, which is an error if not.
+    fn look_up(&self, py: Python<'_>, to: u32, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        words_of(py, args)?;
         self.run(py, |domain| domain.lookup(name, to).map(drop))
     }
 

@@ -1,10 +1,11 @@
 //! Which exception each error becomes: the one place that says it.
 
+use crate::handlers::TRACEBACK;
 use polyduct::message::domain::{calls::CallError, directory::HandlerError, gather};
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::os::{Errno, OsError};
 use polyduct::pipe::{PipeError, Refusal, Side, UnitName};
-use polyduct::store::{disk::StoreError, volume::VolumeError, FileError};
+use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
 use polyduct::{layout::LayoutError, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -82,7 +83,7 @@ fn pipe(error: &PipeError) -> Class {
         PipeError::Layout { source, .. } => layout(source),
         PipeError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
         PipeError::WrongSize { unit, expected, found, .. } => wrong_size((*unit).into(), *expected, *found),
-        PipeError::NameTaken { .. } => ("NameTaken", vec![]),
+        PipeError::NameTaken { pid, .. } => ("NameTaken", vec![("pid", int(*pid))]),
         PipeError::Closed { .. } => ("Closed", vec![]),
         PipeError::PeerLost { unit, pid, .. } => {
             let mut attributes = named(unit);
@@ -139,7 +140,7 @@ fn refused(reason: &Refusal) -> Class {
         Refusal::NoDataset => ("no_dataset", vec![]),
         Refusal::Segment { unit, .. } => ("segment", named(unit)),
         Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
-        Refusal::Lost { unit, pid } => {
+        Refusal::Lost { unit, pid } | Refusal::Silent { unit, pid, .. } => {
             let mut attributes = named(unit);
             attributes.push(("pid", int(*pid)));
             ("lost", attributes)
@@ -201,7 +202,11 @@ fn call(error: &CallError) -> Class {
     match error {
         CallError::Failed { unit, name, error } => {
             let (class, mut attributes) = of("CallFailed", unit, name);
-            attributes.push(("error", Value::Text(error.clone())));
+            let (words, traceback) = error.split_once(TRACEBACK).unwrap_or((error, ""));
+            attributes.push(("error", Value::Text(words.into())));
+            if !traceback.is_empty() {
+                attributes.push(("traceback", Value::Text(format!("{}{traceback}", TRACEBACK.trim_start()))));
+            }
             (class, attributes)
         }
         CallError::Deadline { unit, name, waited } => {
@@ -286,6 +291,7 @@ fn system(error: &OsError) -> Class {
 fn file(error: &FileError) -> Class {
     let of_unit = |unit: u32| ("unit", int(unit));
     let reason = |name: &str| ("reason", Value::Text(name.into()));
+    let of_file = |path: &str, reason: &str| of_path("FileError", path, reason);
     let (class, mut attributes) = match error {
         FileError::Layout { source, .. } => return layout(source),
         FileError::BadOption { option, .. } => {
@@ -316,51 +322,46 @@ fn file(error: &FileError) -> Class {
         FileError::Interrupted { .. } => return ("Interrupted", vec![]),
         FileError::Os { source: OsError::NoMemory { .. }, .. } => return ("NoMemory", vec![]),
 
-        FileError::BadPath { .. } => ("FileError", vec![reason("bad_path")]),
-        FileError::NeedsDataset { .. } => ("FileError", vec![reason("needs_dataset")]),
-        FileError::ShapeDiffers { .. } => ("FileError", vec![reason("shape_differs")]),
-        FileError::ElemDiffers { .. } => ("FileError", vec![reason("elem_differs")]),
-        FileError::NoSpace { .. } => ("FileError", vec![reason("no_space"), number(Errno::NOSPC)]),
-        FileError::System { errno, .. } => (refused_file(*errno), vec![reason("system"), number(*errno)]),
-        FileError::Os { source, .. } => {
-            let errno = source.errno();
-            let class = errno.map_or("FileError", refused_file);
-            (class, [reason("system")].into_iter().chain(errno.map(number)).collect())
-        }
-        FileError::NoForm { .. } => ("FileError", vec![reason("no_form")]),
-        FileError::NoTensor { .. } => ("FileError", vec![reason("no_tensor")]),
-        FileError::BadHeader { .. } | FileError::BadSafetensors { .. } | FileError::BadZarr { .. } => {
-            ("FileError", vec![reason("bad_header")])
-        }
-        FileError::Truncated { .. } => ("FileError", vec![reason("truncated")]),
-        FileError::BadLength { .. } => ("FileError", vec![reason("bad_length")]),
-        FileError::Plan { .. } => ("FileError", vec![reason("plan")]),
+        FileError::BadPath { path, .. } => of_file(path, "bad_path"),
+        FileError::NeedsDataset { path, .. } => of_file(path, "needs_dataset"),
+        FileError::ShapeDiffers { path, .. } => of_file(path, "shape_differs"),
+        FileError::ElemDiffers { path, .. } => of_file(path, "elem_differs"),
+        FileError::NoSpace { path, .. } => of_errno("FileError", path, "no_space", Some(Errno::NOSPC)),
+        FileError::System { path, errno, .. } => of_errno("FileError", path, "system", Some(*errno)),
+        FileError::Os { path, source } => of_errno("FileError", path, "system", source.errno()),
+        FileError::NoForm { path, .. } => of_file(path, "no_form"),
+        FileError::NoTensor { path, .. } => of_file(path, "no_tensor"),
+        FileError::BadHeader { path, .. }
+        | FileError::BadSafetensors { path, .. }
+        | FileError::BadZarr { path, .. } => of_file(path, "bad_header"),
+        FileError::Truncated { path, .. } => of_file(path, "truncated"),
+        FileError::BadLength { path, .. } => of_file(path, "bad_length"),
+        FileError::Plan { path, .. } => of_file(path, "plan"),
         _ => ("FileError", vec![]),
     };
     attributes.extend(error.unit().map(of_unit));
     (class, attributes)
 }
 
-/// The class for what the system said of a file.
-fn refused_file(errno: Errno) -> &'static str {
-    refused_or(errno, "FileError")
+/// What is wrong with a file or a store, and its path: the `filename` of every OSError.
+fn of_path(class: &'static str, path: &str, reason: &str) -> Class {
+    (class, vec![("reason", Value::Text(reason.into())), ("filename", Value::Text(path.into()))])
 }
 
-fn refused_or(errno: Errno, other: &'static str) -> &'static str {
-    match errno {
-        Errno::NOENT => "FileMissing",
-        Errno::ACCESS | Errno::PERM => "FileNotAllowed",
+/// The same of what the system refused: of a class of its own where Python has one.
+fn of_errno(other: &'static str, path: &str, reason: &str, errno: Option<Errno>) -> Class {
+    let class = match errno {
+        Some(Errno::NOENT) => "FileMissing",
+        Some(Errno::ACCESS | Errno::PERM) => "FileNotAllowed",
         _ => other,
-    }
+    };
+    let (class, mut attributes) = of_path(class, path, reason);
+    attributes.extend(errno.map(number));
+    (class, attributes)
 }
 
 fn store(error: &StoreError) -> Class {
-    let reason = |name: &str| ("reason", Value::Text(name.into()));
-    let of_store = |name: &str| ("StoreError", vec![reason(name)]);
-    let system = |errno: Option<Errno>| {
-        let class = errno.map_or("StoreError", |errno| refused_or(errno, "StoreError"));
-        (class, [reason("system")].into_iter().chain(errno.map(number)).collect())
-    };
+    let of_store = |store: &str, reason: &str| of_path("StoreError", store, reason);
     match error {
         StoreError::Layout { source, .. } => layout(source),
         StoreError::BadName { .. } => ("BadName", vec![("option", Value::Text("name".into()))]),
@@ -369,44 +370,55 @@ fn store(error: &StoreError) -> Class {
             ("WrongSize", vec![("expected", int(*expected)), ("found", int(*found))])
         }
         StoreError::Closed { .. } => ("Closed", vec![]),
-        StoreError::NotThere { .. } => ("DatasetMissing", vec![reason("not_there"), number(Errno::NOENT)]),
-        StoreError::NoStore { .. } => ("FileMissing", vec![reason("no_store"), number(Errno::NOENT)]),
-        StoreError::Exists { .. } => of_store("exists"),
-        StoreError::ShapeDiffers { .. } => of_store("shape_differs"),
-        StoreError::ElemDiffers { .. } => of_store("elem_differs"),
-        StoreError::Manifest { .. } => of_store("manifest"),
-        StoreError::Volume { source, .. } => volume(source),
-        StoreError::Disagree { unit, .. } => ("Refused", vec![("unit", int(*unit)), reason("disagree")]),
+        StoreError::NotThere { store, .. } => missing("DatasetMissing", store, "not_there"),
+        StoreError::NoStore { store, .. } => missing("FileMissing", store, "no_store"),
+        StoreError::Exists { store, .. } => of_store(store, "exists"),
+        StoreError::ShapeDiffers { store, .. } => of_store(store, "shape_differs"),
+        StoreError::ElemDiffers { store, .. } => of_store(store, "elem_differs"),
+        StoreError::Manifest { store, .. } => of_store(store, "manifest"),
+        StoreError::Volume { store, source } => volume(store, source),
+        StoreError::Disagree { unit, .. } => refusal("disagree", vec![("unit", int(*unit))]),
         StoreError::PeerFailed { unit, .. } => ("PeerAborted", vec![("unit", int(*unit))]),
         StoreError::Message { source, .. } => message(source),
         StoreError::Busy { waited, .. } => {
             ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
         }
         StoreError::Interrupted { .. } => ("Interrupted", vec![]),
-        StoreError::System { errno, .. } => system(Some(*errno)),
+        StoreError::System { store, errno, .. } => of_errno("StoreError", store, "system", Some(*errno)),
         StoreError::Os { source: OsError::NoMemory { .. }, .. } => ("NoMemory", vec![]),
-        StoreError::Os { source, .. } => system(source.errno()),
-        StoreError::Plan { .. } => of_store("plan"),
+        StoreError::Os { store, source } => of_errno("StoreError", store, "system", source.errno()),
+        StoreError::Plan { store, .. } => of_store(store, "plan"),
         _ => ("StoreError", vec![]),
     }
 }
 
-fn volume(error: &VolumeError) -> Class {
-    let of_store = |name: &str| ("StoreError", vec![("reason", Value::Text(name.into()))]);
-    match error {
-        VolumeError::Geometry { .. } => ("Misuse", vec![]),
-        VolumeError::TooManyLost { .. } => of_store("too_many_lost"),
-        VolumeError::Outdated { .. } => of_store("outdated"),
-        VolumeError::Home { .. } => of_store("system"),
-        VolumeError::Damaged { .. } => of_store("damaged"),
-        VolumeError::NotThere { .. } => of_store("not_there"),
-        VolumeError::Limit { .. } => of_store("limit"),
-        VolumeError::NotJoined { .. } | VolumeError::InUse { .. } => of_store("not_joined"),
-        VolumeError::Foreign { .. } => of_store("foreign"),
-        VolumeError::Full(_) => {
-            ("StoreError", vec![("reason", Value::Text("no_space".into())), number(Errno::NOSPC)])
+fn missing(class: &'static str, path: &str, reason: &str) -> Class {
+    let (_, attributes) = of_errno(class, path, reason, Some(Errno::NOENT));
+    (class, attributes)
+}
+
+fn volume(store: &str, error: &VolumeError) -> Class {
+    let reason = match error {
+        VolumeError::Geometry { .. } => return ("Misuse", vec![]),
+        VolumeError::Full(_) => return of_errno("StoreError", store, "no_space", Some(Errno::NOSPC)),
+        VolumeError::Refused(error) => {
+            let errno = match error.cause {
+                Cause::Caller(errno) => Some(Errno::from_raw_os_error(errno)),
+                _ => None,
+            };
+            return of_errno("StoreError", store, "system", errno);
         }
-    }
+        VolumeError::TooManyLost { .. } => "too_many_lost",
+        VolumeError::Outdated { .. } => "outdated",
+        VolumeError::Forked(_) => "forked",
+        VolumeError::Home { .. } => "system",
+        VolumeError::Damaged { .. } => "damaged",
+        VolumeError::NotThere { .. } => "not_there",
+        VolumeError::Limit { .. } => "limit",
+        VolumeError::NotJoined { .. } | VolumeError::InUse { .. } => "not_joined",
+        VolumeError::Foreign { .. } => "foreign",
+    };
+    of_path("StoreError", store, reason)
 }
 
 fn number(errno: Errno) -> (&'static str, Value) {
@@ -425,6 +437,11 @@ fn words(error: &Error) -> String {
             "a handler cannot wait: it may send, post and call; have the program wait for the answer, or install a handler \
              for it"
                 .to_owned()
+        }
+        // Where it was raised goes beside the words.
+        Error::Message(e) if matches!(**e, MessageError::Call(CallError::Failed { .. })) => {
+            let text = error.to_string();
+            text.split_once(TRACEBACK).map_or(text.as_str(), |(words, _)| words).to_owned()
         }
         _ => error.to_string(),
     }
@@ -456,8 +473,20 @@ fn new(py: Python<'_>, (class, attributes): &Class, message: String) -> PyResult
     let exception = module.bind(py).getattr(*class)?.call1((message,))?;
     for (name, value) in attributes {
         match value {
-            Value::Int(n) => exception.setattr(*name, n)?,
-            Value::Text(text) => exception.setattr(*name, text)?,
+            Value::Int(n) => {
+                exception.setattr(*name, n)?;
+                if *name == "errno" && exception.hasattr("strerror")? {
+                    exception
+                        .setattr("strerror", PyModule::import(py, "os")?.call_method1("strerror", (n,))?)?;
+                }
+            }
+            Value::Text(text) => {
+                exception.setattr(*name, text)?;
+                // From Python 3.11 on an exception has notes, which are shown below its own traceback.
+                if *name == "traceback" && exception.hasattr("add_note")? {
+                    exception.call_method1("add_note", (format!("In the other unit:\n{text}"),))?;
+                }
+            }
             Value::Seconds(s) => exception.setattr(*name, s)?,
             Value::Ints(numbers) => exception.setattr(*name, PyTuple::new(py, numbers)?)?,
         }

@@ -2,17 +2,28 @@
 
 use crate::{error, exit};
 use polyduct::message::Domain;
+use polyduct::os::{clock, process::own_pid};
 use polyduct::Interrupt;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Locks; what a panic left behind is a port like any other.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks, if nobody else has it: while the interpreter is held nobody may be waited for who may need it.
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Whose calls a guard guards.
@@ -118,7 +129,7 @@ pub fn raise_from_call(raised: PyErr) {
 
 impl Guard {
     pub fn new(what: What) -> Guard {
-        Guard { what, closing: Arc::default(), pid: std::process::id(), url: None }
+        Guard { what, closing: Arc::default(), pid: own_pid(), url: None }
     }
 
     /// For errors to name.
@@ -134,7 +145,7 @@ impl Guard {
 
     /// Whether this is the process that opened it.
     pub fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
+        self.pid == own_pid()
     }
 
     /// An exception where this is not the process that opened it. A store has no threads, and speaks for no unit.
@@ -165,6 +176,31 @@ impl Guard {
         self.closing.store(false, Ordering::Release);
     }
 
+    fn enter(&self, py: Python<'_>) -> PyResult<Call> {
+        self.check_ours(py)?;
+        Call::enter(self).ok_or_else(|| {
+            let what = self.what;
+            let message = format!(
+                "a signal handler cannot use the {what} whose call it interrupts: raise an exception there, and close or \
+                 abort the {what} where that is caught"
+            );
+            error::own(py, "Misuse", &message)
+        })
+    }
+
+    /// Calls `f` with the interpreter, for what takes microseconds and waits for nobody: to let go of the interpreter and to get
+    /// it back takes longer.
+    pub fn at_once<T>(&self, py: Python<'_>, f: impl FnOnce() -> T) -> PyResult<T> {
+        let call = self.enter(py)?;
+        let done = f();
+        drop(call);
+        match REASON.take() {
+            // A handler that ran meanwhile.
+            Some(Reason::Raised(raised)) => Err(raised),
+            _ => Ok(done),
+        }
+    }
+
     /// Calls `f` without the interpreter; `raise` makes an exception of its error.
     pub fn run<T: Send, E: Send>(
         &self,
@@ -172,16 +208,19 @@ impl Guard {
         f: impl FnOnce() -> Result<T, E> + Send,
         raise: impl FnOnce(Python<'_>, &E) -> PyErr,
     ) -> PyResult<T> {
-        let what = self.what;
-        self.check_ours(py)?;
-        let Some(call) = Call::enter(self) else {
-            let message = format!(
-                "a signal handler cannot use the {what} whose call it interrupts: raise an exception there, and close or \
-                 abort the {what} where that is caught"
-            );
-            return Err(error::own(py, "Misuse", &message));
-        };
-        let done = py.detach(f);
+        self.run_within(py, None, f, raise)
+    }
+
+    /// The same with a limit to what the call waits for; without one each wait has its own.
+    pub fn run_within<T: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Option<Duration>,
+        f: impl FnOnce() -> Result<T, E> + Send,
+        raise: impl FnOnce(Python<'_>, &E) -> PyErr,
+    ) -> PyResult<T> {
+        let (what, call) = (self.what, self.enter(py)?);
+        let done = py.detach(|| clock::within(limit, f));
         drop(call);
         // Why it was told to end goes before what the port calls it.
         let reason = REASON.take();

@@ -3,8 +3,8 @@
 //! They run in whichever thread receives, which attaches to the interpreter for as long. The domain itself keeps but their
 //! numbers here: it would keep the functions, and all that they know, for ever.
 
+use crate::encode::{decode_copy, look};
 use crate::guard::{lock, raise_from_call};
-use numpy::{PyArray1, PyArrayMethods};
 use polyduct::message::domain::{Context, Message, Parcel};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -12,6 +12,11 @@ use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// Stands between the words of a call that failed and the traceback.
+pub const TRACEBACK: &str = "\n\nTraceback (most recent call last):\n";
+/// Bytes of a traceback that are sent.
+const MAX_TRACEBACK: usize = 16 << 10;
 
 /// The functions of a domain.
 #[derive(Default)]
@@ -79,7 +84,7 @@ pub fn of_messages(handlers: &Arc<Handlers>, function: Py<PyAny>) -> impl Fn(&Co
     }
 }
 
-/// A function for calls: `function(from, words, argument)` gives words and a result, bytes both ways.
+/// A function for calls: `function(argument)` gives a result, arrays or bytes both ways.
 pub fn of_calls(
     handlers: &Arc<Handlers>,
     function: Py<PyAny>,
@@ -88,11 +93,14 @@ pub fn of_calls(
     move |context, words, argument| {
         let run = |function: &Bound<'_, PyAny>| {
             let py = function.py();
-            let called = function
-                .call1((context.from(), (words[0], words[1]), PyArray1::from_slice(py, argument)))
-                .and_then(|given| {
-                    let (words, result): ([u32; 2], Bound<'_, PyArray1<u8>>) = given.extract()?;
-                    Ok(Parcel { words, payload: result.to_vec()? })
+            let called = decode_copy(py, words, argument, context.from())
+                .and_then(|argument| function.call1((argument,)))
+                .and_then(|result| {
+                    if result.is_none() {
+                        return Ok(Parcel::default());
+                    }
+                    let given = look(&result)?;
+                    Ok(Parcel { words: given.words(), payload: given.to_vec()? })
                 });
             called.map_err(|e| {
                 let words = words_of(py, &e);
@@ -114,11 +122,19 @@ fn report(py: Python<'_>, e: PyErr, function: &Bound<'_, PyAny>) {
     }
 }
 
-/// `ValueError: not a number`
+/// `ValueError: not a number`, an empty line, and where that was raised.
 fn words_of(py: Python<'_>, e: &PyErr) -> String {
     let class = e.get_type(py).qualname().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
-    match e.value(py).str().map(|text| text.to_string()) {
+    let mut words = match e.value(py).str().map(|text| text.to_string()) {
         Ok(text) if !text.is_empty() => format!("{class}: {text}"),
         _ => class,
+    };
+    if let Some(text) = e.traceback(py).and_then(|traceback| traceback.format().ok()) {
+        let text = text.strip_prefix(TRACEBACK.trim_start()).unwrap_or(&text);
+        // The end is nearest to the cause.
+        let from = (text.len().saturating_sub(MAX_TRACEBACK)..).find(|&at| text.is_char_boundary(at));
+        words.push_str(TRACEBACK);
+        words.push_str(text[from.unwrap_or(0)..].trim_end());
     }
+    words
 }

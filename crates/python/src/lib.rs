@@ -1,11 +1,15 @@
 //! `polyduct._native`: ports, messages, layouts and regrouping for the Python package.
 //!
-//! Arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the business of the Python
-//! side, where NumPy says it best. Everything that may block releases the interpreter.
+//! Most arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the business of the Python
+//! side, where NumPy says it best. What is sent and received in microseconds crosses as it is ([`array`] looks at it once).
+//! Everything that may block releases the interpreter; what does not wait keeps it.
 
+mod array;
 mod bytes;
 mod call;
+mod channel;
 mod domain;
+mod encode;
 mod error;
 mod exit;
 mod guard;
@@ -35,6 +39,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<domain::Domain>()?;
     module.add_class::<domain::Stop>()?;
     module.add_class::<call::Call>()?;
+    module.add_class::<channel::Channel>()?;
     module.add_class::<domain::Region>()?;
     module.add_class::<lent::Lent>()?;
     module.add_class::<received::Received>()?;

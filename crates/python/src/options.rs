@@ -42,6 +42,19 @@ pub fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult
     given.map(|given| seconds(py, what, given)).transpose()
 }
 
+/// The layout that was given; without one, the only unit has everything.
+pub fn layout_of<'a>(py: Python<'_>, given: Option<&'a str>, place: &Place) -> PyResult<&'a str> {
+    let message = || {
+        let Place { unit, units, .. } = place;
+        format!("layout: none given, but this is unit {unit} of {units}; say what each has, as \"block,...\" or \"...\" \
+                 for everything")
+    };
+    match given {
+        None if place.units > 1 => Err(error::bad_option(py, "layout", &message())),
+        given => Ok(given.unwrap_or("...")),
+    }
+}
+
 impl Options {
     /// Puts the options into a builder whose waits ask `port` whether to go on.
     pub fn builder(&self, py: Python<'_>, url: &str, port: &Port) -> PyResult<(Open, Place)> {

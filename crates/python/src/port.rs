@@ -1,11 +1,42 @@
 //! What both kinds of port share.
 
+use crate::array::{Elem, Look};
 use crate::error;
 use crate::guard::{Guard, What};
+use numpy::npyffi::npy_intp;
 use polyduct::pipe::Addresses;
 use polyduct::{Error, Interrupt, Mode};
 use pyo3::prelude::*;
 use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Parts up to this size are copied while the interpreter is held.
+pub const AT_ONCE: usize = 64 << 10;
+
+/// What the array of a unit's part looks like, where that is common.
+pub struct Form {
+    pub elem: Elem,
+    pub shape: Vec<npy_intp>,
+    pub is_fortran: bool,
+}
+
+impl Form {
+    /// The look of an array, if it is of this form.
+    pub fn look<'a>(form: &OnceLock<Form>, array: &'a Bound<'_, PyAny>) -> Option<Look<'a>> {
+        let (form, look) = (form.get()?, Look::at(array)?);
+        let same = form.elem == look.elem && form.shape == look.shape;
+        // What has one dimension, or none, has no order.
+        (same && (form.shape.len() < 2 || form.is_fortran == look.is_fortran)).then_some(look)
+    }
+
+    /// One of a type with this number.
+    pub fn set(form: &OnceLock<Form>, elem: u32, shape: Vec<npy_intp>, is_fortran: bool) {
+        if let Some(elem) = Elem::from_number(elem) {
+            let _ = form.set(Form { elem, shape, is_fortran });
+        }
+    }
+}
 
 /// A port's calls, and what it leads to.
 pub struct Port {
@@ -51,6 +82,25 @@ impl Port {
     /// Calls `f` without the interpreter.
     pub fn run<T: Send>(&self, py: Python<'_>, f: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
         self.guard.run(py, f, error::raise)
+    }
+
+    /// The same with a limit to what the call waits for.
+    pub fn run_within<T: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Option<Duration>,
+        f: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        self.guard.run_within(py, limit, f, error::raise)
+    }
+
+    /// Calls `f` with the interpreter, for what waits for nobody: `None` where it is not to be had so.
+    pub fn at_once<T>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce() -> Option<Result<T, Error>>,
+    ) -> PyResult<Option<T>> {
+        self.guard.at_once(py, f)?.transpose().map_err(|e| error::raise(py, &e))
     }
 
     /// An error of a port that is no longer there.

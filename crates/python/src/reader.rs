@@ -3,16 +3,16 @@
 use crate::bytes;
 use crate::domain::Domain;
 use crate::exit;
-use crate::guard::{lock, settle};
+use crate::guard::{lock, settle, try_lock};
 use crate::join;
 use crate::layout::{fail, Layout};
-use crate::options::Options;
-use crate::port::{counters, places, Counters, Places, Port};
+use crate::options::{layout_of, maybe_seconds, Options};
+use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
-use polyduct::{At, Error, Mode, Reader, Stats};
+use polyduct::{At, Error, Mode, Reader, Stats, Tried};
 use pyo3::prelude::*;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// One unit's reading port.
 #[pyclass(frozen, module = "polyduct._native")]
@@ -22,6 +22,9 @@ pub struct ReadPort {
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
     layout: polyduct::layout::Mapping,
+    form: OnceLock<Form>,
+    /// All units are on this host.
+    near: bool,
     /// `None` for a file.
     #[pyo3(get)]
     addresses: Option<Places>,
@@ -41,7 +44,7 @@ pub struct ReadPort {
 pub fn open_reader(
     py: Python<'_>,
     url: &str,
-    layout: &str,
+    layout: Option<&str>,
     shape: Option<Vec<u64>>,
     elem: Option<&str>,
     convert: bool,
@@ -49,6 +52,7 @@ pub fn open_reader(
 ) -> PyResult<ReadPort> {
     let port = Port::new(url, Mode::Read);
     let (mut open, place) = options.builder(py, url, &port)?;
+    let layout = layout_of(py, layout, &place)?;
     if let Some(shape) = shape {
         open = open.shape(&shape);
     }
@@ -59,6 +63,8 @@ pub fn open_reader(
     Ok(ReadPort {
         stats: Mutex::new(reader.stats()),
         layout: reader.mapping().clone(),
+        form: OnceLock::new(),
+        near: reader.is_near(),
         addresses: reader.addresses().map(places),
         descr: reader.descr().map(ToString::to_string),
         port,
@@ -113,11 +119,65 @@ impl ReadPort {
         Layout::of(&self.layout)
     }
 
-    /// Waits for the next step and copies this unit's part of it. Gives the step's number, None at the end.
-    fn read(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>) -> PyResult<Option<u64>> {
+    /// What the arrays are like.
+    fn set_form(&self, elem: u32, shape: Vec<isize>, is_fortran: bool) {
+        Form::set(&self.form, elem, shape, is_fortran);
+    }
+
+    /// Reads the next step into an array of the common form: the step's number, `None` at the end, -1 for any other array.
+    fn fill(&self, py: Python<'_>, array: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Option<i64>> {
+        let Some(look) = Form::look(&self.form, array).filter(|look| look.is_writeable) else {
+            return Ok(Some(-1));
+        };
+        if self.near && look.len() <= AT_ONCE {
+            let now = || {
+                let mut reader = try_lock(&self.reader)?;
+                // SAFETY: the interpreter is held, and nobody else in Rust has these bytes meanwhile: this thread is here.
+                let tried = reader.as_mut()?.try_read(unsafe { look.bytes_mut() });
+                *lock(&self.stats) = reader.as_ref()?.stats();
+                match tried {
+                    Ok(Tried::NotYet) => None,
+                    Ok(Tried::Step(number)) => Some(Ok(Some(number as i64))),
+                    Ok(Tried::End) => Some(Ok(None)),
+                    Err(e) => Some(Err(e)),
+                }
+            };
+            if let Some(found) = self.port.at_once(py, now)? {
+                return Ok(found);
+            }
+        }
+        Ok(self.read(py, &look.flat(array)?, timeout)?.map(|number| number as i64))
+    }
+
+    /// Reads the next step if it is there: its number, `None` at the end, -1 if it is not.
+    fn try_read(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>) -> PyResult<Option<i64>> {
         let mut part = bytes::writable(part)?;
         let part = bytes::slice_mut(&mut part)?;
         self.port.run(py, || {
+            let mut reader = lock(&self.reader);
+            let reader = reader.as_mut().ok_or_else(|| self.port.closed())?;
+            let tried = reader.try_read(part);
+            *lock(&self.stats) = reader.stats();
+            Ok(match tried? {
+                Tried::Step(number) => Some(number as i64),
+                Tried::End => None,
+                Tried::NotYet => Some(-1),
+            })
+        })
+    }
+
+    /// Waits for the next step and copies this unit's part of it. Gives the step's number, None at the end.
+    #[pyo3(signature = (part, timeout=None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        part: &Bound<'_, PyArray1<u8>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let mut part = bytes::writable(part)?;
+        let part = bytes::slice_mut(&mut part)?;
+        self.port.run_within(py, limit, || {
             let mut reader = lock(&self.reader);
             let reader = reader.as_mut().ok_or_else(|| self.port.closed())?;
             let done = reader.read(part);

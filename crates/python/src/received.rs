@@ -3,6 +3,7 @@
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
 use polyduct::message::domain::{Region, WeakDomain};
+use polyduct::os::process::own_pid;
 use pyo3::prelude::*;
 
 /// Payloads from so many bytes on go back to the domain when their array goes: fresh memory is slow.
@@ -21,16 +22,16 @@ enum Memory {
     Region(Region),
 }
 
-/// A payload as an array, which owns it.
+/// A payload as an array, which owns it, and gives it back to the domain that it is from.
 pub fn payload_array<'py>(
     py: Python<'py>,
     payload: Vec<u8>,
-    domain: impl FnOnce() -> WeakDomain,
+    domain: impl FnOnce() -> Option<WeakDomain>,
 ) -> PyResult<Bound<'py, PyArray1<u8>>> {
-    if payload.len() < GIVEN_BACK {
-        return Ok(PyArray1::from_vec(py, payload));
+    match domain().filter(|_| payload.len() >= GIVEN_BACK) {
+        Some(domain) => over(py, Memory::Payload(payload, domain)),
+        None => Ok(PyArray1::from_vec(py, payload)),
     }
-    over(py, Memory::Payload(payload, domain()))
 }
 
 /// A region as an array.
@@ -43,7 +44,7 @@ fn over(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyArray1<u8>>> {
         Memory::Payload(payload, _) => (payload.as_ptr(), payload.len()),
         Memory::Region(region) => (region.address() as *const u8, region.len()),
     };
-    let keeper = Bound::new(py, Received { memory, pid: std::process::id() })?;
+    let keeper = Bound::new(py, Received { memory, pid: own_pid() })?;
     // SAFETY: `keeper` has the memory, `len` bytes that stay where they are until it is dropped: those of a vector that
     // nobody else has any more, or a mapping. Nobody in Rust makes a reference to them meanwhile. Other processes may write
     // to a region: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
@@ -57,7 +58,7 @@ fn over(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyArray1<u8>>> {
 impl Drop for Received {
     fn drop(&mut self) {
         let Memory::Payload(payload, domain) = &mut self.memory else { return };
-        if self.pid == std::process::id() {
+        if self.pid == own_pid() {
             if let Some(domain) = domain.upgrade() {
                 domain.give_back(std::mem::take(payload));
             }

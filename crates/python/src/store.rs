@@ -83,7 +83,7 @@ impl Store {
 impl Store {
     /// The names of all datasets, in order.
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |store| Ok(store.own()?.names().keys().cloned().collect()))
+        self.with(py, |store| Ok(store.own_to_read()?.names().keys().cloned().collect()))
     }
 
     /// Opens a dataset.
@@ -134,7 +134,7 @@ impl Store {
         self.with(py, |store| {
             let geometry = store.geometry();
             let units = (0..geometry.units()).map(|unit| store.manifest().dirs(store.dir(), unit)).collect();
-            let lost = store.own()?.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
+            let lost = store.own_to_read()?.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
             let stripe = u64::from(geometry.chunk_blocks()) * polyduct::store::volume::BLOCK as u64;
             Ok((geometry.data(), geometry.parity(), stripe, units, lost))
         })

@@ -1,22 +1,23 @@
 //! A unit's writing port, and the arrays in its slots.
 
+use crate::array::{self, Elem};
 use crate::bytes;
 use crate::domain::Domain;
 use crate::error;
 use crate::exit;
-use crate::guard::{lock, settle};
+use crate::guard::{lock, settle, try_lock};
 use crate::join;
 use crate::layout::{dataset, fail, Layout};
-use crate::options::Options;
-use crate::port::{counters, places, Counters, Places, Port};
-use numpy::ndarray::ArrayView1;
+use crate::options::{layout_of, maybe_seconds, Options};
+use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
 use self_cell::{self_cell, MutBorrow};
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 type OpenStep<'a> = Option<StepMut<'a>>;
 
@@ -33,19 +34,22 @@ enum State {
     Idle(Box<Writer>),
     /// A slot is being filled.
     Filling(Filling),
-    /// Closed or aborted. Arrays may still lie in its slots.
-    Ended {
-        _memory: Box<Writer>,
-    },
+    /// Closed or aborted.
+    Ended,
     /// Left to the end of the process; or only for a moment, while one of the others becomes another.
     Gone,
 }
 
-/// What the arrays in the slots keep alive: the writer, and with it the slots' mapping.
+/// A writer that has ended, with its slots: the last array that lies there frees them.
+type Kept = Arc<Mutex<Option<Box<Writer>>>>;
+
+/// What the arrays in the slots keep alive.
 #[pyclass(frozen, module = "polyduct._native")]
 pub struct Memory {
-    // Held for its drop alone. A writer that is left to the end of the process is never dropped.
+    /// The port, which has the writer for as long as it is open.
     _state: Arc<Mutex<State>>,
+    /// Held for its drop alone. A writer that is left to the end of the process is never dropped.
+    _kept: Kept,
 }
 
 /// One unit's writing port.
@@ -53,12 +57,17 @@ pub struct Memory {
 pub struct WritePort {
     port: Port,
     state: Arc<Mutex<State>>,
+    /// Until the port ends.
+    kept: Mutex<Option<Kept>>,
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
     /// Number of the next step, or of the one that is being filled; as of the last call, too.
     next: AtomicU64,
     layout: polyduct::layout::Mapping,
+    form: OnceLock<Form>,
     len_bytes: usize,
+    /// All units are on this host.
+    near: bool,
     /// Whether a step may be filled where it lies; else it is written from an array of the caller's.
     #[pyo3(get)]
     in_place: bool,
@@ -78,7 +87,7 @@ pub struct WritePort {
 pub fn open_writer(
     py: Python<'_>,
     url: &str,
-    layout: &str,
+    layout: Option<&str>,
     shape: Vec<u64>,
     elem: &str,
     options: Options,
@@ -86,14 +95,18 @@ pub fn open_writer(
     let dataset = dataset(&shape, elem).map_err(fail(py))?;
     let port = Port::new(url, Mode::Write);
     let (open, place) = options.builder(py, url, &port)?;
+    let layout = layout_of(py, layout, &place)?;
     let writer = port.run(py, || open.write(&dataset, layout))?;
     let (mapping, len_bytes, stats) = (writer.mapping().clone(), writer.local_len_bytes(), writer.stats());
     let addresses = writer.addresses().map(places);
     let next = AtomicU64::new(writer.next_step());
     Ok(WritePort {
         in_place: port.is_pipe(),
+        near: writer.is_near(),
+        form: OnceLock::new(),
         port,
         state: Arc::new(Mutex::new(State::Idle(Box::new(writer)))),
+        kept: Mutex::new(Some(Kept::default())),
         stats: Mutex::new(stats),
         next,
         layout: mapping,
@@ -110,17 +123,87 @@ impl WritePort {
     fn with_writer<T: Send>(
         &self,
         py: Python<'_>,
+        limit: Option<Duration>,
         f: impl FnOnce(&mut Writer) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        self.port.run(py, || match &mut *lock(&self.state) {
+        self.port.run_within(py, limit, || match &mut *lock(&self.state) {
             State::Idle(writer) => {
                 let done = f(writer);
                 self.note(writer);
                 done
             }
             State::Filling(_) => Err(busy()),
-            State::Ended { .. } | State::Gone => Err(self.port.closed()),
+            State::Ended | State::Gone => Err(self.port.closed()),
         })
+    }
+
+    fn check_in_place(&self, py: Python<'_>) -> PyResult<()> {
+        match self.in_place {
+            true => Ok(()),
+            false => Err(error::own(py, "Misuse", "only the steps of a pipe can be filled where they lie")),
+        }
+    }
+
+    /// Begins a step if that takes no time. `Some(None)`: there is no room.
+    fn begin_now(&self, py: Python<'_>) -> PyResult<Option<Option<usize>>> {
+        let begin = || self.begun(&mut *try_lock(&self.state)?, Writer::try_step).transpose();
+        match self.near {
+            true => Ok(self.port.at_once(py, begin)?.map(Some)),
+            false => Ok(None),
+        }
+    }
+
+    /// Begins a step, and gives its address, if `step` gives one.
+    fn begun(
+        &self,
+        state: &mut State,
+        step: impl for<'a> FnOnce(&'a mut Writer) -> Result<OpenStep<'a>, Error>,
+    ) -> Result<Option<usize>, Error> {
+        let writer = match std::mem::replace(state, State::Gone) {
+            State::Idle(writer) => writer,
+            other => {
+                let error = match other {
+                    State::Filling(_) => busy(),
+                    _ => self.port.closed(),
+                };
+                *state = other;
+                return Err(error);
+            }
+        };
+        let begun = Filling::try_new_or_recover(MutBorrow::new(writer), |w| match step(w.borrow_mut()) {
+            Ok(Some(step)) => Ok(Some(step)),
+            Ok(None) => Err(None),
+            Err(e) => Err(Some(e)),
+        });
+        match begun {
+            Ok(mut filling) => {
+                let at =
+                    filling.with_dependent_mut(|_, step| step.as_mut().map(|s| s.deref_mut().as_mut_ptr()));
+                *state = State::Filling(filling);
+                // Pointers may not cross threads, and this may be held to be in another.
+                at.map(|p| Some(p as usize)).ok_or_else(|| self.port.closed())
+            }
+            Err((writer, e)) => {
+                *state = State::Idle(writer.into_inner());
+                e.map_or(Ok(None), Err)
+            }
+        }
+    }
+
+    /// The array of the step that begins there.
+    fn array<'py>(&self, py: Python<'py>, address: usize) -> PyResult<Bound<'py, PyAny>> {
+        let kept = lock(&self.kept).clone().ok_or_else(|| error::raise(py, &self.port.closed()))?;
+        let memory = Bound::new(py, Memory { _state: self.state.clone(), _kept: kept })?.into_any();
+        let (elem, len) = (Elem::BYTE, [self.len_bytes as isize]);
+        let (elem, shape, is_fortran) = match self.form.get() {
+            Some(form) => (form.elem, &form.shape[..], form.is_fortran),
+            None => (elem, &len[..], false),
+        };
+        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the queue drops),
+        // `len_bytes` long, as its form is, and neither moves nor goes before the writer does, which `memory` keeps. While the
+        // step is open nothing else in this process touches it; later there may be readers in other processes, and the next
+        // write to the slot: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
+        unsafe { array::over(py, elem, shape, array::flags_of(is_fortran), address as *mut u8, memory) }
     }
 
     /// Notes what may be asked during a call of another thread.
@@ -142,7 +225,10 @@ impl WritePort {
         self.take(|mut writer| {
             let done = end(&mut writer);
             self.note(&writer);
-            (State::Ended { _memory: writer }, done)
+            if let Some(kept) = lock(&self.kept).take() {
+                *lock(&kept) = Some(writer);
+            }
+            (State::Ended, done)
         })
         .unwrap_or(Ok(()))
     }
@@ -195,65 +281,53 @@ impl WritePort {
         Layout::of(&self.layout)
     }
 
-    /// Waits for room and gives the bytes of this unit's part of the next step, where they lie.
-    fn begin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u8>>> {
-        if !self.in_place {
-            return Err(error::own(py, "Misuse", "only the steps of a pipe can be filled where they lie"));
-        }
-        let address = self.port.run(py, || {
-            let mut state = lock(&self.state);
-            let writer = match std::mem::replace(&mut *state, State::Gone) {
-                State::Idle(writer) => writer,
-                other => {
-                    let error = match other {
-                        State::Filling(_) => busy(),
-                        _ => self.port.closed(),
-                    };
-                    *state = other;
-                    return Err(error);
-                }
-            };
-            let begun =
-                Filling::try_new_or_recover(MutBorrow::new(writer), |w| w.borrow_mut().step().map(Some));
-            match begun {
-                Ok(mut filling) => {
-                    let at = filling
-                        .with_dependent_mut(|_, step| step.as_mut().map(|s| s.deref_mut().as_mut_ptr()));
-                    *state = State::Filling(filling);
-                    // Pointers may not cross threads, and this closure is held to be in another.
-                    at.map(|p| p as usize).ok_or_else(|| self.port.closed())
-                }
-                Err((writer, e)) => {
-                    *state = State::Idle(writer.into_inner());
-                    Err(e)
-                }
-            }
-        })?;
-        let memory = Bound::new(py, Memory { _state: self.state.clone() })?;
-        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the queue drops),
-        // `len_bytes` long, and neither moves nor goes before the writer does, which `memory` keeps. While the step is
-        // open nothing else in this process touches it; later there may be readers in other processes, and the next
-        // write to the slot: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
-        let array = unsafe {
-            let view = ArrayView1::from_shape_ptr(self.len_bytes, address as *const u8);
-            PyArray1::borrow_from_array(&view, memory.into_any())
-        };
-        Ok(array)
+    /// What the arrays are like.
+    fn set_form(&self, elem: u32, shape: Vec<isize>, is_fortran: bool) {
+        Form::set(&self.form, elem, shape, is_fortran);
     }
 
-    /// Makes the step visible that [`begin`](WritePort::begin) gave. False when the queue dropped it.
-    fn publish(&self, py: Python<'_>) -> PyResult<bool> {
-        self.port.run(py, || {
-            let mut state = lock(&self.state);
+    /// Waits for room and gives this unit's part of the next step, where it lies: an array of its form where that is common, else
+    /// its bytes.
+    fn begin<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        self.check_in_place(py)?;
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let address = match self.begin_now(py)? {
+            Some(address) => address,
+            None => self
+                .port
+                .run_within(py, limit, || self.begun(&mut lock(&self.state), |w| w.step().map(Some)))?,
+        };
+        self.array(py, address.ok_or_else(|| error::raise(py, &self.port.closed()))?)
+    }
+
+    /// The same if there is room now; `None` if not.
+    fn try_begin<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.check_in_place(py)?;
+        let address = match self.begin_now(py)? {
+            Some(address) => address,
+            None => self.port.run(py, || self.begun(&mut lock(&self.state), Writer::try_step))?,
+        };
+        address.map(|address| self.array(py, address)).transpose()
+    }
+
+    /// Makes the step visible that [`begin`](WritePort::begin) gave. False when the queue dropped it. The array is read-only then.
+    fn publish(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<bool> {
+        array::freeze(array);
+        let publish = |state: &mut State| {
             let State::Filling(filling) = &mut *state else { return Err(self.port.closed()) };
             let step = filling.with_dependent_mut(|_, step| step.take());
             let published = step.map_or_else(|| Err(self.port.closed()), StepMut::publish);
-            WritePort::drop_step(&mut state);
+            WritePort::drop_step(state);
             if let State::Idle(writer) = &*state {
                 self.note(writer);
             }
             published
-        })
+        };
+        let now = || Some(publish(&mut *try_lock(&self.state).filter(|_| self.near)?));
+        match self.port.at_once(py, now)? {
+            Some(published) => Ok(published),
+            None => self.port.run(py, || publish(&mut lock(&self.state))),
+        }
     }
 
     /// Forgets the step that [`begin`](WritePort::begin) gave: the next call gives it again.
@@ -264,11 +338,41 @@ impl WritePort {
         })
     }
 
+    /// Writes an array of the common form. False when the queue dropped the step, `None` for any other array.
+    fn write_array(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<bool>> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let Some(look) = Form::look(&self.form, array) else { return Ok(None) };
+        if self.near && self.len_bytes <= AT_ONCE {
+            let now = || {
+                let mut state = try_lock(&self.state)?;
+                let State::Idle(writer) = &mut *state else { return None };
+                let done = writer.try_step().transpose()?.and_then(|mut step| {
+                    step.copy_from_slice(look.bytes());
+                    step.publish()
+                });
+                self.note(writer);
+                Some(done)
+            };
+            if let Some(written) = self.port.at_once(py, now)? {
+                return Ok(Some(written));
+            }
+        }
+        let flat = look.flat(array)?;
+        self.write(py, &flat, limit.map(|limit| limit.as_secs_f64())).map(Some)
+    }
+
     /// Writes a part that lies elsewhere. False when the queue dropped the step.
-    fn write(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>) -> PyResult<bool> {
+    #[pyo3(signature = (part, timeout=None))]
+    fn write(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>, timeout: Option<f64>) -> PyResult<bool> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
         let part = bytes::readable(part)?;
         let part = bytes::slice(&part)?;
-        self.with_writer(py, |writer| writer.write(part))
+        self.with_writer(py, limit, |writer| writer.write(part))
     }
 
     /// Number of the next step, from 0; of the one that is being filled, if there is one.
@@ -288,7 +392,7 @@ impl WritePort {
         join::of_port(py, &self.port, timeout, open_timeout, on_loss, |join| match &mut *lock(&self.state) {
             State::Idle(writer) => writer.domain(join),
             State::Filling(_) => Err(busy()),
-            State::Ended { .. } | State::Gone => Err(self.port.closed()),
+            State::Ended | State::Gone => Err(self.port.closed()),
         })
     }
 

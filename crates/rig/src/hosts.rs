@@ -143,6 +143,11 @@ impl Other {
         }
     }
 
+    /// What was cut is whole again: for tests with a cable.
+    pub fn mend(&self) {
+        ip("link set cable up");
+    }
+
     /// Kills the process, and not its host: its namespace would end with it, and take the cable and this end's address along
     /// before the last segments are through.
     pub fn kill(&mut self) {

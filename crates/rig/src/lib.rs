@@ -4,6 +4,7 @@
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
 pub mod faults;
+pub mod fork;
 pub mod hosts;
 pub mod inject;
 pub mod kills;

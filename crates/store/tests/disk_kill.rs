@@ -4,7 +4,7 @@
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::kills::{error_of, kills, say_error, survivors};
 use polyduct_rig::{kill_all, say, tests, Random, Scratch, Unit};
-use polyduct_store::disk::{now, Create, Owned, Store, StoreError, StoreReader, StoreWriter};
+use polyduct_store::disk::{nonce, Create, Owned, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::volume::{Entry, Scrub, VolumeError};
 use polyduct_store::{Expect, Options};
 use std::os::unix::fs::FileExt;
@@ -59,7 +59,7 @@ fn unit(spec: &str) {
         "rebuild" => {
             let store = Store::open(dir).unwrap();
             loop {
-                let progress = match store.own().unwrap().rebuild(1, 3, now()) {
+                let progress = match store.own().unwrap().rebuild(1, 3, nonce()) {
                     // The one before was killed when it was done, before it could say so.
                     Err(VolumeError::NotThere { .. }) => return say("finished"),
                     progress => progress.unwrap(),
@@ -78,7 +78,7 @@ fn unit(spec: &str) {
                 let mut scrub = Scrub::default();
                 while !owned.scrub(&mut scrub, 10).unwrap().finished {}
                 for block in 0..8 {
-                    owned.overwrite(entry.object, block, &[n as u8; 4096], now()).unwrap();
+                    owned.overwrite(entry.object, block, &[n as u8; 4096], nonce()).unwrap();
                 }
                 say(&format!("overwritten {n}"));
             }
@@ -240,7 +240,7 @@ fn a_rebuild_killed_at_any_moment_goes_on() {
         std::fs::rename(place.0.join("away"), place.0.join("unit2")).unwrap();
         let mut store = Store::open(&place.0).unwrap();
         store.replace(2, None, false).unwrap();
-        while !store.own().unwrap().rebuild(2, 1000, now()).unwrap().finished {}
+        while !store.own().unwrap().rebuild(2, 1000, nonce()).unwrap().finished {}
     }
 }
 
@@ -317,7 +317,7 @@ fn replace(dir: &Path, n: u64) -> Result<(), StoreError> {
     if !joining {
         store.replace(1, Some(vec![format!("new{n}").into()]), false)?;
     }
-    while !store.own()?.rebuild(1, 60, now()).unwrap().finished {}
+    while !store.own()?.rebuild(1, 60, nonce()).unwrap().finished {}
     Ok(())
 }
 

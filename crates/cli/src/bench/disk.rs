@@ -7,6 +7,7 @@ use super::unit::{unique, Role, Spec, Team};
 use clap::Args;
 use polyduct::store::disk::{Create, Store, StoredArray};
 use polyduct::store::volume::rows::{Bytes, Rows};
+use polyduct::store::volume::sums::ObjectId;
 use polyduct::store::volume::{parity, Geometry, BLOCK};
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -328,7 +329,7 @@ fn encoding(data: u32, parity: u32) -> Result<(f64, f64), String> {
         static MEMORY: Rc<RefCell<(Vec<u8>, Vec<u8>)>> = Rc::default();
     }
     let g = Geometry::new(data, parity, 256 << 10).map_err(|e| e.to_string())?;
-    let mut rows = Rows::new(g, 1, 1);
+    let mut rows = Rows::new(g, ObjectId::default(), 1);
     let row = g.row_blocks() as usize * BLOCK;
     MEMORY.with(|memory| {
         let (from, to) = &mut *memory.borrow_mut();

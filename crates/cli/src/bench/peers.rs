@@ -88,9 +88,13 @@ pub fn paired(
     Ok(Measured::Rounds(all))
 }
 
-/// Seconds of a step between two Python programs.
-fn python_seconds(python: &Path, script: &Path) -> Result<f64, String> {
-    let out = Command::new(python).arg(script).output().map_err(|e| format!("{}: {e}", python.display()))?;
+/// Seconds that a script between two Python programs says.
+pub fn python_seconds(python: &Path, script: &Path, args: &[&str]) -> Result<f64, String> {
+    let out = Command::new(python)
+        .arg(script)
+        .args(args)
+        .output()
+        .map_err(|e| format!("{}: {e}", python.display()))?;
     #[derive(Deserialize)]
     struct Report {
         median_s: f64,
@@ -133,7 +137,7 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
                         python.display()
                     )));
                 }
-                against(rounds, LARGE.bytes(), || python_seconds(&python, &ours), theirs)
+                against(rounds, LARGE.bytes(), || python_seconds(&python, &ours, &[]), theirs)
             }),
         });
     }

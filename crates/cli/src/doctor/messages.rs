@@ -39,7 +39,7 @@ fn finding(setting: &Setting, units: u32) -> Finding {
         Origin::Shrunk { from } => Finding::warn(
             name,
             with(&format!("shrunk from {}", setting.show(*from))),
-            format!("rings with {} partners would take more than a quarter of the memory", units - 1),
+            format!("the rings of {units} units would take more than a quarter of the memory"),
         ),
     }
 }
@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let shrunk = findings(load("[message]\nring = '512KiB'"), 64, 64 << 20);
-        let ring = shrunk.iter().find(|f| f.name == "message.ring").unwrap();
-        assert_eq!(ring.state, State::Warn);
-        assert!(ring.found.contains("shrunk from 512KiB"), "{}", ring.found);
+        let shrunk = findings(load("[message]\nrings = '8MiB'"), 64, 1 << 30);
+        let rings = shrunk.iter().find(|f| f.name == "message.rings").unwrap();
+        assert_eq!(rings.state, State::Warn);
+        assert!(rings.found.contains("shrunk from 8MiB"), "{}", rings.found);
         let too_many = findings(load(""), 4096, 64 << 20);
         assert!(too_many.iter().any(|f| f.name == "message rings" && f.state == State::Warn));
         let wrong = findings(load("[message]\nrin = 1"), 16, 64 << 20);

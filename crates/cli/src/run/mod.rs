@@ -54,6 +54,9 @@ Each process of a parallel stage has in its environment:
   POLYDUCT_IN, POLYDUCT_OUT       what \"-\" means for reading and for writing
   POLYDUCT_PROGRAM                the name of its stage in this run
   POLYDUCT_DOMAIN                 the message domain that the processes of the stage join
+  POLYDUCT_JOB                    the run, which names of pipes (pipe:NAME) belong to. Set it yourself,
+                                  to the same in both, for a pipe to another run or to a program outside;
+                                  set to nothing, names belong to no job.
 Their standard input is empty; their output passes through. A unit that ends without opening
 \"-\" fails the run if others wait for it. So does an output file that is not written.
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 /// All processes of a run and what joins them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// Name of the run.
+    pub run: String,
     /// In the order in which they start.
     pub processes: Vec<Process>,
     /// One between each two stages.
@@ -139,6 +141,7 @@ impl Plan {
     pub fn new(pipeline: &Pipeline, site: &Site) -> Plan {
         let stages = &pipeline.stages;
         let mut plan = Plan {
+            run: site.run.to_owned(),
             processes: Vec::new(),
             links: Vec::new(),
             file: None,

@@ -74,6 +74,9 @@ impl<T, E: Into<io::Error>> OrCannot<T> for Result<T, E> {
     }
 }
 
+/// The job that the names of pipes belong to.
+const JOB: &str = "POLYDUCT_JOB";
+
 struct Pipes {
     readers: Vec<Option<OwnedFd>>,
     writers: Vec<Option<OwnedFd>>,
@@ -101,10 +104,15 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
         _report_to: report_to,
         strays,
     };
+    let inherited = std::env::var_os(JOB);
     for (i, process) in plan.processes.iter().enumerate() {
         let mut child = command(process, &started.group, manner, soft_limit)
             .and_then(|mut command| {
                 connect(&mut command, process, &mut pipes, manner)?;
+                // The names of pipes are this run's, unless somebody has said whose.
+                if inherited.is_none() && !process.env.iter().any(|(name, _)| name == JOB) {
+                    command.env(JOB, &plan.run);
+                }
                 if process.role != Role::Plain {
                     command.env("POLYDUCT_REPORT", &report_path);
                 }

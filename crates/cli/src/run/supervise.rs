@@ -75,7 +75,7 @@ impl OutputFile {
         let file = plan.file.as_ref()?;
         if let Some(path) = in_store(file) {
             let (store, name) = split(path).ok()?;
-            let (entry, meta) = Store::open(&store).ok()?.own().ok()?.find(&name).ok()?;
+            let (entry, meta) = Store::open(&store).ok()?.own_to_read().ok()?.find(&name).ok()?;
             return Some(Stamp::Dataset(entry.object, meta.steps));
         }
         let m = file.metadata().ok()?;

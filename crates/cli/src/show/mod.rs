@@ -25,14 +25,14 @@ Examples:
   polyduct show \"boxes(0:2,0:8|2:3,0:8|-)\" --shape 3x8 --units 3
 
 A layout says for each dimension how its indices go to the units:
-  *                not distributed
+  *                not distributed                  ...            * for all others
   block            pieces of ceil(N/P) in order     balanced       sizes differ by one at most
   cyclic           dealt round one by one           cyclic(b)      in blocks of b
   cut(0,7,19)      pieces that start there
 then, as needed:
   @2x3             the grid of units                block[1]       a dimension uses grid axis 1
   ;order=F         local storage order              ;halo=1,0:2    cells around the piece
-  ;order=2,0,1     the same, slowest dimension first
+  ;order=2,0,1     the same, slowest dimension first ;halo=1~,0    around the ends, as on a torus
 
 Or, for the whole array:
   boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)

@@ -65,12 +65,24 @@ struct Found {
     repaired_blocks: u64,
     /// The same of each unit that had some.
     repaired_by_unit: BTreeMap<u32, u64>,
+    /// Blocks that are damaged still, though the others have what they should be: of each unit that has some.
+    not_repaired: BTreeMap<u32, NotRepaired>,
+    /// Units that are not used, and why: what they have is not checked.
+    lost: BTreeMap<u32, String>,
     /// Copies of the manifest that were written anew.
     manifests: u64,
     /// Words that cannot be repaired.
     damaged: u64,
     /// The first of them.
     beyond_repair: Vec<Word>,
+}
+
+/// Blocks of a unit that could not be written anew.
+#[derive(Serialize)]
+struct NotRepaired {
+    blocks: u64,
+    /// What the first of them came to.
+    why: String,
 }
 
 /// A word that cannot be repaired: a block of each unit.
@@ -98,7 +110,7 @@ fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_position(progress.done);
 }
 
-/// Checks every block. The status is 1 when something cannot be repaired.
+/// Checks every block. The status is 1 when something cannot be repaired, or a unit is not there to be checked.
 pub fn scrub(args: &ScrubArgs) -> Outcome {
     let store = open(&args.dir)?;
     let bar = bar(args.quiet || args.json, "checking");
@@ -124,6 +136,12 @@ pub fn scrub(args: &ScrubArgs) -> Outcome {
         checked_blocks: report.checked.values().sum(),
         repaired_blocks: report.repaired.values().sum(),
         repaired_by_unit: report.repaired.clone(),
+        not_repaired: report
+            .unrepaired
+            .iter()
+            .map(|(&unit, (blocks, why))| (unit, NotRepaired { blocks: *blocks, why: why.clone() }))
+            .collect(),
+        lost: owned.lost().map(|(unit, why)| (unit, why.to_owned())).collect(),
         manifests,
         damaged: report.damaged,
         beyond_repair: report.listed.iter().map(word).collect(),
@@ -136,7 +154,8 @@ pub fn scrub(args: &ScrubArgs) -> Outcome {
         true => print_json(&found),
         false => print(&std::iter::once(summary).chain(details).map(|line| line + "\n").collect::<String>()),
     };
-    Ok(u8::from(found.damaged > 0 || !not_written.is_empty() || !printed))
+    let is_whole = found.damaged == 0 && found.not_repaired.is_empty() && found.lost.is_empty();
+    Ok(u8::from(!is_whole || !not_written.is_empty() || !printed))
 }
 
 /// What was found, in a line, and in more where there is more to say.
@@ -154,20 +173,22 @@ fn text(found: &Found) -> (String, Vec<String>) {
         found.repaired_blocks,
         words(found.damaged)
     );
+    let blocks = |n: u64| format!("{n} block{}", if n == 1 { "" } else { "s" });
+    let not_repaired = found.not_repaired.iter().map(|(unit, NotRepaired { blocks: n, why })| {
+        format!("unit {unit}: {} damaged and could not be made good: {why}", blocks(*n))
+    });
+    let not_used = found.lost.iter().map(|(unit, why)| format!("unit {unit} is not used: {why}"));
     // By dataset: how many, and the first.
     let mut lost: BTreeMap<(&Option<String>, u64), (u64, u64)> = BTreeMap::new();
     for word in &found.beyond_repair {
         lost.entry((&word.name, word.object)).or_insert((0, word.block)).0 += 1;
     }
     let more = lost.len().saturating_sub(NAMED);
-    let mut details: Vec<String> = lost
-        .into_iter()
-        .take(NAMED)
-        .map(|((name, object), (n, first))| {
-            let name = name.as_ref().map_or(format!("object {object:x}"), |name| format!("{name:?}"));
-            format!("beyond repair: {} of {name}, the first is block {first} of each unit", words(n))
-        })
-        .collect();
+    let beyond = lost.into_iter().take(NAMED).map(|((name, object), (n, first))| {
+        let name = name.as_ref().map_or(format!("object {object:x}"), |name| format!("{name:?}"));
+        format!("beyond repair: {} of {name}, the first is block {first} of each unit", words(n))
+    });
+    let mut details: Vec<String> = not_repaired.chain(not_used).chain(beyond).collect();
     if more > 0 {
         details.push(format!("beyond repair: words of {more} datasets more"));
     }
@@ -214,8 +235,8 @@ fn rebuild_one(store: &Store, unit: u32, bar: &ProgressBar) -> Result<(String, u
     store.note(&format!("unit {unit} is being rebuilt"));
     loop {
         let mut owned = store.own()?;
-        let now = polyduct::store::disk::now();
-        let progress = owned.rebuild(unit, STEP, now).map_err(|e| owned.error(e))?;
+        let progress =
+            owned.rebuild(unit, STEP, polyduct::store::disk::nonce()).map_err(|e| owned.error(e))?;
         show(bar, progress);
         if progress.finished {
             let text = format!("unit {unit} is rebuilt: {} words", progress.total);

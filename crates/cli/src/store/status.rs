@@ -61,7 +61,7 @@ pub fn status(args: &StatusArgs) -> Outcome {
     let store = open(&args.dir)?;
     let g = store.geometry();
     type Found = (Vec<(u32, String)>, Vec<(u32, Option<Progress>)>);
-    let (owned, (lost, joining)): (_, Found) = match store.own() {
+    let (owned, (lost, joining)): (_, Found) = match store.own_to_read() {
         Ok(owned) => {
             let lost = owned.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
             let joining = owned.joining().map(|(unit, progress)| (unit, Some(progress))).collect();

@@ -44,7 +44,7 @@ pub enum Spec {
         dims: Vec<(Dist, Vec<usize>)>,
         grid: Vec<u64>,
         order: Vec<usize>,
-        halo: Vec<(u64, u64)>,
+        halo: Vec<Halo>,
         text: String,
     },
     Boxes {
@@ -64,6 +64,9 @@ pub enum Spec {
         text: String,
     },
 }
+
+/// Cells before and after a part, and whether they go around the ends.
+pub type Halo = (u64, u64, bool);
 
 /// A byte of a unit's memory: which byte of the row-major file it is, and whether it is a halo copy.
 pub type Byte = (u64, bool);
@@ -157,7 +160,7 @@ impl Spec {
 }
 
 /// Indices that part `p` of `parts` holds along one dimension, in order, and which are halo.
-fn held(dist: &Dist, n: u64, p: u64, parts: u64, halo: (u64, u64)) -> Vec<Byte> {
+fn held(dist: &Dist, n: u64, p: u64, parts: u64, halo: Halo) -> Vec<Byte> {
     let owned: Vec<u64> = match dist {
         Dist::Whole => (0..n).collect(),
         Dist::Block => {
@@ -176,9 +179,17 @@ fn held(dist: &Dist, n: u64, p: u64, parts: u64, halo: (u64, u64)) -> Vec<Byte> 
         }
     };
     let (Some(&lo), Some(&hi)) = (owned.first(), owned.last()) else { return Vec::new() };
-    let mut all: Vec<Byte> = (lo.saturating_sub(halo.0)..lo).map(|i| (i, true)).collect();
-    all.extend(owned.iter().map(|&i| (i, false)));
-    all.extend((hi + 1..n.min(hi + 1 + halo.1)).map(|i| (i, true)));
+    if halo == (0, 0, false) {
+        return owned.into_iter().map(|i| (i, false)).collect();
+    }
+    let (lo, hi, n) = (lo as i64, hi as i64, n as i64);
+    let mut all = Vec::new();
+    for i in lo - halo.0 as i64..=hi + halo.1 as i64 {
+        let own = (lo..=hi).contains(&i);
+        if halo.2 || (0..n).contains(&i) {
+            all.push((i.rem_euclid(n) as u64, !own));
+        }
+    }
     all
 }
 
@@ -289,7 +300,12 @@ pub fn random_regular(rng: &mut Rng, shape: &[u64]) -> Spec {
             None => word,
         });
         let cyclic = matches!(dist, Dist::Cyclic(_));
-        halo.push(if cyclic { (0, 0) } else { (rng.below(3), rng.below(4)) });
+        let widest = shape[k].max(1) + 1;
+        halo.push(match (cyclic, rng.chance(2)) {
+            (true, _) => (0, 0, false),
+            (_, around) if !around => (rng.below(3), rng.below(4), false),
+            _ => (rng.below(widest.min(4)), rng.below(widest.min(5)), true),
+        });
         dims.push((dist, axes));
     }
     if n == 0 {
@@ -309,11 +325,16 @@ pub fn random_regular(rng: &mut Rng, shape: &[u64]) -> Spec {
         _ => {}
     }
     if n > 0 && rng.chance(3) {
-        let each: Vec<String> =
-            halo.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}:{b}") }).collect();
+        let each: Vec<String> = halo
+            .iter()
+            .map(|&(a, b, around)| {
+                let width = if a == b { a.to_string() } else { format!("{a}:{b}") };
+                width + if around { "~" } else { "" }
+            })
+            .collect();
         text += &format!(";halo={}", each.join(","));
     } else {
-        halo = vec![(0, 0); n];
+        halo = vec![(0, 0, false); n];
     }
     Spec::Regular { dims, grid, order, halo, text }
 }

@@ -3,7 +3,7 @@
 use super::board::Board;
 use super::gather::Refusal;
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
-use crate::handshake::{Bad, Incoming};
+use crate::handshake::{no_descriptor, Bad, Incoming};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
 use polyduct_os::{
@@ -62,7 +62,7 @@ impl<'a> Patience<'a> {
             return Err(MessageError::Interrupted);
         }
         self.watch.map_or(Ok(()), |watch| watch())?;
-        let left = (self.who.timeout + self.grace).saturating_sub(self.waited());
+        let left = self.who.timeout.saturating_add(self.grace).saturating_sub(self.waited());
         Ok((!left.is_zero()).then_some(left.min(SLICE)))
     }
 
@@ -123,6 +123,7 @@ pub(super) fn ask(
                 let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
             }
+            Incoming::Bad(Bad::NoDescriptor) => return Err(no_descriptor().into()),
             Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
         }
     }

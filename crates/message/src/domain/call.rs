@@ -26,9 +26,9 @@ impl From<Vec<u8>> for Parcel {
 
 /// A call of another unit's function. Dropped before its outcome is fetched, it is forgotten, and the callee told.
 pub struct Call {
-    inner: Arc<Inner>,
-    to: Address,
-    number: u32,
+    pub(super) inner: Arc<Inner>,
+    pub(super) to: Address,
+    pub(super) number: u32,
 }
 
 impl Call {

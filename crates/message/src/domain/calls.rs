@@ -5,7 +5,7 @@
 //! dropped. Numbers are not used again before 2³² others.
 
 use crate::types::Address;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Calls that a unit has under way at once, at most.
@@ -65,12 +65,14 @@ struct Entry<A> {
 /// The calls of a unit. `A` is an answer.
 pub struct Calls<A> {
     entries: HashMap<u32, Entry<A>>,
+    /// Deadlines of the calls under way, with their numbers: every wait asks for the first.
+    deadlines: BTreeSet<(Duration, u32)>,
     next: u32,
 }
 
 impl<A> Default for Calls<A> {
     fn default() -> Self {
-        Calls { entries: HashMap::new(), next: 0 }
+        Calls { entries: HashMap::new(), deadlines: BTreeSet::new(), next: 0 }
     }
 }
 
@@ -87,7 +89,23 @@ impl<A> Calls<A> {
         self.next = self.next.wrapping_add(1);
         let name = name.to_owned();
         self.entries.insert(number, Entry { to, name, asked: now, deadline, outcome: None });
+        self.deadlines.extend(deadline.map(|at| (at, number)));
         Some(number)
+    }
+
+    /// A call that is under way ends; `None` where there is none. `of`: how, for its entry.
+    fn end(
+        &mut self,
+        number: u32,
+        of: impl FnOnce(&Entry<A>) -> Option<Result<A, CallError>>,
+    ) -> Option<Address> {
+        let entry = self.entries.get_mut(&number).filter(|e| e.outcome.is_none())?;
+        entry.outcome = Some(of(entry)?);
+        let (to, deadline) = (entry.to, entry.deadline);
+        if let Some(at) = deadline {
+            self.deadlines.remove(&(at, number));
+        }
+        Some(to)
     }
 
     /// Calls under way, and outcomes that nobody has fetched.
@@ -102,41 +120,39 @@ impl<A> Calls<A> {
 
     /// An answer came from `from`. What nobody asks for any more, or somebody else was asked for, is dropped: `false`.
     pub fn handle_answer(&mut self, from: Address, number: u32, answer: Result<A, String>) -> bool {
-        let Some(entry) = self.entries.get_mut(&number).filter(|e| e.to == from && e.outcome.is_none())
-        else {
-            return false;
+        let outcome = |entry: &Entry<A>| {
+            let name = || entry.name.clone();
+            let failed = |error| CallError::Failed { unit: from, name: name(), error };
+            (entry.to == from).then(|| answer.map_err(failed))
         };
-        let name = entry.name.clone();
-        entry.outcome = Some(answer.map_err(|error| CallError::Failed { unit: from, name, error }));
-        true
+        self.end(number, outcome).is_some()
     }
 
     /// A unit is gone: so are the calls to it.
     pub fn handle_gone(&mut self, unit: Address) {
-        for entry in self.entries.values_mut().filter(|e| e.to == unit && e.outcome.is_none()) {
-            entry.outcome = Some(Err(CallError::PeerGone { unit, name: entry.name.clone() }));
+        let under_way = self.entries.iter().filter(|(_, e)| e.to == unit && e.outcome.is_none());
+        let numbers: Vec<u32> = under_way.map(|(&number, _)| number).collect();
+        for number in numbers {
+            self.end(number, |entry| Some(Err(CallError::PeerGone { unit, name: entry.name.clone() })));
         }
     }
 
     /// Time has passed: returns the calls that came to their deadline, whose callees are to be told.
     pub fn handle_time(&mut self, now: Duration) -> Vec<(Address, u32)> {
         let mut late = Vec::new();
-        for (&number, entry) in &mut self.entries {
-            if entry.outcome.is_none() && entry.deadline.is_some_and(|d| now >= d) {
-                let (unit, name, waited) = (entry.to, entry.name.clone(), now.saturating_sub(entry.asked));
-                entry.outcome = Some(Err(CallError::Deadline { unit, name, waited }));
-                late.push((unit, number));
-            }
+        while let Some(&(_, number)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            let to = self.end(number, |entry| {
+                let waited = now.saturating_sub(entry.asked);
+                Some(Err(CallError::Deadline { unit: entry.to, name: entry.name.clone(), waited }))
+            });
+            late.extend(to.map(|to| (to, number)));
         }
         late
     }
 
     /// The caller gives a call up. Returns whether the callee is to be told.
     pub fn cancel(&mut self, number: u32) -> Option<Address> {
-        let entry = self.entries.get_mut(&number).filter(|e| e.outcome.is_none())?;
-        let (unit, name) = (entry.to, entry.name.clone());
-        entry.outcome = Some(Err(CallError::Cancelled { unit, name }));
-        Some(unit)
+        self.end(number, |entry| Some(Err(CallError::Cancelled { unit: entry.to, name: entry.name.clone() })))
     }
 
     /// Whether there is an outcome that nobody has fetched.
@@ -153,12 +169,15 @@ impl<A> Calls<A> {
     /// Nobody will fetch the outcome. Returns whom to tell, if the call is still under way.
     pub fn forget(&mut self, number: u32) -> Option<Address> {
         let entry = self.entries.remove(&number)?;
+        if let Some(at) = entry.deadline {
+            self.deadlines.remove(&(at, number));
+        }
         entry.outcome.is_none().then_some(entry.to)
     }
 
     /// When [`handle_time`](Self::handle_time) is due next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.entries.values().filter(|e| e.outcome.is_none()).filter_map(|e| e.deadline).min()
+        self.deadlines.first().map(|(at, _)| *at)
     }
 }
 

@@ -191,6 +191,13 @@ impl Near {
         Ok(())
     }
 
+    /// Sends what goes in one piece, if there is room. `false`: nothing was sent.
+    pub(super) fn send_now(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> bool {
+        let len = payload.len() as u64;
+        let whole = len <= u64::from(self.sender.cut().whole_bytes) && len < self.pull_from;
+        whole && !inner.is_gone(self.to) && self.sender.send(head, payload).is_ok()
+    }
+
     fn check(&self, inner: &Inner) -> Result<(), MessageError> {
         inner.gone_error(self.to).map_or(Ok(()), Err)
     }
@@ -326,6 +333,14 @@ impl Channel {
             },
             RawChannel::Far(far) => far.try_send(&self.inner, Head { handler, args }, Bytes::new()).map(drop),
         }
+    }
+
+    /// Sends a message for [`recv`](super::Domain::recv), as [`bulk`](Channel::bulk) does.
+    ///
+    /// # Errors
+    /// As `bulk`.
+    pub fn send(&mut self, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
+        self.bulk(system::MAIL, [tag, words[0], words[1], 0], payload)
     }
 
     /// Sends a message with a payload of any length, and waits until the receiver has all of it or the library has; the

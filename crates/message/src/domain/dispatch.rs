@@ -11,6 +11,7 @@ use crate::types::{Address, HandlerId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::cell::Cell;
 use std::ops::Deref;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -50,6 +51,17 @@ impl Drop for Inside {
     fn drop(&mut self) {
         IN_HANDLER.set(self.0);
     }
+}
+
+/// Runs a handler. A panic of it, which has been reported by then, ends here: whoever receives goes on, and so does the link.
+/// `Err` has the panic's words.
+fn inside<T>(handler: impl FnOnce() -> T) -> Result<T, String> {
+    let _inside = Inside::enter();
+    catch_unwind(AssertUnwindSafe(handler)).map_err(|cause| {
+        let text = cause.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
+        format!("it panicked: {}", text.as_deref().unwrap_or("without words"))
+    })
 }
 
 /// A message, as its handler gets it.
@@ -100,13 +112,19 @@ impl Context<'_> {
     }
 }
 
+fn warn(from: Address, handled: Result<(), String>) {
+    if let Err(error) = handled {
+        tracing::error!(from, %error, "a handler of messages failed");
+    }
+}
+
 /// Gives a message to a handler of the unit itself, in place. Returns whether there is one.
 pub(super) fn post_self(inner: &Inner, head: Head, payload: &[u8], handlers: &Table) -> bool {
     let Some(Handler::Message(handler)) = handlers.get(head.handler) else { return false };
     let from = inner.options.unit;
     let (channel, priority) = (crate::ChannelId(0), Priority::Low);
-    let _inside = Inside::enter();
-    handler(&Context { inner, from }, Message { from, channel, priority, args: head.args, payload });
+    let message = Message { from, channel, priority, args: head.args, payload };
+    warn(from, inside(|| handler(&Context { inner, from }, message)));
     true
 }
 
@@ -130,8 +148,7 @@ impl Inner {
     ) -> Result<Parcel, String> {
         match self.find(HandlerId(method), handlers, &mut None) {
             Some(Handler::Call(function)) => {
-                let _inside = Inside::enter();
-                function(&Context { inner: self, from }, words, argument)
+                inside(|| function(&Context { inner: self, from }, words, argument)).and_then(|result| result)
             }
             Some(Handler::Message(_)) => Err("it is a handler of messages, not a function".to_owned()),
             None => Err("there is no such function here".to_owned()),
@@ -218,11 +235,10 @@ impl Inner {
                     Payload::Bytes(bytes) => (*bytes, false),
                     Payload::Buffer(b) => (&b[..], true),
                 };
-                let inside = Inside::enter();
                 let context = Context { inner: self, from };
                 let (channel, priority, args) = (m.channel, m.priority, m.head.args);
-                handler(&context, Message { from, channel, priority, args, payload: bytes });
-                drop(inside);
+                let message = Message { from, channel, priority, args, payload: bytes };
+                warn(from, inside(|| handler(&context, message)));
                 if buffer {
                     self.recycle(payload);
                 }

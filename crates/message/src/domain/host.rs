@@ -245,7 +245,7 @@ fn answer(conn: &Conn, answer: &Answer, fds: &[BorrowedFd<'_>]) {
 
 fn bad(bad: Bad) -> Refusal {
     match bad {
-        Bad::Malformed => Refusal::Malformed,
+        Bad::Malformed | Bad::NoDescriptor => Refusal::Malformed,
         Bad::Version(found) => Refusal::Version { expected: PROTOCOL.version.into(), found: found.into() },
     }
 }

@@ -17,6 +17,8 @@ pub(super) const LAST_NEWS: Duration = Duration::from_millis(250);
 /// That the unit takes part: when this goes, it leaves.
 pub(super) struct Part {
     pub(super) inner: Arc<Inner>,
+    /// The process that takes part: a fork of it does not.
+    pub(super) process: u32,
     /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last words is told
     /// by it of those who will never make any.
     pub(super) _host: Option<Host>,
@@ -24,6 +26,11 @@ pub(super) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // All that a fork shares with the unit is the unit's: the memory, the sockets, and what stops its thread.
+            std::mem::forget((self.inner.clone(), self._host.take()));
+            return;
+        }
         if std::thread::panicking() {
             // The process may live on, and the others would wait for it.
             return self.inner.give_up();

@@ -77,6 +77,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether such a message is there.
+    pub fn has(&self, from: Option<Address>, tag: Option<u32>) -> bool {
+        self.mails.iter().any(|(m, _)| fits((from, tag), m.from, m.tag))
+    }
+
     /// Nobody waits for such a message. Who does all the same says so again at the next look.
     pub fn forget_awaited(&mut self, from: Option<Address>, tag: Option<u32>) {
         self.awaited.retain(|&a| a != (from, tag));

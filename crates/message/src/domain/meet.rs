@@ -86,6 +86,8 @@ impl Network {
             Transport::Udp => size("udp_max_fragment"),
         };
         config.session.inline = size("inline");
+        config.session.silence = options.config.time("silence");
+        config.patience.dead_after = config.session.silence;
         config.datagram_bytes = size("datagram");
         // A second process that says it is a unit of this domain must not disturb those at work.
         config.replaces = false;
@@ -307,7 +309,7 @@ impl Meeting<'_> {
     }
 
     fn left(&self, grace: Duration) -> Duration {
-        (self.options.open_timeout + grace).saturating_sub(clock::now() - self.start)
+        self.options.open_timeout.saturating_add(grace).saturating_sub(clock::now() - self.start)
     }
 
     /// Sends once the unit is connected.

@@ -9,6 +9,7 @@ use super::{dispatch, system, Domain};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Domain {
     /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
@@ -129,6 +130,46 @@ impl Domain {
             return Err(error);
         }
         self.recv(from, its)
+    }
+
+    /// Handles what comes, asleep in between, until [`recv`](Domain::recv) would not wait for one of these (from a unit, any if
+    /// `None`, with a tag, any if `None`), or until `done`, which is asked after everything that came, or until `deadline`, a
+    /// time of [`clock::now`](polyduct_os::clock::now). Returns whether it was over before that.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`], [`MessageError::Interrupted`], [`MessageError::InHandler`]; a loss that ends all waits.
+    pub fn wait_any(
+        &self,
+        wanted: &[(Option<Address>, Option<u32>)],
+        deadline: Option<Duration>,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<bool, MessageError> {
+        for from in wanted.iter().filter_map(|&(from, _)| from) {
+            self.inner.peer(from)?;
+        }
+        let is_gone = |from: Option<Address>| match from {
+            Some(from) => self.inner.gone_error(from).is_some(),
+            None => self.inner.all_gone().is_some(),
+        };
+        let waited = self.inner.wait("any of several", deadline, |inner| {
+            let there = {
+                let mut mailbox = lock(&inner.mailbox);
+                let there = wanted.iter().any(|&(from, tag)| mailbox.has(from, tag));
+                if !there {
+                    // Should one find no room when it comes, it comes all the same.
+                    wanted.iter().for_each(|&(from, tag)| mailbox.expect(from, tag));
+                }
+                there
+            };
+            (there || done() || wanted.iter().any(|&(from, _)| is_gone(from))).then_some(Ok(()))
+        });
+        let mut mailbox = lock(&self.inner.mailbox);
+        wanted.iter().for_each(|&(from, tag)| mailbox.forget_awaited(from, tag));
+        match waited {
+            Ok(()) => Ok(true),
+            Err(MessageError::Timeout { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// The first message that waits and fits, if there is one.

@@ -32,6 +32,7 @@ mod meet;
 mod memory;
 mod messages;
 mod net;
+mod now;
 mod options;
 mod peer;
 mod pool;
@@ -177,8 +178,11 @@ impl Domain {
         options.check()?;
         let partners = u64::from(options.units - 1);
         options.config.fit(partners, polyduct_os::memory::obtainable_bytes())?;
-        // Partners may pull from this process's memory; where that cannot be permitted, messages go through the rings.
-        let _ = polyduct_os::remote::permit_readers();
+        // Partners may pull from this process's memory, where there are messages that long; where that cannot be permitted,
+        // they go through the rings.
+        if options.config.bytes("pull_from") <= options.config.bytes("message") {
+            let _ = polyduct_os::remote::permit_readers();
+        }
         let bell = Arc::new(Bell::create(options.units)?);
         let (unit, units) = (options.unit, options.units);
         let owner = net::Owner::default();
@@ -208,7 +212,7 @@ impl Domain {
         };
         let inner = Arc::new(Inner {
             longest: options.config.bytes("message"),
-            sizes: options::sizes(&options.config),
+            sizes: options.config.link_sizes(partners),
             board,
             hosts,
             place,
@@ -244,7 +248,7 @@ impl Domain {
         });
         let _ = owner.set(Arc::downgrade(&inner));
         let host = joined.map(|joined| joined.serve(unit, connect::Told(inner.clone()))).transpose()?;
-        let part = Arc::new(Part { inner: inner.clone(), _host: host });
+        let part = Arc::new(Part { inner: inner.clone(), process: std::process::id(), _host: host });
         Ok(Domain { inner, part })
     }
 

@@ -5,7 +5,6 @@ use super::host::Who;
 use super::hosts::Hosts;
 use super::meet::Network;
 use crate::config::Config;
-use crate::link::shm::Sizes;
 use crate::types::Address;
 use crate::MessageError;
 use std::sync::Arc;
@@ -93,23 +92,5 @@ impl Options {
             timeout: self.open_timeout,
             interrupt: self.interrupt.clone(),
         }
-    }
-}
-
-/// The sizes of a link's segment.
-pub(super) fn sizes(config: &Config) -> Sizes {
-    let bytes = |name| u32::try_from(config.bytes(name)).unwrap_or(u32::MAX);
-    let power = |n: u32| 1 << (31 - n.clamp(1024, 1 << 30).leading_zeros());
-    // Lines that fit into a processor's own cache are the faster ones for short messages.
-    let lines = |bytes: u32| (bytes / 512).min(1024).max(bytes / 2048).next_power_of_two().clamp(8, 1 << 20);
-    let (high_bytes, low_bytes) = (power(bytes("express_ring")), power(bytes("ring")));
-    Sizes {
-        high_lines: lines(high_bytes),
-        low_lines: lines(low_bytes),
-        high_bytes,
-        low_bytes,
-        whole_bytes: bytes("whole"),
-        first_fragment: bytes("first_fragment"),
-        max_fragment: bytes("max_fragment"),
     }
 }

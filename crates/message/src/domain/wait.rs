@@ -27,7 +27,7 @@ const DRAIN: u32 = 1 << 16;
 /// What came of asking whether a wait is over. What it is over with stays where it was found: errors are large, and this is
 /// asked at every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+pub(super) enum Over {
     No,
     Yes,
     /// A unit is gone. That counts only when nothing is left of what it sent before.
@@ -35,7 +35,7 @@ enum Over {
 }
 
 /// What a wait asks again and again.
-type Ready<'a> = dyn FnMut(&Inner) -> Over + 'a;
+pub(super) type Ready<'a> = dyn FnMut(&Inner) -> Over + 'a;
 
 impl Inner {
     pub(super) fn poll(&self) -> Option<usize> {
@@ -110,11 +110,13 @@ impl Inner {
             return if ready(self) == Over::No { Err(MessageError::InHandler.into()) } else { Ok(()) };
         }
         // Answered without a look at the clock where what is waited for is there, or comes at once.
-        if self.receive_at_once(ready) {
+        if self.receive_at_once(LOOKS, usize::MAX, ready) {
             return Ok(());
         }
         let start = clock::now();
-        let deadline = deadline.or(self.options.timeout.map(|t| start + t)).unwrap_or(Duration::MAX);
+        let deadline = deadline
+            .or_else(|| clock::left(start, self.options.timeout).map(|left| start.saturating_add(left)));
+        let deadline = deadline.unwrap_or(Duration::MAX);
         let mut asked = false;
         loop {
             let polled = self.poll();
@@ -146,20 +148,22 @@ impl Inner {
         }
     }
 
-    /// Receives for the time of an answer by memory, if no other thread does. Returns whether the wait is over.
-    fn receive_at_once(&self, ready: &mut Ready<'_>) -> bool {
+    /// Receives for so many looks, if no other thread does, and ends when so many messages, or parts of such, were handled.
+    /// Returns whether the wait is over.
+    pub(super) fn receive_at_once(&self, looks: u32, mut most: usize, ready: &mut Ready<'_>) -> bool {
         let Some(mut progress) = self.try_progress() else { return false };
         let mut over = false;
-        for look in 0..LOOKS {
+        for look in 0..looks {
             let records = progress.poll(self);
             if records > 0 {
+                most = most.saturating_sub(records);
                 self.wake_waiters();
             } else if look % QUIET_LOOKS != 0 {
                 polyduct_os::sync::spin_hint();
                 continue;
             }
             over = self.is_over(ready, Some(&mut progress));
-            if over || self.is_wanted() {
+            if over || most == 0 || self.is_wanted() {
                 break;
             }
         }

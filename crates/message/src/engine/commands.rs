@@ -2,7 +2,8 @@
 
 use super::outgoing::{OutLane, Outgoing, Payload};
 use super::path::Control;
-use super::{lane_of, number_of, rank, token, Broken, Config, Phase, Send, Session};
+use super::time::LEAST_FRAME;
+use super::{lane_of, number_of, rank, token, Broken, Config, PathId, Phase, Send, Session};
 use crate::error::MessageError;
 use crate::types::{ChannelId, Order, Priority, Token, MAX_PAYLOAD};
 use crate::wire::Lane;
@@ -125,6 +126,18 @@ impl<B: AsMut<[u8]>> Session<B> {
             }
         }
         self.refused_waiting = false;
+    }
+
+    /// Frames of a path have at most so many bytes from now on, but enough for something.
+    pub fn limit_frames(&mut self, path: PathId, max_frame: usize) {
+        if let Some(known) = self.path_mut(path) {
+            known.max_frame = max_frame.clamp(LEAST_FRAME, crate::wire::MAX_FRAME);
+        }
+    }
+
+    /// Asks the peer for a sign of life with the next frame.
+    pub fn ask(&mut self) {
+        self.ping = true;
     }
 
     /// No more sends: when all that was sent is delivered, the peer is told, and [`Event::Closed`](super::Event::Closed) comes.

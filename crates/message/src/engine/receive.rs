@@ -252,8 +252,10 @@ impl<B: AsMut<[u8]>> Session<B> {
             }
             Piece::Cancel(name) => {
                 let Some(at) = self.slot_for(name)? else { return Ok(Kept::Yes) };
-                self.inn[name.lane.index()].set(at, Slot::Done);
-                self.advance(name.lane, at);
+                // Each that is answered takes memory until it is; one that is done has its answer on the way.
+                if !matches!(self.inn[name.lane.index()].set(at, Slot::Done), Slot::Done) {
+                    self.advance(name.lane, at);
+                }
             }
             Piece::Ping => self.pong |= self.config.lossless,
             Piece::Pong => {}

@@ -8,7 +8,7 @@ use crate::wire::{Lane, FRAGMENT_HEADER_MAX, HEADER_LEN};
 use std::time::Duration;
 
 /// Bytes that a frame must have room for: a header and one fragment of 64 bytes.
-const LEAST_FRAME: usize = HEADER_LEN + FRAGMENT_HEADER_MAX + 64;
+pub(super) const LEAST_FRAME: usize = HEADER_LEN + FRAGMENT_HEADER_MAX + 64;
 
 impl<B: AsMut<[u8]>> Session<B> {
     /// A path came up, with frames of at most `max_frame` bytes each way; or came up again after it was down, or changed

@@ -9,7 +9,7 @@ use crate::types::Address;
 /// What the first message starts with.
 pub const MAGIC: [u8; 4] = *b"PDNT";
 /// The version of the handshake and of all that follows it on a network link.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// How errors call it.
 pub const PROTOCOL: &str = "polyduct's network link";
 /// Bytes of the header.
@@ -33,6 +33,10 @@ pub enum Kind {
     Confirm = 3,
     /// Instead of an answer.
     Refusal = 4,
+    /// Over datagrams, from the side that connects: asks for a cookie.
+    Knock = 5,
+    /// Over datagrams, from the side that listens, which keeps nothing meanwhile: the cookie that a first message must have.
+    Cookie = 6,
 }
 
 /// What carries the link.
@@ -93,7 +97,9 @@ impl Header {
             2 => Kind::Answer,
             3 => Kind::Confirm,
             4 => Kind::Refusal,
-            found => return Err(bad("kind of message", found, "1 to 4")),
+            5 => Kind::Knock,
+            6 => Kind::Cookie,
+            found => return Err(bad("kind of message", found, "1 to 6")),
         };
         let flags = bytes[7];
         if flags & !(TRUSTED | DATAGRAMS) != 0 {

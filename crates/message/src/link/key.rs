@@ -1,6 +1,10 @@
 //! The secret that all units of one job share.
 
 use core::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use polyduct_os::OsError;
@@ -9,8 +13,14 @@ use zeroize::Zeroizing;
 
 /// The environment variable that holds the key of a job, as [`JobKey::to_hex`] writes it.
 pub const KEY_VARIABLE: &str = "POLYDUCT_JOB_KEY";
+/// The environment variable that names a file with the key, for those who keep secrets out of environments, which children
+/// inherit and others may see. [`KEY_VARIABLE`] goes before it.
+pub const KEY_FILE_VARIABLE: &str = "POLYDUCT_JOB_KEY_FILE";
 /// Set to 1 in all units, it declares the network trusted: the key is proved, but nothing is encrypted.
 pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
+
+/// Bytes of a file that are looked at.
+const MAX_FILE: u64 = 256;
 
 /// 32 secret bytes that every unit of a job knows and nobody else. Copies share one memory, which is zeroed when the last is
 /// dropped. It is never shown: not by `Debug`, not in errors.
@@ -27,7 +37,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// What a launcher left in the environment: the key in [`KEY_VARIABLE`], and 1 in [`TRUSTED_VARIABLE`] where the network
+    /// What a launcher left in the environment: the key (see [`JobKey::from_env`]), and 1 in [`TRUSTED_VARIABLE`] where the network
     /// is trusted.
     ///
     /// # Errors
@@ -39,13 +49,21 @@ impl Trust {
     }
 }
 
-/// Why a text is no key. Says nothing about the text but its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why there is no key. Says nothing about a text that is none but its length.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The variable is not set.
-    #[error("{KEY_VARIABLE} is not set")]
+    /// Neither variable is set.
+    #[error("neither {KEY_VARIABLE} nor {KEY_FILE_VARIABLE} is set")]
     Missing,
+    /// The file that [`KEY_FILE_VARIABLE`] names is no place for a secret, or has none.
+    #[error("{KEY_FILE_VARIABLE}: {path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Another number of characters.
     #[error("a job key has 64 hexadecimal digits; {found} characters found")]
     Length {
@@ -74,14 +92,36 @@ impl JobKey {
         Ok(JobKey(Arc::new(bytes)))
     }
 
-    /// The key that a launcher left in [`KEY_VARIABLE`].
+    /// The key that a launcher left in [`KEY_VARIABLE`], or in the file that [`KEY_FILE_VARIABLE`] names.
     ///
     /// # Errors
-    /// [`KeyError::Missing`], or what is wrong with the text.
+    /// [`KeyError::Missing`]; [`KeyError::File`]; what is wrong with the text.
     pub fn from_env() -> Result<JobKey, KeyError> {
-        let text = std::env::var_os(KEY_VARIABLE).ok_or(KeyError::Missing)?;
-        let text = Zeroizing::new(text.into_encoded_bytes());
-        JobKey::from_hex(&text)
+        match (std::env::var_os(KEY_VARIABLE), std::env::var_os(KEY_FILE_VARIABLE)) {
+            (Some(text), _) => JobKey::from_hex(Zeroizing::new(text.into_encoded_bytes())),
+            (None, Some(path)) => JobKey::from_file(Path::new(&path)),
+            (None, None) => Err(KeyError::Missing),
+        }
+    }
+
+    /// The key in a file: 64 hexadecimal digits, and perhaps the end of the line. Nobody but its owner may have access to it.
+    ///
+    /// # Errors
+    /// [`KeyError::File`].
+    pub fn from_file(path: &Path) -> Result<JobKey, KeyError> {
+        let refused = |reason: String| KeyError::File { path: path.display().to_string(), reason };
+        let failed = |e: std::io::Error| refused(e.to_string());
+        let file = File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        let others = about.mode() & 0o077;
+        if about.is_file() && others != 0 {
+            let mode = about.mode() & 0o777;
+            return Err(refused(format!("has mode {mode:03o}; others must have no access to it: chmod 600")));
+        }
+        // Nothing that is longer can be one.
+        let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize + 1));
+        file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+        JobKey::from_hex(text.trim_end()).map_err(|e| refused(e.to_string()))
     }
 
     /// The key that 64 hexadecimal digits spell, in either case.
@@ -152,6 +192,34 @@ pub fn random(bytes: &mut [u8]) -> Result<(), OsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_in_a_file_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("polyduct-key-{}", std::process::id()));
+        let key = JobKey::fresh().unwrap();
+        let of = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let found = JobKey::from_file(&path);
+            std::fs::remove_file(&path).unwrap();
+            found.map(|key| *key.bytes()).map_err(|e| e.to_string())
+        };
+        let text = format!("{}\n", *key.to_hex());
+        assert_eq!(of(&text, 0o600), Ok(*key.bytes()));
+        for (text, mode, words) in [
+            (&text[..], 0o640, "has mode 640; others must have no access to it: chmod 600"),
+            ("abc", 0o600, "3 characters found"),
+            (&"0".repeat(10_000), 0o600, "256 characters found"),
+        ] {
+            assert!(of(text, mode).is_err_and(|e| e.ends_with(words)), "{words}");
+        }
+        let missing = JobKey::from_file(&path).unwrap_err().to_string();
+        assert!(
+            missing.starts_with("POLYDUCT_JOB_KEY_FILE: ") && missing.contains("No such file"),
+            "{missing}"
+        );
+    }
 
     #[test]
     fn a_key_is_its_text_and_never_shown() {

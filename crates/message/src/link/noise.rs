@@ -3,7 +3,8 @@
 //! Noise `NNpsk0`: no keys but the job's, so nothing is to be distributed or stored beside it. The key is mixed in before
 //! the first message, so whoever does not know it is told apart at once, at the cost of a few hashes. The first message can be
 //! recorded and replayed; the answer carries a fresh secret, so only the third message, which nobody can replay, makes the
-//! side that listens believe. AES-256-GCM by `ring`, which has the processor's instructions for it (5 GB/s and more here),
+//! side that listens believe. Over datagrams it has a cookie from the side that listens as well, so that it can be replayed
+//! from the same address alone, and only for seconds. AES-256-GCM by `ring`, which has the processor's instructions for it (5 GB/s and more here),
 //! builds with a C compiler alone, and is the fastest that `snow` offers; the curve and what `ring` lacks come from `snow`'s
 //! own choice.
 
@@ -13,6 +14,11 @@ use crate::link::key::JobKey;
 use crate::link::seal::{pair, Opener, Sealer};
 use crate::types::Address;
 use snow::HandshakeState;
+
+/// Shows that its owner can be reached at the address that it gives: over datagrams part of the first message.
+pub type Cookie = [u8; COOKIE];
+/// Bytes of a cookie.
+pub const COOKIE: usize = 16;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
@@ -29,6 +35,13 @@ pub struct Terms {
     pub carrier: Carrier,
 }
 
+impl Terms {
+    /// The header of a message to unit `to` whose length is not yet known.
+    pub(crate) fn header(&self, kind: Kind, to: Address) -> Header {
+        Header { kind, trusted: self.trusted, carrier: self.carrier, from: self.me.unit, to, len: 0 }
+    }
+}
+
 /// One message of the handshake, as it goes over the wire.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -37,7 +50,8 @@ pub struct Message {
 }
 
 impl Message {
-    fn new(mut header: Header, body: &[u8]) -> Message {
+    /// Of a body of [`BODY_LIMIT`] bytes at most.
+    pub(crate) fn new(mut header: Header, body: &[u8]) -> Message {
         header.len = body.len() as u16; // At most `BODY_LIMIT`.
         let mut bytes = [0; MESSAGE_LIMIT];
         bytes[..HEADER].copy_from_slice(&header.encode());
@@ -72,17 +86,30 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake with unit `to`; its first [message](Initiator::message) is ready.
+    /// Begins a handshake with unit `to` over a stream; its first [message](Initiator::message) is ready.
     ///
     /// # Errors
     /// [`LinkError::Unauthentic`] where the system has no random bytes.
     pub fn new(terms: &Terms, to: Address) -> Result<Initiator, LinkError> {
-        let (from, trusted, carrier) = (terms.me.unit, terms.trusted, terms.carrier);
-        let header = Header { kind: Kind::First, trusted, carrier, from, to, len: 0 };
-        let mut noise = state(terms, &header, true)?;
+        Initiator::with(terms, to, &[])
+    }
+
+    /// The same over datagrams, with a cookie that the other side gave.
+    ///
+    /// # Errors
+    /// As [`new`](Initiator::new).
+    pub fn with_cookie(terms: &Terms, to: Address, cookie: &Cookie) -> Result<Initiator, LinkError> {
+        Initiator::with(terms, to, cookie)
+    }
+
+    fn with(terms: &Terms, to: Address, cookie: &[u8]) -> Result<Initiator, LinkError> {
+        let header = terms.header(Kind::First, to);
+        let mut noise = state(terms, &header, cookie, true)?;
         let mut body = [0; BODY_LIMIT];
-        let len = noise.write_message(&terms.me.encode(), &mut body).map_err(unproven)?;
-        let message = Message::new(header, &body[..len]);
+        let (clear, secret) = body.split_at_mut(cookie.len());
+        clear.copy_from_slice(cookie);
+        let len = noise.write_message(&terms.me.encode(), secret).map_err(unproven)?;
+        let message = Message::new(header, &body[..cookie.len() + len]);
         Ok(Initiator { noise: Some(noise), header, domain: terms.me.domain, message })
     }
 
@@ -136,7 +163,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Takes the first message of a stranger. Nothing is kept where it fails.
+    /// Takes the first message of a stranger. Nothing is kept where it fails. Over datagrams the caller has checked its cookie.
     ///
     /// # Errors
     /// What is wrong with it; [`Refusal::of`] says what to tell it.
@@ -152,7 +179,9 @@ impl Pending {
         if header.trusted != terms.trusted {
             return Err(LinkError::Trust { mine: terms.trusted });
         }
-        let mut noise = state(terms, &header, false)?;
+        let cookie = if header.carrier == Carrier::Datagrams { COOKIE } else { 0 };
+        let (cookie, body) = body.split_at_checked(cookie).ok_or(LinkError::Unauthentic)?;
+        let mut noise = state(terms, &header, cookie, false)?;
         let peer = open(&mut noise, body)?;
         check(&peer, terms.me.domain, header.from)?;
         if header.to != terms.me.unit {
@@ -198,10 +227,16 @@ impl Pending {
 /// The handshake was over already.
 const ANSWERED: LinkError = LinkError::OutOfTurn { what: "a second answer or confirmation" };
 
-fn state(terms: &Terms, header: &Header, initiator: bool) -> Result<Box<HandshakeState>, LinkError> {
+fn state(
+    terms: &Terms,
+    header: &Header,
+    cookie: &[u8],
+    initiator: bool,
+) -> Result<Box<HandshakeState>, LinkError> {
     let pattern = PATTERN.parse().map_err(unproven)?;
-    // The header holds version, trust, carrier and both addresses: whoever changes one on the way makes the proof fail.
-    let prologue = Header { kind: Kind::First, len: 0, ..*header }.encode();
+    // The header holds version, trust, carrier and both addresses: whoever changes one on the way makes the proof fail. With the
+    // cookie in it, a first message counts at the address and in the seconds that it was made for.
+    let prologue = [&Header { kind: Kind::First, len: 0, ..*header }.encode(), cookie].concat();
     let builder = snow::Builder::new(pattern);
     let builder = builder.psk(0, terms.key.bytes()).map_err(unproven)?;
     let builder = builder.prologue(&prologue).map_err(unproven)?;
@@ -226,7 +261,7 @@ fn check(peer: &Identity, domain: u64, unit: Address) -> Result<(), LinkError> {
 }
 
 /// One message and nothing behind it.
-fn split(bytes: &[u8]) -> Result<(Header, &[u8]), LinkError> {
+pub(crate) fn split(bytes: &[u8]) -> Result<(Header, &[u8]), LinkError> {
     let header = Header::decode(bytes)?;
     let (body, len) = (&bytes[HEADER..], usize::from(header.len));
     if body.len() != len {

@@ -10,6 +10,8 @@ use rustix::net;
 use super::{address, socket, Conn, FLAGS};
 use crate::clock;
 use crate::error::{OsError, Result};
+use crate::fork;
+use crate::limits;
 
 const BACKLOG: i32 = 4096; // the kernel cuts it to net.core.somaxconn
 
@@ -47,7 +49,7 @@ impl Listener {
             std::thread::sleep(PAUSE);
         }
         net::listen(&fd, BACKLOG).map_err(|e| fail("listen", e))?;
-        let spare = Mutex::new(Some(rustix::io::fcntl_dupfd_cloexec(&fd, 3).map_err(|e| fail("dup", e))?));
+        let spare = Mutex::new(Some(again(&fd).map_err(|e| fail("dup", e))?));
         Ok(Listener { fd, name: shown, spare })
     }
 
@@ -65,7 +67,11 @@ impl Listener {
     pub fn accept_or(&self, farewell: impl FnOnce(&Conn, &OsError)) -> Result<Option<Conn>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {
-                Ok(fd) => return Ok(Some(Conn { fd })),
+                Ok(fd) => {
+                    fork::keep(&fd);
+                    limits::made(&fd);
+                    return Ok(Some(Conn { fd }));
+                }
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(e @ (Errno::MFILE | Errno::NFILE)) => {
@@ -87,8 +93,15 @@ impl Listener {
                 farewell(&conn);
             }
         }
-        *spare = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).ok();
+        *spare = again(&self.fd).ok();
     }
+}
+
+/// Another descriptor of a listener.
+fn again(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let fd = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+    fork::keep(&fd);
+    Ok(fd)
 }
 
 impl AsFd for Listener {

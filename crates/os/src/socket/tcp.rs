@@ -11,6 +11,14 @@ use std::time::Duration;
 pub struct Acks {
     /// Whether segments were sent that it has not acknowledged.
     pub missing: bool,
+    /// Whether the kernel has bytes that it could not send yet: the window is shut, or there is no way to the other end.
+    pub unsent: bool,
+    /// Whether its window is shut, and it has not answered when it was asked last whether it still is.
+    pub asked: bool,
+    /// Whether its window is shut, as far as it said.
+    pub shut: bool,
+    /// How long ago a segment with data was sent last, for the first time or again.
+    pub sent: Duration,
     /// How long ago its last acknowledgement came, of whatever it was.
     pub last: Duration,
 }
@@ -31,8 +39,18 @@ pub struct Acks {
 pub fn acks(socket: impl AsFd) -> Result<Acks> {
     // SAFETY: a structure of integers.
     let mut info: libc::tcp_info = unsafe { MaybeUninit::zeroed().assume_init() };
+    // A kernel that tells less leaves the rest as it is.
+    info.tcpi_snd_wnd = u32::MAX;
     option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)
         .map_err(|e| OsError::sys("getsockopt", "TCP_INFO", e))?;
-    let last = Duration::from_millis(info.tcpi_last_ack_recv.into());
-    Ok(Acks { missing: info.tcpi_unacked > 0, last })
+    let [sent, last] =
+        [info.tcpi_last_data_sent, info.tcpi_last_ack_recv].map(|ms| Duration::from_millis(ms.into()));
+    Ok(Acks {
+        missing: info.tcpi_unacked > 0,
+        unsent: info.tcpi_notsent_bytes > 0,
+        asked: info.tcpi_probes > 0,
+        shut: info.tcpi_snd_wnd == 0,
+        sent,
+        last,
+    })
 }

@@ -29,6 +29,8 @@ pub struct Channel {
     sealer: Sealer,
     opener: Opener,
     silence: Silence,
+    /// What the system said first when it would not go on: it says it once, and then that the connection is closed.
+    ended: Option<Fault>,
     /// What waits for the socket, from `sent` on.
     out: Vec<u8>,
     sent: usize,
@@ -44,15 +46,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A connection after its handshake.
-    pub fn new(stream: TcpStream, established: Established) -> Channel {
+    /// A connection after its handshake. Its other end may be silent for as long as is `borne`.
+    pub fn new(stream: TcpStream, established: Established, borne: Duration) -> Channel {
         let Established { sealer, opener, .. } = established;
         let sealed = if opener.is_plain() { Vec::new() } else { vec![0; 4 * (2 + RECORD)] };
         Channel {
             stream,
             sealer,
             opener,
-            silence: Silence::default(),
+            silence: Silence::new(borne),
+            ended: None,
             out: Vec::new(),
             sent: 0,
             scratch: Vec::new(),
@@ -111,10 +114,12 @@ impl Channel {
             self.silence.sent(clock::now());
         }
         if self.silence.deadline().is_some() {
-            self.silence.look(clock::now(), || tcp::acks(&self.stream))?;
+            let looked = self.silence.look(clock::now(), || tcp::acks(&self.stream));
+            first(&mut self.ended, looked)?;
         }
         while self.is_backed_up() {
-            match socket::write(&self.stream, &[IoSlice::new(&self.out[self.sent..])])? {
+            let written = socket::write(&self.stream, &[IoSlice::new(&self.out[self.sent..])]);
+            match first(&mut self.ended, written)? {
                 Some(n) => self.sent += n,
                 None => return Ok(false),
             }
@@ -130,7 +135,8 @@ impl Channel {
             return Ok(None);
         }
         if self.sealer.is_plain() {
-            return Ok(socket::write(&self.stream, parts)?);
+            self.silence.sent(clock::now());
+            return first(&mut self.ended, socket::write(&self.stream, parts));
         }
         let mut n = 0;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -184,7 +190,7 @@ impl Channel {
     pub fn recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, Fault> {
         if self.taken == self.ready.len() {
             if self.opener.is_plain() {
-                return Ok(socket::read(&self.stream, parts)?);
+                return first(&mut self.ended, socket::read(&self.stream, parts));
             }
             let into = parts.first_mut().map(|p| &mut p[..]).unwrap_or_default();
             match self.open(into)? {
@@ -202,6 +208,16 @@ impl Channel {
             n += len;
         }
         Ok(Some(n))
+    }
+
+    /// The next message, once what waits has been written. What came before the end of a connection counts, though nobody takes
+    /// anything there any more.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
+        match self.flush() {
+            Ok(false) => Ok(None),
+            Ok(true) => self.next(),
+            Err(fault) => self.next().ok().flatten().map_or(Err(fault), |said| Ok(Some(said))),
+        }
     }
 
     /// The next message, if all of it has come.
@@ -252,7 +268,7 @@ impl Channel {
         let read = socket::read(&self.stream, &mut [IoSliceMut::new(&mut self.ready)]);
         let n = read.as_ref().map_or(0, |n| n.unwrap_or(0));
         self.ready.truncate(n);
-        Ok(read?.is_some())
+        Ok(first(&mut self.ended, read)?.is_some())
     }
 
     /// Opens the next record: into `into` where that has room for it, else into `ready`.
@@ -279,12 +295,18 @@ impl Channel {
                     return Ok(opened);
                 }
             }
-            match socket::read(&self.stream, &mut [IoSliceMut::new(&mut self.sealed[self.have..])])? {
+            let read = socket::read(&self.stream, &mut [IoSliceMut::new(&mut self.sealed[self.have..])]);
+            match first(&mut self.ended, read)? {
                 Some(n) => self.have += n,
                 None => return Ok(Opened::Nothing),
             }
         }
     }
+}
+
+/// The result of a call, or instead of an error the first one.
+fn first<T>(ended: &mut Option<Fault>, result: Result<T, OsError>) -> Result<T, Fault> {
+    result.map_err(|error| ended.get_or_insert(error.into()).clone())
 }
 
 /// Where a record went.
@@ -297,5 +319,62 @@ enum Opened {
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dial::dial;
+    use super::super::porch::Porch;
+    use super::super::wire::{Ask, First, Tell};
+    use super::super::{JobKey, Place, Trust};
+    use super::*;
+    use crate::{config::Options, serve::HOST};
+    use polyduct_os::poll::poll;
+
+    /// Two ends of a connection.
+    fn pair(trusted_network: bool) -> (Channel, Channel) {
+        let place = Place { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
+        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
+        let options = Options::default();
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut porch = Porch::new(at, &place, &trust, 0, options.silence).unwrap();
+        let at = porch.addr();
+        std::thread::scope(|s| {
+            let dialled = s.spawn(|| {
+                let mut channel =
+                    dial(&place, &trust, &options, clock::now(), &[at], HOST, || Ok(None)).unwrap();
+                channel.post(&First::Lane { program: 0, unit: 0, from: 0 }).unwrap();
+                assert!(channel.flush().unwrap());
+                channel
+            });
+            let came = loop {
+                let mut items = Vec::new();
+                porch.items(&mut items);
+                poll(&mut items, None).unwrap();
+                if let Some((channel, _)) = porch.serve(clock::now()).unwrap().pop() {
+                    break channel;
+                }
+            };
+            (dialled.join().unwrap(), came)
+        })
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_counts_though_nothing_can_be_written() {
+        for trusted in [true, false] {
+            let (mut leaver, mut host) = pair(trusted);
+            // Who goes with words unread breaks the connection, and not only ends it.
+            host.post(&Tell::Bye).unwrap();
+            assert!(host.flush().unwrap());
+            leaver.post(&Ask::Close).unwrap();
+            assert!(leaver.flush().unwrap());
+            drop(leaver);
+            host.post(&Tell::Bye).unwrap();
+            let said = host.hear();
+            assert!(matches!(said, Ok(Some(Ask::Close))), "trusted {trusted}: {said:?}");
+            let end = host.hear::<Ask>();
+            assert!(matches!(end, Err(Fault::System(OsError::PeerClosed))), "trusted {trusted}: {end:?}");
+        }
     }
 }

@@ -6,12 +6,13 @@
 use super::channel::Channel;
 use super::dial::{dial, is_passing, link};
 use super::place::Place;
+use super::silence::seconds;
 use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{PipeError, Side, UnitName};
-use crate::join::{check_patience, GRACE, SLICE};
+use crate::error::{silence, PipeError, Refusal, Side, UnitName};
+use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
@@ -52,6 +53,10 @@ pub struct Client {
     bye: bool,
     /// Unit 0 does not answer any more: nothing is waited for on leaving.
     silent: bool,
+    /// Unit 0 has taken this unit for one of the pipe that opens.
+    noted: bool,
+    /// The connection has ended.
+    hung_up: bool,
     /// A question of this unit has yet to be answered.
     pub asked: bool,
     /// Units that are lost and not replaced yet.
@@ -70,18 +75,51 @@ impl Client {
         trust: &Trust,
         options: &Options,
         hello: crate::wire::Hello,
-        port: impl FnOnce(&Channel) -> Result<Option<u16>, PipeError>,
+        mut port: impl FnMut(&Channel) -> Result<Option<u16>, PipeError>,
         start: Duration,
     ) -> Result<(Client, Welcome, SocketAddr), PipeError> {
+        let mut pause = RETRY.0;
+        loop {
+            // A unit 0 that is about to leave is followed by the next one.
+            let mut client = Client::come(place, trust, options, &hello, &mut port, start)?;
+            let error = match client.meet("all other units") {
+                Ok(Met { message: FromHost::Welcome(welcome), pid, addr: Some(meets_at), from }) => {
+                    (client.host_pid, client.from) = (pid, from);
+                    let meets_at = client.reachable(meets_at);
+                    return Ok((client, welcome, meets_at));
+                }
+                Ok(_) => client.bad("no welcome"),
+                Err(error) => error,
+            };
+            let over = matches!(error, PipeError::Refused { reason: Refusal::Over, .. });
+            if !over && (client.noted || !client.hung_up) {
+                return Err(error);
+            }
+            let what = format!("{HOST} to open the pipe (one had it open, and has ended it)");
+            check_patience(&client.pipe, options, start, Duration::ZERO, &what)?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    /// Connects to unit 0 and says hello.
+    fn come(
+        place: &Place,
+        trust: &Trust,
+        options: &Options,
+        hello: &crate::wire::Hello,
+        port: &mut impl FnMut(&Channel) -> Result<Option<u16>, PipeError>,
+        start: Duration,
+    ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve()?;
         let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(None))?;
         let port = port(&channel)?;
         let is_reader = matches!(hello.role, Role::Reader { .. });
-        let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello) };
+        let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello.clone()) };
         channel.post(&first).map_err(link(&pipe, HOST))?;
         let (begin, next, stop, notice, bye) = (None, None, None, None, false);
-        let mut client = Client {
+        Ok(Client {
             channel,
             pipe,
             options: options.clone(),
@@ -94,19 +132,13 @@ impl Client {
             is_reader,
             bye,
             silent: false,
+            noted: false,
+            hung_up: false,
             asked: false,
             absent: Vec::new(),
             moved: BTreeMap::new(),
             from: 0,
-        };
-        match client.meet("all other units")? {
-            Met { message: FromHost::Welcome(welcome), pid, addr: Some(meets_at), from } => {
-                (client.host_pid, client.from) = (pid, from);
-                let meets_at = client.reachable(meets_at);
-                Ok((client, welcome, meets_at))
-            }
-            _ => Err(client.bad("no welcome")),
-        }
+        })
     }
 
     /// Asks where these writer units are.
@@ -165,10 +197,18 @@ impl Client {
             Ok(Some(Tell::Meet(FromHost::Refused(reason), ..))) => {
                 Err(PipeError::refused(&self.pipe, reason))
             }
+            // Noted, so there is nothing to do but to wait.
+            Ok(Some(Tell::Meet(FromHost::Noted { .. }, ..))) => {
+                self.noted = true;
+                Ok(None)
+            }
             Ok(Some(Tell::Meet(message, pid, addr, from))) => Ok(Some(Met { message, pid, addr, from })),
             Ok(Some(Tell::Stop(halt) | Tell::Notice(halt))) => Err(self.stopped(halt.into(), 0)),
             Ok(Some(_)) => Err(self.bad("an answer before a question")),
-            Err(fault) => Err(self.gone(fault)),
+            Err(fault) => {
+                self.hung_up = is_passing(&fault);
+                Err(self.gone(fault))
+            }
         }
     }
 
@@ -293,7 +333,7 @@ impl Client {
             return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
         }
         let waited = clock::now() - start;
-        let left = self.options.timeout.map(|t| t.saturating_sub(waited));
+        let left = clock::left(start, self.options.timeout);
         if left.is_some_and(|l| l.is_zero()) {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
@@ -334,11 +374,13 @@ impl Client {
     /// A unit that has yet to send its part of a step is gone, and with it the step.
     pub fn check_lost(&self, unit: UnitName, step: u64) -> Result<(), PipeError> {
         match self.notice {
-            Some(stop @ Stop::Fault(Fault::Lost { unit: gone, .. } | Fault::Aborted { unit: gone }))
-                if gone == unit =>
-            {
-                Err(self.stopped(stop, step))
-            }
+            Some(
+                stop @ Stop::Fault(
+                    Fault::Lost { unit: gone, .. }
+                    | Fault::Silent { unit: gone, .. }
+                    | Fault::Aborted { unit: gone },
+                ),
+            ) if gone == unit => Err(self.stopped(stop, step)),
             _ => Ok(()),
         }
     }
@@ -407,8 +449,9 @@ impl Client {
     }
 
     /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
-    pub fn verdict(&mut self, unit: UnitName, step: u64) -> PipeError {
-        let _ = self.say(&Ask::Lost(unit));
+    pub fn verdict(&mut self, unit: UnitName, fault: &LinkFault, step: u64) -> PipeError {
+        let silent = seconds(fault, self.options.silence);
+        let _ = self.say(&Ask::Lost(unit, silent));
         let start = clock::now();
         while clock::now() - start < VERDICT {
             if let Err(e) = self.take(step) {
@@ -420,7 +463,7 @@ impl Client {
             let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
         }
         self.silent = true;
-        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0 }
+        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent) }
     }
 
     /// Leaves: what was said before reaches unit 0.
@@ -474,7 +517,8 @@ impl Client {
 
     fn gone(&self, fault: LinkFault) -> PipeError {
         tracing::debug!(%fault, "the connection to unit 0 ended");
-        let lost = Stop::Fault(Fault::Lost { unit: HOST, pid: self.host_pid });
+        let silent = seconds(&fault, self.options.silence);
+        let lost = Stop::Fault(Fault::lost(HOST, self.host_pid, silent));
         match fault {
             LinkFault::Peer(LinkError::Closed) | LinkFault::System(_) => self.stopped(lost, 0),
             fault => link(&self.pipe, HOST)(fault),

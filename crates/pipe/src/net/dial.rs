@@ -1,12 +1,12 @@
 //! Connections to a writer's unit, which may not be there yet.
 
 use super::channel::Channel;
-use super::place::{Place, PATIENCE};
+use super::place::Place;
 use super::Trust;
 use crate::config::Options;
 use crate::error::{PipeError, UnitName};
 use crate::join::{check_patience, RETRY, SLICE};
-use polyduct_message::link::net::{dial::Dial, Fault as LinkFault};
+use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
 use polyduct_message::LinkError;
 use polyduct_os::{
     clock,
@@ -34,19 +34,22 @@ pub fn dial(
 ) -> Result<Channel, PipeError> {
     let pipe = place.to_string();
     let terms = place.terms(trust, options.unit);
-    let mut pause = RETRY.0;
+    let patience = Patience { dead_after: options.silence };
+    let (mut pause, mut before) = (RETRY.0, String::new());
     let never = EventFd::new().map_err(crate::join::system(&pipe))?;
     for addr in addrs.iter().cycle() {
-        let what = format!("{unit} to open the pipe");
+        let what = format!("{unit} to open the pipe{before}");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
         let addr = check_in()?.unwrap_or(*addr);
-        let begun = Dial::new(&terms, unit.unit, addr, PATIENCE, clock::now(), left);
+        // Whose time is over is told here what it waited for.
+        let limit = left.saturating_add(SLICE);
+        let begun = Dial::new(&terms, unit.unit, addr, patience, clock::now(), limit);
         // Who is somewhere else by now need not be waited for here.
         let mut is_there = || Ok(check_in()?.is_none_or(|now| now == addr));
-        match begun.and_then(|dial| shake_hands(dial, &pipe, options, start, &what, &mut is_there)) {
+        match begun.and_then(|dial| shake_hands(dial, (&pipe, addr, unit), options, start, &mut is_there)) {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) => return Err(e),
-            Err(fault) if is_passing(&fault) => {}
+            Err(fault) if is_passing(&fault) => before = format!(" ({addr}: {fault})"),
             Err(fault) => return Err(link(&pipe, unit)(fault)),
         }
         // Nobody is told when a port opens somewhere else: it is tried again after a while.
@@ -58,18 +61,23 @@ pub fn dial(
 
 fn shake_hands(
     mut dial: Dial,
-    pipe: &str,
+    (pipe, addr, unit): (&str, SocketAddr, UnitName),
     options: &Options,
     start: Duration,
-    what: &str,
     is_there: &mut impl FnMut() -> Result<bool, PipeError>,
 ) -> Result<Result<Channel, PipeError>, LinkFault> {
     loop {
         if let Some(established) = dial.serve(clock::now())? {
-            return Ok(Ok(Channel::new(dial.into_stream(), established)));
+            return Ok(Ok(Channel::new(dial.into_stream(), established, options.silence)));
         }
+        let (_, connects) = dial.waits_for();
+        let how = match connects {
+            true => format!("no connection to {addr} comes about; is it blocked?"),
+            false => format!("{addr} takes the connection and says nothing; is it another program?"),
+        };
+        let what = format!("{unit} to open the pipe ({how})");
         let left = match is_there() {
-            Ok(true) => check_patience(pipe, options, start, Duration::ZERO, what),
+            Ok(true) => check_patience(pipe, options, start, Duration::ZERO, &what),
             Ok(false) => return Err(LinkError::Closed.into()),
             Err(e) => Err(e),
         };

@@ -43,7 +43,7 @@ pub fn host(
     addr: SocketAddr,
 ) -> Result<(Control, Arc<Senders>, Met), PipeError> {
     let pipe = place.to_string();
-    let porch = Porch::new(addr, place, trust, 0).map_err(system(&pipe))?;
+    let porch = Porch::new(addr, place, trust, 0, options.silence).map_err(system(&pipe))?;
     let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
@@ -55,8 +55,7 @@ pub fn host(
     let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
     let (tell, outcome) = mpsc::channel();
-    let server =
-        Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options.open_timeout);
+    let server = Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options);
     let thread = spawn(&pipe, move || server.run(first))?;
     match opening(&pipe, &outcome, options) {
         Ok(Opened { slots, senders, welcome }) => {
@@ -84,8 +83,8 @@ pub fn guest(
     let mut porch = None;
     let listen = |channel: &Channel| {
         let addr = channel.local().map_err(system(&pipe))?;
-        let there =
-            Porch::new(SocketAddr::new(addr.ip(), 0), place, trust, options.unit).map_err(system(&pipe))?;
+        let at = SocketAddr::new(addr.ip(), 0);
+        let there = Porch::new(at, place, trust, options.unit, options.silence).map_err(system(&pipe))?;
         Ok(Some(porch.insert(there).addr().port()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;

@@ -132,14 +132,14 @@ impl Hub {
                 m.over = true;
                 m.asks = false;
             }
-            (Ask::Lost(lost), ..) => {
+            (Ask::Lost(lost, seconds), ..) => {
                 let there = slots.units().any(|u| u == *lost) && *lost != m.unit;
                 if !there {
                     return Err(OutOfTurn);
                 }
                 // Where it may be replaced, its own connection to unit 0 says whether it is lost.
                 if !self.waiting.contains(&lost.side) {
-                    slots.fail(Fault::Lost { unit: *lost, pid: slots.process(*lost).0 });
+                    slots.fail(Fault::lost(*lost, slots.process(*lost).0, *seconds));
                 }
             }
             (Ask::Close, side, _) if !m.over => {

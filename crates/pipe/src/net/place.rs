@@ -6,16 +6,11 @@ use crate::join::check_name;
 use polyduct_message::domain::Network;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
-use polyduct_message::link::net::socket::{self, Patience};
+use polyduct_message::link::net::socket;
 use polyduct_message::link::noise::Terms;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a host may be silent. The kernel asks an idle connection every second and counts whole ones, and survivors on other
-/// hosts must know within three.
-pub const PATIENCE: Patience = Patience { dead_after: Duration::from_millis(1900) };
 
 /// The address of a pipe: where its writers' unit 0 listens, and the pipe's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +39,10 @@ impl Place {
             found if !found.is_empty() => Ok(found),
             _ => Err(PipeError::BadOption {
                 option: "host",
-                found: format!("{:?}", self.host.chars().take(100).collect::<String>()),
+                found: format!(
+                    "{:?}, which does not resolve",
+                    self.host.chars().take(100).collect::<String>()
+                ),
                 expected: "a name or an address of a host".into(),
             }),
         }

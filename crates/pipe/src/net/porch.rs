@@ -1,12 +1,12 @@
 //! Who comes in: strangers that have proved the key, until they have said what they came for.
 
 use super::channel::Channel;
-use super::place::{Place, PATIENCE};
+use super::place::Place;
 use super::wire::First;
 use super::Trust;
 use polyduct_message::link::net::gate::{Gate, Limits, Visit};
 use polyduct_message::link::net::lives::Lives;
-use polyduct_message::link::net::socket::{listen, local_addr};
+use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_os::{poll::PollItem, OsError};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,17 +21,32 @@ pub struct Porch {
     gate: Gate,
     addr: SocketAddr,
     waiting: Vec<(Channel, Duration)>,
+    borne: Duration,
+    /// Who was turned away last, and why.
+    turned_away: Option<String>,
 }
 
 impl Porch {
-    /// Listens at `addr` as writer unit `unit`.
-    pub fn new(addr: SocketAddr, place: &Place, trust: &Trust, unit: u32) -> Result<Porch, OsError> {
+    /// Listens at `addr` as writer unit `unit`. Who comes may be silent for as long as is `borne`.
+    pub fn new(
+        addr: SocketAddr,
+        place: &Place,
+        trust: &Trust,
+        unit: u32,
+        borne: Duration,
+    ) -> Result<Porch, OsError> {
         let listener = listen(addr)?;
         let addr = local_addr(&listener)?;
         // Several programs number their units alike; who may join is decided behind this door.
         let lives = Lives::new(true);
-        let gate = Gate::new(listener, place.terms(trust, unit), PATIENCE, Limits::default(), lives)?;
-        Ok(Porch { gate, addr, waiting: Vec::new() })
+        let gate = Gate::new(
+            listener,
+            place.terms(trust, unit),
+            Patience { dead_after: borne },
+            Limits::default(),
+            lives,
+        )?;
+        Ok(Porch { gate, addr, waiting: Vec::new(), borne, turned_away: None })
     }
 
     /// Where it listens.
@@ -50,20 +65,28 @@ impl Porch {
         self.waiting.iter().map(|w| w.1 + DEADLINE).chain(self.gate.next_deadline()).min()
     }
 
+    /// Who was turned away since this was asked last, the last of them, and why.
+    pub fn turned_away(&mut self) -> Option<String> {
+        self.turned_away.take()
+    }
+
     /// Lets in who comes; gives those who have said what they want.
     ///
     /// # Errors
     /// The system's: the listener is of no further use.
     pub fn serve(&mut self, now: Duration) -> Result<Vec<(Channel, First)>, OsError> {
-        let waiting = &mut self.waiting;
+        let (waiting, borne, turned_away) = (&mut self.waiting, self.borne, &mut self.turned_away);
         self.gate.serve(now, |visit| match visit {
             Visit::Arrival(arrival) => {
                 if waiting.len() == WAITING {
                     waiting.remove(0);
                 }
-                waiting.push((Channel::new(arrival.stream, arrival.established), now));
+                waiting.push((Channel::new(arrival.stream, arrival.established, borne), now));
             }
-            Visit::TurnedAway(from, fault) => tracing::warn!(%from, %fault, "turned a connection away"),
+            Visit::TurnedAway(from, fault) => {
+                tracing::warn!(%from, %fault, "turned a connection away");
+                *turned_away = Some(format!("{from}: {fault}"));
+            }
         })?;
         let mut came = Vec::new();
         for (mut channel, since) in std::mem::take(waiting) {

@@ -412,7 +412,7 @@ impl NetReader {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
                         if !self.dials.replaced {
-                            return Err(self.client.verdict(unit, step));
+                            return Err(self.client.verdict(unit, &fault, step));
                         }
                         if !is_passing(&fault) || lane.fruitless() > FRUITLESS {
                             return Err(link(&self.pipe, unit)(fault));
@@ -461,7 +461,9 @@ impl NetReader {
         self.failed.clone().map_or(Ok(self.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    /// Gives the stream up: all other units get [`PipeError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
+    /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
+    /// one follows, now or later.
     pub fn abort(&mut self) {
         if self.open {
             self.open = false;

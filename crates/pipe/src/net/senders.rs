@@ -266,7 +266,8 @@ fn drain(channel: &mut Channel, lane: &Lane) -> Result<(), Fault> {
 
 fn wait_writable(channel: &Channel, lane: &Lane) -> Result<(), Fault> {
     let mut items = [PollItem::readable(&lane.stop), PollItem::writable(channel)];
-    poll(&mut items, None)?;
+    // Who is silent is noticed by the next attempt.
+    poll(&mut items, channel.deadline().map(|at| at.saturating_sub(clock::now())))?;
     match items[0].is_ready() {
         true => Err(OsError::PeerClosed.into()),
         false => Ok(()),

@@ -5,7 +5,9 @@ use super::channel::Channel;
 use super::hub::Hub;
 use super::porch::Porch;
 use super::senders::Senders;
+use super::silence::seconds;
 use super::wire::{Ask, First, Tell};
+use crate::config::Options;
 use crate::error::{Refusal, Side, UnitName};
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
@@ -76,6 +78,8 @@ pub struct Server {
     welcome: Option<Welcome>,
     outcome: Option<mpsc::Sender<Result<Opened, Refusal>>>,
     shared: Arc<Shared>,
+    /// How long others may be silent, and for how many seconds the one was that is lost just now.
+    silence: (Duration, u8),
     started: Duration,
     deadline: Duration,
 }
@@ -88,7 +92,7 @@ impl Server {
         rendezvous: Rendezvous<SocketAddr>,
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
-        open_timeout: Duration,
+        options: &Options,
     ) -> Server {
         let started = clock::now();
         Server {
@@ -102,8 +106,9 @@ impl Server {
             welcome: None,
             outcome: Some(outcome),
             shared,
+            silence: (options.silence, 0),
             started,
-            deadline: started + open_timeout,
+            deadline: started.saturating_add(options.open_timeout),
         }
     }
 
@@ -147,7 +152,11 @@ impl Server {
 
     fn welcome_strangers(&mut self) {
         // A listener that fails lets nobody in any more; those who are in go on.
-        for (channel, first) in self.porch.serve(clock::now()).unwrap_or_default() {
+        let came = self.porch.serve(clock::now()).unwrap_or_default();
+        if let Some(why) = self.porch.turned_away() {
+            self.rendezvous.turned_away(&why);
+        }
+        for (channel, first) in came {
             match first {
                 First::Lane { program, unit, from } => {
                     if let Some((_, senders)) = &self.open {
@@ -163,6 +172,7 @@ impl Server {
                     let id = self.next_id;
                     self.next_id += 1;
                     self.conns.insert(id, Conn { channel, pid });
+                    self.note_ends();
                     let replaces = self.replaced_by(&hello);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
                     if let (Some(unit), Some(addr), true) = (replaces, addr, self.rendezvous.is_member(id)) {
@@ -175,15 +185,18 @@ impl Server {
         }
     }
 
+    /// Somebody asks for a place: the rendezvous is told who has closed, and whether the pipe ends.
+    fn note_ends(&mut self) {
+        let Some((hub, _)) = &self.open else { return };
+        let slots = hub.slots();
+        self.rendezvous.closed(slots.units().filter(|&unit| slots.is_closed(unit)));
+        self.rendezvous.ends(slots.ending());
+    }
+
     fn serve(&mut self, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            let asked = match conn.channel.flush() {
-                Ok(false) => return,
-                Ok(true) => conn.channel.next::<Ask>(),
-                Err(fault) => Err(fault),
-            };
-            match asked {
+            match conn.channel.hear() {
                 Ok(None) => return,
                 Ok(Some(Ask::Meet(message))) => {
                     let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
@@ -192,24 +205,25 @@ impl Server {
                 Ok(Some(Ask::Abort))
                     if self.open.as_ref().is_some_and(|(hub, _)| hub.replaceable(id).is_some()) =>
                 {
-                    return self.hang_up(id);
+                    return self.hang_up(id, 0);
                 }
                 Ok(Some(ask)) => {
                     let taken = self.open.as_mut().is_some_and(|(hub, _)| hub.handle(id, &ask).is_ok());
                     if !taken {
                         tracing::warn!(?ask, "a unit spoke out of turn");
-                        return self.hang_up(id);
+                        return self.hang_up(id, 0);
                     }
                 }
                 Err(fault) => {
                     tracing::debug!(%fault, "a connection ended");
-                    return self.hang_up(id);
+                    return self.hang_up(id, seconds(&fault, self.silence.0));
                 }
             }
         }
     }
 
-    fn hang_up(&mut self, id: ConnId) {
+    /// A connection is gone: hung up, or nothing was heard for so many seconds.
+    fn hang_up(&mut self, id: ConnId, silent: u8) {
         let Some(Conn { pid, .. }) = self.conns.remove(&id) else { return };
         let (mut closed, mut lost) = (false, None);
         if let Some((hub, _)) = &mut self.open {
@@ -218,7 +232,9 @@ impl Server {
             self.shared.absent().clone_from(&hub.absent());
         }
         let actions = self.rendezvous.hangup(id, closed);
+        self.silence.1 = silent;
         self.carry_out(actions);
+        self.silence.1 = 0;
         if let (Some(unit), true) = (lost, self.rendezvous.is_running()) {
             self.send_all(&Tell::Lost(unit, pid));
         }
@@ -227,6 +243,10 @@ impl Server {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
+                Action::Send(to, FromHost::Refused(why)) => {
+                    let message = FromHost::Refused(self.how_lost(why));
+                    self.send(to, &Tell::Meet(message, 0, None, 0));
+                }
                 Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None, 0)),
                 Action::Welcome { to, welcome, .. } => {
                     let from = self.open.as_ref().map_or(0, |(hub, _)| hub.goes_on_at(to));
@@ -241,7 +261,7 @@ impl Server {
                     if let Some(conn) = self.conns.get(&id) {
                         conn.channel.shut();
                     }
-                    self.hang_up(id);
+                    self.hang_up(id, 0);
                 }
                 Action::Build(welcome) => {
                     if let Err(error) = self.build(welcome) {
@@ -260,6 +280,7 @@ impl Server {
                     }
                 }
                 Action::Fail(why) => {
+                    let why = self.how_lost(why);
                     if let Some(tell) = self.outcome.take() {
                         let _ = tell.send(Err(why));
                     }
@@ -300,7 +321,15 @@ impl Server {
     fn lost(&mut self, unit: UnitName, pid: u32) {
         tracing::warn!(%unit, pid, "lost");
         if let Some((hub, _)) = &self.open {
-            hub.slots().fail(Fault::Lost { unit, pid });
+            hub.slots().fail(Fault::lost(unit, pid, self.silence.1));
+        }
+    }
+
+    /// The rendezvous knows only that a connection is gone.
+    fn how_lost(&self, why: Refusal) -> Refusal {
+        match (why, self.silence.1) {
+            (Refusal::Lost { unit, pid }, seconds @ 1..) => Refusal::Silent { unit, pid, seconds },
+            (why, _) => why,
         }
     }
 

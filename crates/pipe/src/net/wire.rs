@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
-/// replaced). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 5;
+/// replaced; 7: who was not heard is not said to have died). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 7;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -71,8 +71,8 @@ pub enum Ask {
     Abort,
     /// I know why the stream ended badly, and go.
     Leave,
-    /// The connection to this unit is gone.
-    Lost(UnitName),
+    /// The connection to this unit is gone: hung up, or nothing was heard for so many seconds.
+    Lost(UnitName, u8),
 }
 
 /// From unit 0 of the writers.

@@ -280,7 +280,7 @@ impl NetWriter {
             if self.patience.interrupt.as_ref().is_some_and(|ask| ask()) {
                 return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
             }
-            if self.patience.timeout.is_some_and(|t| waited >= t) {
+            if clock::left(start, self.patience.timeout).is_some_and(|left| left.is_zero()) {
                 let what = format!("a slot to be sent for step {}", self.next);
                 return Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: None, what, waited });
             }

@@ -23,10 +23,10 @@ impl<F> Rendezvous<F> {
         self.by_conn.remove(&conn);
         match self.phase {
             Phase::Running | Phase::Reviving if closed => {
-                self.members.entry(key).and_modify(|member| member.over = true);
+                self.closed.insert(key);
                 Vec::new()
             }
-            Phase::Running | Phase::Reviving if wait => {
+            Phase::Running | Phase::Reviving | Phase::Readying if wait && self.keeps_place() => {
                 tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
                 self.members.remove(&key);
                 Vec::new()
@@ -35,6 +35,11 @@ impl<F> Rendezvous<F> {
             Phase::Over => Vec::new(),
             Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
         }
+    }
+
+    /// Whether a unit may be replaced from now on: across hosts only where all know of each other.
+    fn keeps_place(&self) -> bool {
+        self.phase != Phase::Readying || self.revives
     }
 
     /// A unit goes, or is sent away: while others still come, that leaves its place free.
@@ -72,13 +77,19 @@ impl<F> Rendezvous<F> {
     fn missing(&self) -> String {
         let mut parts = Vec::new();
         for program in 0..=self.readers {
-            let here: Vec<u32> = self.members.keys().filter(|k| k.0 == program).map(|k| k.1).collect();
-            let not_ready =
-                || self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
-            match self.units_of(program) {
-                _ if self.phase == Phase::Readying => {
-                    parts.extend(not_ready().map(|u| name((program, u)).to_string()))
-                }
+            let gone = self.closed.iter().filter(|k| !self.members.contains_key(k));
+            let mut here: Vec<u32> =
+                self.members.keys().chain(gone).filter(|k| k.0 == program).map(|k| k.1).collect();
+            here.sort_unstable();
+            if matches!(self.phase, Phase::Readying | Phase::Reviving) {
+                let late = self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
+                parts.extend(late.map(|u| name((program, u)).to_string()));
+            }
+            let said = self.welcome.as_ref().map(|w| match program {
+                0 => w.writers,
+                p => w.readers[p as usize - 1],
+            });
+            match said.or(self.units_of(program)) {
                 None => parts.push(format!("reader program {program} of {}", self.readers)),
                 Some(units) => {
                     let absent = (0..units).filter(|u| here.binary_search(u).is_err());

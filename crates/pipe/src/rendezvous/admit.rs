@@ -1,6 +1,6 @@
 //! Who may join a pipe that gathers or lasts, and what the units of a program must agree on.
 
-use super::{name, Phase, Rendezvous};
+use super::{name, Ending, Phase, Rendezvous};
 use crate::config::PROGRAM_BYTES;
 use crate::error::{Refusal, UnitName};
 use crate::slots::bits::MAX_UNITS;
@@ -28,6 +28,9 @@ impl<F> Rendezvous<F> {
         if self.phase == Phase::Over {
             return Err(self.ended.clone().unwrap_or(Refusal::Over));
         }
+        if self.ending == Ending::Failed {
+            return Err(Refusal::Over);
+        }
         if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
             return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
         }
@@ -50,16 +53,19 @@ impl<F> Rendezvous<F> {
         };
         let key = (program, hello.unit);
         let programs = if program == 0 { 0 } else { self.readers };
+        if self.closed.contains(&key) {
+            return Err(Refusal::Over);
+        }
         match self.members.get(&key) {
-            Some(there) if there.over => return Err(Refusal::Over),
+            Some(_) if self.ending != Ending::No => return Err(Refusal::Over),
             Some(there) => return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs }),
             None => {}
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
         let late = matches!(hello.role, Role::Writer { dataset: None, .. });
-        let lost = matches!(self.phase, Phase::Running | Phase::Readying)
-            && !self.segments.contains_key(&hello.unit);
-        if writer && (lost || !late && !has_segment) {
+        let kept = self.segments.contains_key(&hello.unit);
+        let lost = matches!(self.phase, Phase::Running | Phase::Readying) && !kept;
+        if writer && (lost || !late && !has_segment && !kept) {
             let error = if lost { "its predecessor's slots are lost" } else { "none came" };
             return Err(Refusal::Segment { unit: name(key), error: error.into() });
         }
@@ -79,12 +85,15 @@ impl<F> Rendezvous<F> {
     }
 
     fn too_many(&self, hello: &Hello) -> Refusal {
+        if self.ending != Ending::No {
+            return Refusal::Over;
+        }
         Refusal::TooManyPrograms { expected: self.readers, found: hello.program.clone() }
     }
 
     pub(super) fn program_missing(&self, hello: &Hello) -> Option<u32> {
         (1..=self.programs.len() as u32).find(|&p| {
-            self.phase == Phase::Running
+            matches!(self.phase, Phase::Running | Phase::Readying)
                 && self.welcome.as_ref().is_some_and(|w| w.readers.get(p as usize - 1) == Some(&hello.units))
                 && !self.members.contains_key(&(p, hello.unit))
         })

@@ -76,8 +76,7 @@ fn sleep_for<T>(
             return Err(Unmet::Interrupted);
         }
         let mut slice = patience.interrupt.as_ref().map(|_| INTERRUPT_SLICE);
-        if let Some(timeout) = patience.timeout {
-            let left = (start + timeout).saturating_sub(polyduct_os::clock::now());
+        if let Some(left) = polyduct_os::clock::left(start, patience.timeout) {
             if left.is_zero() {
                 return Err(Unmet::Timeout);
             }

@@ -6,7 +6,29 @@ use super::names::{Side, UnitName};
 use super::{death, Slots, Stop, UnitState, FIRST_CLOSE, GONE, MAX_STEP, STATE};
 use polyduct_os::sync::{AtomicU64, Ordering};
 
+/// Whether a pipe comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It does not.
+    No,
+    /// Its units leave one after the other; until then lost ones may be replaced.
+    Leaving,
+    /// It has failed.
+    Failed,
+}
+
 impl Slots {
+    /// Whether the pipe comes to its end.
+    pub fn ending(&self) -> Ending {
+        match self.fault() {
+            Some(_) => Ending::Failed,
+            None if self.is_closed(UnitName { side: Side::Writer, unit: 0 }) || self.readers_are_gone() => {
+                Ending::Leaving
+            }
+            None => Ending::No,
+        }
+    }
+
     /// A unit leaves after an error that all have seen or will see: nothing ends by this.
     pub fn leave(&self, unit: UnitName) {
         self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);

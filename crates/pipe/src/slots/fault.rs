@@ -25,26 +25,45 @@ pub enum Fault {
         /// The one that closed.
         unit: UnitName,
     },
+    /// Nothing was heard of a unit's host: it is given up, though it may live.
+    Silent {
+        /// The unit.
+        unit: UnitName,
+        /// Its process.
+        pid: u32,
+        /// For so long, from 1; 255 stands for more, too.
+        seconds: u8,
+    },
 }
 
 impl Fault {
+    /// A unit is lost: its process has ended, or nothing was heard of it for so many seconds, if any.
+    pub fn lost(unit: UnitName, pid: u32, seconds: u8) -> Fault {
+        match seconds {
+            0 => Fault::Lost { unit, pid },
+            seconds => Fault::Silent { unit, pid, seconds },
+        }
+    }
+
     /// Whether steps of the writer that nobody has read yet may be gone with it.
     pub fn loses_steps(self) -> bool {
         !matches!(self, Fault::Uneven { .. })
     }
 
-    /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), unit in 32-47, pid in 0-31.
+    /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), of one that is lost the seconds of silence in
+    /// 48-55, unit in 32-47, pid in 0-31.
     fn pack(self) -> u64 {
-        let (kind, unit, pid) = match self {
-            Fault::Lost { unit, pid } => (1, unit, pid),
-            Fault::Aborted { unit } => (2, unit, 0),
-            Fault::Uneven { unit } => (3, unit, 0),
+        let (kind, seconds, unit, pid) = match self {
+            Fault::Lost { unit, pid } => (1, 0, unit, pid),
+            Fault::Silent { unit, pid, seconds } => (1, u64::from(seconds.max(1)), unit, pid),
+            Fault::Aborted { unit } => (2, 0, unit, 0),
+            Fault::Uneven { unit } => (3, 0, unit, 0),
         };
         let side = match unit.side {
             Side::Writer => 0,
             Side::Reader(p) => 1 + u64::from(p),
         };
-        kind << 62 | side << 56 | u64::from(unit.unit) << 32 | u64::from(pid)
+        kind << 62 | side << 56 | seconds << 48 | u64::from(unit.unit) << 32 | u64::from(pid)
     }
 
     fn unpack(word: u64) -> Option<Fault> {
@@ -55,7 +74,10 @@ impl Fault {
         let unit = UnitName { side, unit: (word >> 32 & 0xffff) as u32 };
         match word >> 62 {
             0 => None,
-            1 => Some(Fault::Lost { unit, pid: word as u32 }),
+            1 => Some(match (word >> 48) as u8 {
+                0 => Fault::Lost { unit, pid: word as u32 },
+                seconds => Fault::Silent { unit, pid: word as u32, seconds },
+            }),
             2 => Some(Fault::Aborted { unit }),
             _ => Some(Fault::Uneven { unit }),
         }
@@ -85,9 +107,13 @@ mod tests {
         for side in [Side::Writer, Side::Reader(0), Side::Reader(7)] {
             for unit in [0, 1, 4095] {
                 let unit = UnitName { side, unit };
-                for fault in
-                    [Fault::Lost { unit, pid: u32::MAX }, Fault::Aborted { unit }, Fault::Uneven { unit }]
-                {
+                for fault in [
+                    Fault::Lost { unit, pid: u32::MAX },
+                    Fault::Silent { unit, pid: u32::MAX, seconds: 1 },
+                    Fault::Silent { unit, pid: 0, seconds: 255 },
+                    Fault::Aborted { unit },
+                    Fault::Uneven { unit },
+                ] {
                     assert_eq!(Fault::unpack(fault.pack()), Some(fault));
                 }
             }

@@ -13,7 +13,7 @@
 pub mod bell;
 pub mod bits;
 pub mod block;
-mod close;
+pub mod close;
 mod death;
 pub mod fault;
 pub mod geometry;
@@ -317,7 +317,17 @@ impl Slots {
 
     /// Whether a unit has closed its port.
     pub fn is_closed(&self, unit: UnitName) -> bool {
-        self.unit_line(unit).w[STATE].load(Ordering::Acquire) == UnitState::Closed as u64
+        self.unit_line(unit).w[STATE].load(Ordering::Acquire) >= UnitState::Closed as u64
+    }
+
+    /// A unit that has closed, and had stayed for others, is not needed by anybody any more.
+    pub fn go(&self, unit: UnitName) {
+        self.unit_line(unit).w[STATE].store(UnitState::Gone as u64, Ordering::Release);
+    }
+
+    /// Whether a unit has closed and [gone](Self::go).
+    pub fn is_gone(&self, unit: UnitName) -> bool {
+        self.unit_line(unit).w[STATE].load(Ordering::Acquire) == UnitState::Gone as u64
     }
 
     /// All units of all programs.
@@ -436,6 +446,7 @@ impl Slots {
 enum UnitState {
     Joined = 1,
     Closed = 2,
+    Gone = 3,
 }
 
 // Words of the global line and of the program lines.

@@ -26,7 +26,7 @@ impl Writer {
     /// what the steps wait for anyway.
     pub(super) fn readers_come(&mut self, len: usize) -> bool {
         let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
-        let end = clock::now() + time;
+        let end = clock::now().saturating_add(time);
         // Nothing rings when a reader falls asleep.
         let look_again = Patience { spin: Duration::ZERO, timeout: Some(time / 32), interrupt: None };
         loop {

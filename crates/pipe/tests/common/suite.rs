@@ -3,7 +3,7 @@
 use super::at::{At, Port, Read, Write};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
-use polyduct_pipe::{Expect, Given, PipeError, Policy, Refusal};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
 
@@ -225,4 +225,75 @@ pub fn an_abort_reaches_everybody<A: At>() {
             },
         );
     }
+}
+
+/// Every unit opens the name again as soon as it has closed it: it waits for the next pipe, whoever is still in the last.
+pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
+    let data = Dataset::new(&[8, 8], ElemType::U64).unwrap();
+    let at = &at;
+    std::thread::scope(|s| {
+        for unit in 0..3 {
+            s.spawn(move || {
+                for time in 0..times {
+                    let options = writer_options(unit, 3);
+                    let mut w = at.writer(&Given::Dataset(data), "block,*", &options).unwrap();
+                    let indices = local_indices(w.mapping(), unit.into());
+                    w.step_with(|slot| fill(slot, &indices, time)).unwrap();
+                    w.close().unwrap();
+                }
+            });
+        }
+        for unit in 0..2 {
+            s.spawn(move || {
+                for time in 0..times {
+                    // Another name each time: in the last pipe it would be one program too many.
+                    let options = reader_options(&format!("r{time}"), unit, 2);
+                    let mut r = at.reader("*,block", &Expect::default(), &options).unwrap();
+                    let indices = local_indices(r.mapping(), unit.into());
+                    let (mut part, mut expected) =
+                        (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+                    assert_eq!(r.read(&mut part).unwrap(), Some(0));
+                    fill(&mut expected, &indices, time);
+                    assert!(part == expected, "time {time}: reader unit {unit} has got another pipe's step");
+                    // Half of them leave before the end.
+                    if time % 2 == 0 {
+                        assert_eq!(r.read(&mut part).unwrap(), None);
+                    }
+                    r.close().unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// A server that says that another follows may go and come again, while the writer writes on; one that closes is the last.
+pub fn readers_follow_each_other<A: At>(at: A) {
+    let data = Dataset::new(&[8], ElemType::U8).unwrap();
+    std::thread::scope(|s| {
+        let at = &at;
+        let writer = s.spawn(move || {
+            let options = Options { policy: Policy::Latest, ..writer_options(0, 1) };
+            let mut w = at.writer(&Given::Dataset(data), "block", &options).unwrap();
+            loop {
+                if let Err(error) = w.write(&[7; 8]) {
+                    return error;
+                }
+            }
+        });
+        let options = Options { on_loss: OnLoss::Wait, ..reader_options("server", 0, 1) };
+        let (mut part, mut last) = ([0; 8], None);
+        for _ in 0..5 {
+            let mut r = at.reader("block", &Expect::default(), &options).unwrap();
+            let step = r.read(&mut part).unwrap();
+            assert!(step.is_some() && step > last && part == [7; 8], "{step:?} after {last:?}");
+            last = step;
+            r.abort();
+        }
+        let mut r = at.reader("block", &Expect::default(), &options).unwrap();
+        assert!(r.read(&mut part).unwrap() > last);
+        r.close().unwrap();
+        let error = writer.join().unwrap();
+        assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
+        assert!(error.to_string().contains("leaves by abort()"), "{error}");
+    });
 }

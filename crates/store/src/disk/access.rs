@@ -5,7 +5,8 @@ use super::fetch::{Blocks, Memory};
 use super::mender::Mender;
 use super::meta::Meta;
 use super::owned::Owned;
-use super::store::now;
+use super::shelf::Shelf;
+use super::store::nonce;
 use super::turn::InUse;
 use super::{Store, StoreError};
 use crate::volume::parity::zeros;
@@ -56,24 +57,23 @@ pub struct StoredArray {
     name: String,
     object: u64,
     meta: Meta,
-    opened: Mutex<Option<Opened>>,
+    known: Mutex<Option<Known>>,
+    blocks: Shelf<(u64, Arc<Blocks>)>,
     _in_use: InUse,
 }
 
-/// The files of the units that were read under one [number](Store::number). With units that are lost or replaced, and those that are
-/// whole again, comes another; what lies in the old files is no older version then, but one that nobody keeps.
-struct Opened {
+/// Which units were read under one [number](Store::number). With units that are lost or replaced, and those that are whole again,
+/// comes another; what lies in the old files is no older version then, but one that nobody keeps.
+#[derive(Clone)]
+struct Known {
     under: u64,
-    blocks: Arc<Blocks>,
+    lost: Vec<u32>,
 }
 
-impl Opened {
-    fn of(store: &Store, object: u64, owned: Owned<'_>) -> Result<Opened, StoreError> {
+impl Known {
+    fn of(store: &Store, object: u64, owned: &Owned<'_>) -> Result<Known, StoreError> {
         // Nobody changes it meanwhile.
-        let under = store.number()?;
-        let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
-        let blocks = Blocks::open(&store.disks()?, store.geometry(), object, &lost);
-        Ok(Opened { under, blocks: Arc::new(blocks) })
+        Ok(Known { under: store.number()?, lost: owned.lost_of(object) })
     }
 }
 
@@ -91,18 +91,27 @@ impl StoredArray {
     /// # Errors
     /// As [`open`](StoredArray::open).
     pub fn of(store: Store, name: &str) -> Result<StoredArray, StoreError> {
-        let owned = store.own()?;
+        let owned = store.own_to_read()?;
         let (entry, meta) = owned.find(name)?;
-        let in_use = store.use_object(entry.object)?;
-        let opened = Opened::of(&store, entry.object, owned)?;
+        let in_use = store.use_here(entry.object)?;
+        let known = Known::of(&store, entry.object, &owned)?;
+        drop(owned);
         let array = StoredArray::over(store, name, entry.object, meta, in_use);
-        *array.opened() = Some(opened);
+        *array.known() = Some(known);
         Ok(array)
     }
 
     /// A version that somebody has open.
     pub(super) fn over(store: Store, name: &str, object: u64, meta: Meta, in_use: InUse) -> StoredArray {
-        StoredArray { name: name.to_owned(), object, meta, opened: Mutex::new(None), _in_use: in_use, store }
+        StoredArray {
+            name: name.to_owned(),
+            object,
+            meta,
+            known: Mutex::default(),
+            blocks: Shelf::default(),
+            _in_use: in_use,
+            store,
+        }
     }
 
     /// The name that it was opened by.
@@ -240,14 +249,14 @@ impl StoredArray {
                 block[piece.from..][..piece.len].copy_from_slice(&from[piece.at..][..piece.len]);
                 next = pieces.next_if(|piece| piece.block == first.block);
             }
-            owned.overwrite(self.object, first.block, &block, now()).map_err(&volume)?;
+            owned.overwrite(self.object, first.block, &block, nonce()).map_err(&volume)?;
         }
         let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
         owned.goes_on();
         // Nobody waits for the store with the files in hand, or the other way round.
         drop(owned);
-        if let Some(opened) = &*self.opened() {
-            opened.blocks.lose(lost.into_iter());
+        if let Some((_, blocks)) = &*self.blocks.get() {
+            blocks.lose(lost.into_iter());
         }
         Ok(())
     }
@@ -271,18 +280,35 @@ impl StoredArray {
 
     /// The blocks on the units as they are now.
     fn blocks(&self) -> Result<Arc<Blocks>, StoreError> {
-        let now = self.store.number()?;
-        if let Some(same) = self.opened().as_ref().filter(|opened| opened.under == now) {
-            return Ok(Arc::clone(&same.blocks));
+        loop {
+            let now = self.store.number()?;
+            let there = self.blocks.take().filter(|(under, _)| *under == now);
+            let known = self.known().clone().filter(|known| known.under == now);
+            let blocks = match (there, known) {
+                (Some((_, blocks)), _) => blocks,
+                (None, Some(Known { lost, .. })) => {
+                    let (store, of) = (&self.store, self.store.object(self.object));
+                    let blocks = Blocks::open(&store.disks_to_read()?, store.geometry(), of, &lost);
+                    Arc::new(blocks.map_err(StoreError::refused(&store.shown))?)
+                }
+                (None, None) => {
+                    let owned = self.store.own_to_read()?;
+                    let fresh = Known::of(&self.store, self.object, &owned)?;
+                    *self.known() = Some(fresh);
+                    continue;
+                }
+            };
+            // Those of units that were replaced meanwhile may be old.
+            if self.store.number()? == now {
+                let files = 2 * self.store.geometry().units() as usize;
+                self.blocks.put((now, Arc::clone(&blocks)), files);
+                return Ok(blocks);
+            }
         }
-        let fresh = Opened::of(&self.store, self.object, self.store.own()?)?;
-        let blocks = Arc::clone(&fresh.blocks);
-        *self.opened() = Some(fresh);
-        Ok(blocks)
     }
 
-    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The name that stands for the dataset now, and what it stands for.

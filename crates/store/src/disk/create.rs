@@ -3,14 +3,14 @@
 use super::disks::Disks;
 use super::home::{self, Home};
 use super::manifest::{self, Manifest};
-use super::store::{now, Store};
+use super::store::{nonce, Store};
 use super::turn::TURN;
 use super::StoreError;
 use crate::volume::{Geometry, Volume};
 use polyduct_os::Errno;
 use rustix::fs::{flock, FlockOperation};
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -71,11 +71,16 @@ impl Store {
             }
         }
         let create = || -> Result<(), StoreError> {
-            // Before anything else.
-            let mark = |path: &PathBuf| {
-                std::fs::write(path.join(MAKING), here).map_err(|e| sys(path, "write into the directory", &e))
+            // Before anything else, and it lasts: what a cut leaves is known, and can be made again.
+            let mark = |path: &PathBuf| -> std::io::Result<()> {
+                let mut file = File::create(path.join(MAKING))?;
+                file.write_all(here)?;
+                file.sync_all()?;
+                Ok(polyduct_os::dir::sync(File::open(path)?)?)
             };
-            all.iter().flatten().try_for_each(mark)?;
+            for path in all.iter().flatten() {
+                mark(path).map_err(|e| sys(path, "write into the directory", &e))?;
+            }
             // While there is room for it.
             for path in all.iter().filter_map(|chain| chain.first()) {
                 let made = std::fs::write(path.join(TURN), [0; 16]);
@@ -83,7 +88,7 @@ impl Store {
             }
             let here = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
             let disks = Disks::make(&all).at(Home::new(Arc::new(here)));
-            let volume = Volume::create(disks, id, geometry, now());
+            let volume = Volume::create(disks, id, geometry, nonce());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;
             made.settle()?;

@@ -12,18 +12,20 @@
 //! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in the one that had
 //! most room when the object was made.
 
+mod shadow;
 mod shares;
 
 use super::home::{self, Home};
 use super::logs::{self, Log, Record};
 use super::turn::Share;
-use crate::volume::units::{Done, File as Named, Request, UnitError, Units, HOME};
+use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::dir::{self, Open};
 use polyduct_os::ring::Ring;
 use polyduct_os::{clock, threads, Errno, OsError};
 use rustix::fs::{Advice, AtFlags};
 use rustix::io::retry_on_intr;
+use shadow::Shadow;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -44,6 +46,7 @@ const MAX_OPEN: usize = 256;
 /// One directory of a unit, and its objects.
 #[derive(Debug)]
 struct Link {
+    path: PathBuf,
     dir: OwnedFd,
     objects: OwnedFd,
 }
@@ -56,6 +59,21 @@ impl Link {
         } else {
             self.dir.as_fd()
         }
+    }
+
+    /// Opens a file.
+    fn open(&self, is_object: bool, name: &str, how: Open, direct: bool) -> Result<(OwnedFd, bool), OsError> {
+        let shown = || {
+            let dir = if is_object { self.path.join(OBJECTS) } else { self.path.clone() };
+            dir.join(name).display().to_string()
+        };
+        dir::open_beneath(self.of(is_object), name, how, direct).map_err(|e| match e {
+            OsError::System { op, errno, .. } => OsError::System { op, what: shown(), errno },
+            OsError::OutOfDescriptors { op, limit, .. } => {
+                OsError::OutOfDescriptors { op, what: shown(), limit }
+            }
+            other => other,
+        })
     }
 }
 
@@ -70,18 +88,40 @@ struct Unit {
     log: Option<Log>,
     /// Its part of the turn, for who changes the store.
     share: Option<Share>,
+    /// Nothing of it is written.
+    read_only: bool,
+}
+
+/// Why a unit could not be opened.
+#[derive(Clone, Debug)]
+struct Unopened {
+    reason: String,
+    cause: Cause,
+}
+
+impl Unopened {
+    fn of(reason: &dyn std::fmt::Display, cause: Cause) -> Unopened {
+        Unopened { reason: reason.to_string(), cause }
+    }
+
+    /// As what the unit answers.
+    fn error(&self, unit: u32) -> UnitError {
+        UnitError { unit, reason: self.reason.clone(), cause: self.cause }
+    }
 }
 
 /// The units of a store.
 #[derive(Debug)]
 pub struct Disks {
-    units: Vec<Result<Unit, String>>,
+    units: Vec<Result<Unit, Unopened>>,
     /// The store's own directory, for who changes the store.
     home: Option<Home>,
     /// Whether the last sync was.
     slow: bool,
     /// For logs that are written at once.
     ring: LogRing,
+    /// Where nothing is written to the units, what is to be there.
+    shadow: Option<Shadow>,
 }
 
 /// For one change a ring takes longer to make than it saves.
@@ -105,6 +145,11 @@ fn name(file: Named) -> (bool, String) {
     }
 }
 
+/// The file of an object's checksums, beneath a directory of a unit.
+pub(super) fn sums_of(object: u64) -> String {
+    format!("{OBJECTS}/{}", name(Named::Sums(object)).1)
+}
+
 /// The object whose file has this name: others than stores give are nobody's.
 fn object_of(file: &str) -> Option<u64> {
     let object = u64::from_str_radix(file.split_once('.')?.0, 16).ok().filter(|&n| n < MAX_OBJECTS)?;
@@ -117,6 +162,13 @@ impl Disks {
         Disks::of(units, false)
     }
 
+    /// The same, to be read only: what is written to the units is known to these alone.
+    pub(super) fn to_read(units: &[Vec<PathBuf>]) -> Disks {
+        let mut disks = Disks { shadow: Some(Shadow::default()), ..Disks::of(units, false) };
+        disks.units.iter_mut().flatten().for_each(|of| of.read_only = true);
+        disks
+    }
+
     /// The same, for a new store: what is not there of a directory is made.
     pub fn make(units: &[Vec<PathBuf>]) -> Disks {
         Disks::of(units, true)
@@ -124,12 +176,21 @@ impl Disks {
 
     fn of(units: &[Vec<PathBuf>], make: bool) -> Disks {
         let units = units.iter().map(|dirs| Unit::open(dirs, make)).collect();
-        Disks { units, home: None, slow: false, ring: LogRing::Unused }
+        Disks { units, home: None, slow: false, ring: LogRing::Unused, shadow: None }
     }
 
     /// The same of a store in this directory.
     pub(super) fn at(self, home: Home) -> Disks {
         Disks { home: Some(home), ..self }
+    }
+
+    /// Files and directories that are open.
+    pub(super) fn files(&self) -> usize {
+        let of = |unit: &Unit| {
+            let few = usize::from(unit.log.is_some()) + usize::from(unit.share.is_some());
+            2 * unit.chain.len() + unit.open.len() + few
+        };
+        self.units.iter().flatten().map(of).sum()
     }
 
     /// Where the units lie now, for those who read without the protocol.
@@ -155,7 +216,7 @@ impl Disks {
                 let found = of.place(file, make, matches!(file, Named::Data(_)));
                 found.map_err(|e| failed(unit, &e))?.ok_or_else(|| lacks(unit, file))
             }
-            Some(Err(reason)) => Err(broken(unit, reason)),
+            Some(Err(unopened)) => Err(unopened.error(unit)),
             None => Err(lacks(unit, file)),
         }
     }
@@ -199,7 +260,7 @@ impl Disks {
             let Some(number) = batch.iter().position(|r| r.unit() == unit) else { continue };
             let Request::Log { at, ref bytes, .. } = batch[number] else { continue };
             let end = at.saturating_add(bytes.len() as u64);
-            match of.as_mut().map_err(|reason| broken(unit, reason)).and_then(|of| of.log(unit, end)) {
+            match of.as_mut().map_err(|unopened| unopened.error(unit)).and_then(|of| of.log(unit, end)) {
                 Ok(log) => records.push(Record { number, unit, log, at, bytes }),
                 Err(e) => answers[number] = Err(e),
             }
@@ -220,6 +281,9 @@ impl Disks {
 
 impl Units for Disks {
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>> {
+        if self.shadow.is_some() {
+            return batch.iter().map(|request| self.in_shadow(request)).collect();
+        }
         if let Some(done) = self.write_logs(&batch) {
             return done;
         }
@@ -240,12 +304,12 @@ impl Units for Disks {
                 list.push((request, answer));
             }
         }
-        let work = |(of, list): (&mut Result<Unit, String>, Vec<(&Request, &mut Option<_>)>)| {
+        let work = |(of, list): (&mut Result<Unit, Unopened>, Vec<(&Request, &mut Option<_>)>)| {
             for (request, answer) in list {
                 let unit = request.unit();
                 *answer = Some(match of {
                     Ok(of) => of.one(unit, request),
-                    Err(reason) => Err(broken(unit, reason)),
+                    Err(unopened) => Err(unopened.error(unit)),
                 });
             }
         };
@@ -271,16 +335,24 @@ impl Units for Disks {
 
 impl Unit {
     /// The words are the system's.
-    fn open(dirs: &[PathBuf], make: bool) -> Result<Unit, String> {
+    fn open(dirs: &[PathBuf], make: bool) -> Result<Unit, Unopened> {
         let link = |path: &PathBuf| -> Result<Link, OsError> {
             let dir = dir::open_dir(path)?;
             let objects = dir::open_dir_beneath(dir.as_fd(), OBJECTS, make)?;
-            Ok(Link { dir, objects })
+            Ok(Link { path: path.clone(), dir, objects })
         };
-        let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        let chain = dirs.iter().map(link).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|e| Unopened::of(&e, cause_of(errno_of(&e))))?;
         match chain.is_empty() {
-            true => Err("it has no directory".into()),
-            false => Ok(Unit { chain, open: HashMap::new(), named: HashSet::new(), log: None, share: None }),
+            true => Err(Unopened::of(&"it has no directory", Cause::Disk)),
+            false => Ok(Unit {
+                chain,
+                open: HashMap::new(),
+                named: HashSet::new(),
+                log: None,
+                share: None,
+                read_only: false,
+            }),
         }
     }
 
@@ -299,6 +371,15 @@ impl Unit {
                 let done = read_up_to(file, &mut bytes, at).map_err(io)?;
                 bytes.truncate(done);
                 Ok(Done::Bytes(bytes))
+            }
+            Request::ReadBack { file, at, len, .. } => {
+                if let Some(file) = self.file(unit, file, false)? {
+                    // Whole pages: of others the system keeps what it has.
+                    let from = at / BLOCK as u64 * BLOCK as u64;
+                    let len = NonZeroU64::new(at.saturating_add(len as u64).saturating_sub(from));
+                    let _ = rustix::fs::fadvise(file, from, len, Advice::DontNeed);
+                }
+                self.one(unit, &Request::Read { unit, file, at, len })
             }
             Request::Log { at, ref bytes, .. } => {
                 self.log(unit, at.saturating_add(bytes.len() as u64))?.write(unit, at, bytes)
@@ -388,7 +469,8 @@ impl Unit {
         let (is_object, name) = name(file);
         let links = if is_object { &self.chain[..] } else { &self.chain[..1] };
         for link in links {
-            match dir::open_beneath(link.of(is_object), &name, Open::Write, direct) {
+            let how = if self.read_only { Open::Read } else { Open::Write };
+            match link.open(is_object, &name, how, direct) {
                 Ok((fd, direct)) => return Ok(Some((fd.into(), direct))),
                 Err(OsError::System { errno: Errno::NOENT, .. }) => {}
                 Err(e) => return Err(e),
@@ -412,7 +494,7 @@ impl Unit {
         };
         let link = links.iter().find(has).or_else(|| links.iter().rev().max_by_key(room));
         let Some(link) = link else { return Ok(None) };
-        let (fd, direct) = dir::open_beneath(link.of(is_object), &name, Open::Make, direct)?;
+        let (fd, direct) = link.open(is_object, &name, Open::Make, direct)?;
         Ok(Some((fd.into(), direct)))
     }
 }
@@ -433,7 +515,7 @@ pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usi
 
 /// A unit is of no use, and not for want of room. Of a sync that failed, whatever the reason, nobody knows what is on the disk.
 pub(super) fn broken(unit: u32, why: &dyn std::fmt::Display) -> UnitError {
-    UnitError { unit, reason: why.to_string(), full: false }
+    UnitError { unit, reason: why.to_string(), cause: Cause::Disk }
 }
 
 fn lacks(unit: u32, file: Named) -> UnitError {
@@ -441,12 +523,34 @@ fn lacks(unit: u32, file: Named) -> UnitError {
 }
 
 fn failed(unit: u32, e: &OsError) -> UnitError {
-    failed_with(unit, e.to_string(), e.errno().unwrap_or(Errno::IO))
+    failed_with(unit, e.to_string(), errno_of(e))
 }
 
-/// What the system says: whether it is for want of room.
+/// What the system says, and for want of what.
 pub(super) fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
-    UnitError { unit, reason, full: is_full(errno) }
+    let reason = match errno {
+        Errno::MFILE | Errno::NFILE => reason + " (`ulimit -n` raises the limit of open files)",
+        _ => reason,
+    };
+    UnitError { unit, reason, cause: cause_of(errno) }
+}
+
+fn errno_of(e: &OsError) -> Errno {
+    match e {
+        OsError::OutOfDescriptors { .. } => Errno::MFILE,
+        OsError::NoMemory { .. } => Errno::NOMEM,
+        e => e.errno().unwrap_or(Errno::IO),
+    }
+}
+
+fn cause_of(errno: Errno) -> Cause {
+    match errno {
+        Errno::MFILE | Errno::NFILE | Errno::ACCESS | Errno::PERM | Errno::NOMEM => {
+            Cause::Caller(errno.raw_os_error())
+        }
+        errno if is_full(errno) => Cause::Full,
+        _ => Cause::Disk,
+    }
 }
 
 /// There is no room.

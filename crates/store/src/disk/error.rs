@@ -1,5 +1,6 @@
 //! What can go wrong with a store on disks.
 
+use crate::volume::units::{Cause, UnitError};
 use crate::volume::VolumeError;
 use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
@@ -163,12 +164,14 @@ pub enum StoreError {
 
     // -- time and the system --
     /// Another process changes the store and does not come to an end.
-    #[error("{store}: timed out after {waited:.1?}: another process is changing it")]
+    #[error("{store}: timed out after {waited:.1?}: {by} is changing it")]
     Busy {
         /// The store.
         store: String,
         /// How long.
         waited: Duration,
+        /// Who that is, as far as it is known.
+        by: String,
     },
     /// The caller asked blocking calls to stop (Ctrl-C).
     #[error("{store}: interrupted")]
@@ -219,6 +222,17 @@ impl StoreError {
 
     pub(super) fn volume(store: &str) -> impl Fn(VolumeError) -> StoreError + '_ {
         move |source| StoreError::Volume { store: store.to_owned(), source }
+    }
+
+    /// The system refused this process something of a unit, or a unit had no room for it.
+    pub(super) fn refused(store: &str) -> impl Fn(UnitError) -> StoreError + '_ {
+        move |error| {
+            let source = match error.cause {
+                Cause::Full => VolumeError::Full(error),
+                _ => VolumeError::Refused(error),
+            };
+            StoreError::Volume { store: store.to_owned(), source }
+        }
     }
 
     pub(super) fn message(store: &str) -> impl Fn(MessageError) -> StoreError + '_ {

@@ -5,7 +5,8 @@
 
 use super::disks::{read_up_to, Disks};
 use super::requests::Files;
-use crate::volume::sums::{stride, Home, Sum, SUM};
+use crate::volume::sums::{stride, Home, ObjectId, Sum, SUM};
+use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::aligned::Aligned;
 use polyduct_os::threads;
@@ -21,7 +22,7 @@ const FEW: usize = 32;
 /// The blocks of an object on the disks.
 pub struct Blocks {
     geometry: Geometry,
-    object: u64,
+    of: ObjectId,
     files: Vec<Option<Files>>,
     /// Units that the protocol does not use.
     lost: Vec<AtomicBool>,
@@ -110,7 +111,7 @@ impl OfUnit {
     }
 
     /// Reads what is wanted, and checks the blocks.
-    fn fetch(&mut self, files: &Files, object: u64, each: usize) {
+    fn fetch(&mut self, files: &Files, object: ObjectId, each: usize) {
         self.words.sort_unstable();
         self.words.dedup();
         let data: Vec<u64> = self.wanted.iter().map(|&(word, ..)| word).collect();
@@ -124,7 +125,7 @@ impl OfUnit {
         }
         for &(word, chunk, _) in &self.wanted {
             let sum = self.entry(word, each, 0);
-            let of = |block| Sum::of(Home { object, chunk, block: word }, sum.generation, block);
+            let of = |block| Sum::of(Home { of: object, chunk, block: word }, sum.generation, block);
             let right = sum.generation != 0 && self.block(word).is_some_and(|block| of(block) == sum);
             self.right.push(right);
         }
@@ -149,18 +150,29 @@ impl OfUnit {
 
 impl Blocks {
     /// For an object, on the units that are not `lost`.
-    pub fn open(disks: &Disks, geometry: Geometry, object: u64, lost: &[u32]) -> Blocks {
-        let of = |unit| match lost.contains(&unit) {
-            true => None,
-            // One that fails here is asked by way of the protocol, which finds out what is the matter with it.
-            false => Files::open(disks, unit, object, false).ok(),
+    ///
+    /// # Errors
+    /// What the system refuses this process.
+    pub fn open(
+        disks: &Disks,
+        geometry: Geometry,
+        object: ObjectId,
+        lost: &[u32],
+    ) -> Result<Blocks, UnitError> {
+        let files = |unit| match lost.contains(&unit) {
+            true => Ok(None),
+            false => match Files::open(disks, unit, object.object, false) {
+                Err(e) if matches!(e.cause, Cause::Caller(_)) => Err(e),
+                // One that fails here is asked by way of the protocol, which finds out what is the matter with it.
+                opened => Ok(opened.ok()),
+            },
         };
-        Blocks {
+        Ok(Blocks {
             geometry,
-            object,
-            files: (0..geometry.units()).map(of).collect(),
+            of: object,
+            files: (0..geometry.units()).map(files).collect::<Result<_, _>>()?,
             lost: (0..geometry.units()).map(|unit| AtomicBool::new(lost.contains(&unit))).collect(),
-        }
+        })
     }
 
     /// These units are not to be used any more.
@@ -180,7 +192,7 @@ impl Blocks {
 
     /// The object.
     pub fn object(&self) -> u64 {
-        self.object
+        self.of.object
     }
 
     fn files(&self, unit: u32) -> Option<&Files> {
@@ -210,7 +222,7 @@ impl Blocks {
         let most = if blocks.len() > FEW { asked } else { 1 };
         threads::each(most, memory.units.iter_mut().zip(&self.files), |(of, files)| match files {
             _ if of.words.is_empty() => {}
-            Some(files) => of.fetch(files, self.object, each),
+            Some(files) => of.fetch(files, self.of, each),
             None => of.failed = true,
         });
         let units = &memory.units;

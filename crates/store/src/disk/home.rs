@@ -20,6 +20,8 @@ pub(super) const SERVED: &str = "served";
 pub(super) struct Home {
     dir: Arc<OwnedFd>,
     served: Option<File>,
+    /// Nothing is written.
+    read_only: bool,
     /// Whether its name is known to be durable.
     named: bool,
     /// The file of locks, and what tells where units lie; none while a store is made, which nobody reads.
@@ -39,7 +41,12 @@ pub(super) fn number(lock: &File) -> std::io::Result<u64> {
 
 impl Home {
     pub fn new(dir: Arc<OwnedFd>) -> Home {
-        Home { dir, served: None, named: false, told: None }
+        Home { dir, served: None, read_only: false, named: false, told: None }
+    }
+
+    /// The same, of which nothing is written.
+    pub fn to_read(dir: Arc<OwnedFd>) -> Home {
+        Home { read_only: true, ..Home::new(dir) }
     }
 
     /// The same, for units that are where `places` says, and for readers who look at this file of locks.
@@ -104,7 +111,11 @@ impl Home {
 
     fn served(&mut self, make: bool) -> Result<Option<&File>, UnitError> {
         if self.served.is_none() {
-            let how = if make { Open::Make } else { Open::Write };
+            let how = match make {
+                true => Open::Make,
+                false if self.read_only => Open::Read,
+                false => Open::Write,
+            };
             match dir::open_beneath(self.dir.as_fd(), SERVED, how, false) {
                 Ok((file, _)) => self.served = Some(file.into()),
                 Err(OsError::System { errno: Errno::NOENT, .. }) if !make => {}

@@ -3,17 +3,21 @@
 use super::disks::{failed_with, Disks};
 use super::manifest::errno;
 use super::requests::{Done, Files, Job, Requests, Slice};
+use super::turn::{InUse, ALONG, BEING_WRITTEN};
 use crate::file::Without;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
-use crate::volume::sums::stride;
-use crate::volume::units::UnitError;
+use crate::volume::sums::{stride, ObjectId};
+use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
+use polyduct_os::lock::Hold;
 use polyduct_os::ring::Way;
+use polyduct_os::OsError;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes that go to, or come from, a unit with one request, where a row has less for it.
 const REQUEST: usize = 1 << 20;
@@ -63,30 +67,37 @@ const WRITTEN: u64 = 0;
 impl RowIo {
     /// For an object, on the units that are not `lost`. `generation` counts for rows that are written. `units` processes share the
     /// disks.
+    ///
+    /// # Errors
+    /// What the system refuses this process. A unit that fails otherwise is left out.
     pub fn open(
         disks: &Disks,
         geometry: Geometry,
-        object: u64,
+        of: ObjectId,
         generation: u32,
         lost: &dyn Fn(u32) -> bool,
         write: bool,
         units: u32,
-    ) -> RowIo {
-        let mut failed = BTreeMap::new();
-        let files = |unit| {
-            if lost(unit) {
-                return None;
-            }
-            Files::open(disks, unit, object, write).map_err(|e| failed.insert(unit, e)).ok()
-        };
-        let files = (0..geometry.units()).map(files).collect();
+    ) -> Result<RowIo, UnitError> {
+        let (object, mut failed, mut files) = (of.object, BTreeMap::new(), Vec::new());
+        for unit in 0..geometry.units() {
+            let open = || Files::open(disks, unit, object, write);
+            files.push(match (!lost(unit)).then(open).transpose() {
+                Ok(files) => files,
+                Err(e) if matches!(e.cause, Cause::Caller(_)) => return Err(e),
+                Err(e) => {
+                    failed.insert(unit, e);
+                    None
+                }
+            });
+        }
         let n = geometry.units() as usize;
         let depth = (DEPTH / units.max(1) as usize).clamp(n.min(4), MAX_UNDER_WAY);
         // As many as are under way, and those that are filled meanwhile.
         let slices = depth.div_ceil(n) * n + n;
-        let rows = Rows::new(geometry, object, generation);
+        let rows = Rows::new(geometry, of, generation);
         let group = (REQUEST / rows.chunk_bytes()).max(1) as u64;
-        RowIo {
+        Ok(RowIo {
             geometry,
             object,
             files,
@@ -100,7 +111,7 @@ impl RowIo {
             reserved: 0,
             asked: VecDeque::new(),
             next_id: WRITTEN + 1,
-        }
+        })
     }
 
     /// For measurements.
@@ -123,6 +134,18 @@ impl RowIo {
         self.files.iter().map(|files| identity(&files.as_ref()?.data)).collect()
     }
 
+    /// Notes on the units that this process writes the object, and with `appends` that its program appends to it, until what is
+    /// returned is dropped.
+    pub fn note(&self, appends: bool) -> Result<Vec<InUse>, OsError> {
+        let mut held = Vec::new();
+        for files in self.files.iter().flatten() {
+            for byte in std::iter::once(BEING_WRITTEN).chain(appends.then_some(ALONG)) {
+                held.extend(InUse::hold(Arc::clone(&files.sums), byte, Hold::Shared)?);
+            }
+        }
+        Ok(held)
+    }
+
     /// Makes room for rows on every unit.
     ///
     /// # Errors
@@ -143,11 +166,16 @@ impl RowIo {
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
                 Err(e) => {
                     let failed = failed_with(unit, format!("making room for {len} bytes: {e}"), e);
-                    if failed.full && !self.joining.contains(&unit) {
+                    let holds_up = match failed.cause {
+                        Cause::Full => !self.joining.contains(&unit),
+                        Cause::Caller(_) => true,
+                        Cause::Disk => false,
+                    };
+                    if holds_up {
                         return Err(failed);
                     }
                     // A unit that fails is lost, and the others go on.
-                    self.failed.entry(unit).or_insert(UnitError { full: false, ..failed });
+                    self.failed.entry(unit).or_insert(UnitError { cause: Cause::Disk, ..failed });
                 }
             }
         }
@@ -182,7 +210,9 @@ impl RowIo {
         let asked = self.asked.iter_mut().find(|asked| asked.id == id);
         if let Err(e) = &came {
             let mut error = failed_with(unit, e.to_string(), errno(e));
-            error.full &= !self.joining.contains(&unit);
+            if error.cause == Cause::Full && self.joining.contains(&unit) {
+                error.cause = Cause::Disk;
+            }
             self.failed.entry(unit).or_insert(error);
         }
         match asked {

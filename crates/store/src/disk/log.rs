@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The file's name.
 pub const NAME: &str = "events.log";
@@ -31,10 +31,21 @@ fn append(dir: &Path, what: &str) -> std::io::Result<()> {
     if std::fs::metadata(&path).is_ok_and(|m| m.len() > LIMIT) {
         std::fs::rename(&path, dir.join(format!("{NAME}.1")))?;
     }
-    let when = humantime::format_rfc3339_seconds(SystemTime::now());
+    let when = stamp(SystemTime::now());
     // In one call: several processes may write at once.
     let line = format!("{when} {}\n", what.replace(['\n', '\r'], " "));
     OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
+}
+
+/// A time as text. After the year 9999, where a clock went wrong, the seconds since 1970.
+fn stamp(when: SystemTime) -> String {
+    const LAST: u64 = 253_402_300_799;
+    match when.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()) {
+        secs @ 0..=LAST => {
+            humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(secs)).to_string()
+        }
+        secs => format!("@{secs}"),
+    }
 }
 
 fn end(path: &Path) -> std::io::Result<String> {
@@ -49,6 +60,16 @@ fn end(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_time_has_a_text() {
+        let of = |secs| stamp(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+        assert_eq!(of(0), "1970-01-01T00:00:00Z");
+        assert_eq!(of(253_402_300_799), "9999-12-31T23:59:59Z");
+        assert_eq!(of(253_402_300_800), "@253402300800");
+        assert_eq!(of(1 << 60), "@1152921504606846976");
+        assert_eq!(stamp(SystemTime::UNIX_EPOCH - Duration::from_secs(9)), "1970-01-01T00:00:00Z");
+    }
 
     #[test]
     fn events_are_lines_and_the_same_is_said_once() {

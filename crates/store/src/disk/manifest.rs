@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! # A polyduct store. `polyduct store status` shows it.
-//! version = 2
+//! version = 3
 //! id = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 //! data = 4
 //! parity = 1
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The file's name.
 pub const NAME: &str = "store.toml";
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The longest manifest.
 const LIMIT: u64 = 1 << 20;
 /// The most directories of a unit.
@@ -113,7 +113,8 @@ impl Manifest {
             toml::from_str(text).map_err(|e| bad(format!("not a manifest of a store: {}", e.message())))?;
         if read.version != VERSION {
             return Err(bad(format!(
-                "a store of version {}; this program knows version {VERSION}",
+                "a store of version {}; this program reads and writes version {VERSION} only, and nothing converts \
+                 one into the other: copy what it holds by a program of its own version",
                 read.version
             )));
         }
@@ -342,13 +343,16 @@ mod tests {
         };
         for (text, says) in [
             (String::new(), "not a manifest"),
-            (sealed(&body(3, id, 1, "[[\"a\"]]")), "version 3"),
-            (sealed(&body(2, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
-            (sealed(&body(2, id, 2, "[[\"a\"]]")), "names 1 units"),
-            (sealed(&body(2, id, 0, "[]")), "data units"),
-            (sealed(&body(2, id, 1, "[[]]")), "0 directories"),
-            (sealed(&body(2, id, 1, "[[\"\"]]")), "no path"),
-            (sealed(&format!("{}more = 1\n", body(2, id, 1, "[[\"a\"]]"))), "not a manifest"),
+            (
+                sealed(&body(2, id, 1, "[[\"a\"]]")),
+                "a store of version 2; this program reads and writes version 3 only",
+            ),
+            (sealed(&body(3, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
+            (sealed(&body(3, id, 2, "[[\"a\"]]")), "names 1 units"),
+            (sealed(&body(3, id, 0, "[]")), "data units"),
+            (sealed(&body(3, id, 1, "[[]]")), "0 directories"),
+            (sealed(&body(3, id, 1, "[[\"\"]]")), "no path"),
+            (sealed(&format!("{}more = 1\n", body(3, id, 1, "[[\"a\"]]"))), "not a manifest"),
         ] {
             let error = Manifest::parse("x", &text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

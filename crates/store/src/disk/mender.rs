@@ -38,7 +38,7 @@ impl<'a> Repairer<'a> {
         }
         let owned = match &mut self.owned {
             Some(owned) => owned,
-            none => none.insert(self.store.own()?),
+            none => none.insert(self.store.own_to_read()?),
         };
         owned.read(self.object, block).map_err(|error| {
             if let VolumeError::Damaged { .. } = error {
@@ -120,10 +120,11 @@ impl<'a> Mender<'a> {
             None => {
                 let g = self.store.geometry();
                 let is_lost = |unit| lost.contains(&unit);
-                let (disks, object) = (self.store.disks()?, self.blocks.object());
+                let (disks, object) = (self.store.disks_to_read()?, self.blocks.object());
                 // Rows are read one after the other: no more is under way than one has.
                 let share = (DEPTH / g.units()).max(1);
-                let io = RowIo::open(&disks, g, object, 0, &is_lost, false, share);
+                let io = RowIo::open(&disks, g, self.store.object(object), 0, &is_lost, false, share)
+                    .map_err(StoreError::refused(&self.store.shown))?;
                 self.remaining.insert((lost, io))
             }
         };

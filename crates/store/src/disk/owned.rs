@@ -3,15 +3,16 @@
 use super::disks::Disks;
 use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
-use super::store::{now, Store};
-use super::turn::{InUse, Turn};
+use super::store::{nonce, Store};
+use super::turn::{InUse, Turn, ALONE, ALONG, BEING_WRITTEN};
 use super::StoreError;
-use crate::volume::units::File as Named;
+use crate::volume::units::{Cause, File as Named};
 use crate::volume::{Entry, Volume, VolumeError};
-use polyduct_os::lock::is_held;
+use polyduct_os::lock::{is_held, Hold};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Names that a line of the log of events has.
@@ -51,6 +52,9 @@ impl DerefMut for Owned<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
+        if self.turn.only_reads {
+            return;
+        }
         self.note_repairs();
         if let Some(mut volume) = self.volume.take().filter(|_| self.sound) {
             volume.units_mut().let_go();
@@ -73,7 +77,11 @@ impl<'a> Owned<'a> {
         let number = self.turn.who().number();
         match self.units_mut().take_also(unit, number) {
             true => Ok(()),
-            false => Err(StoreError::Busy { store: self.store.shown.clone(), waited: Duration::ZERO }),
+            false => Err(StoreError::Busy {
+                store: self.store.shown.clone(),
+                waited: Duration::ZERO,
+                by: "another process".into(),
+            }),
         }
     }
 
@@ -131,6 +139,14 @@ impl<'a> Owned<'a> {
     /// The name of what an object holds.
     pub fn name_of(&self, object: u64) -> Option<&str> {
         self.names().iter().find(|(_, entry)| entry.object == object).map(|(name, _)| name.as_str())
+    }
+
+    /// Units of which an object is not to be read without the protocol.
+    pub(super) fn lost_of(&self, object: u64) -> Vec<u32> {
+        match self.units().is_shadowed(object) {
+            true => (0..self.store.geometry().units()).collect(),
+            false => self.lost().map(|(unit, _)| unit).collect(),
+        }
     }
 
     /// All datasets, by name.
@@ -194,27 +210,55 @@ impl<'a> Owned<'a> {
         }
     }
 
+    /// Becomes the only program that appends to an object, until what is returned is dropped, whichever directories others came by.
+    pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<Vec<InUse>, StoreError> {
+        let os = StoreError::os(&self.store.shown);
+        let mut held = vec![self.store.append_alone(object, name)?];
+        for unit in (0..self.store.geometry().units()).filter(|&unit| self.uses(unit)) {
+            let sums = match self.units().rows(unit, Named::Sums(object), false) {
+                Ok((sums, _)) => Arc::new(sums),
+                Err(e) if e.cause == Cause::Disk => continue,
+                Err(e) => return Err(StoreError::refused(&self.store.shown)(e)),
+            };
+            let free = !is_held(&sums, ALONG).unwrap_or(false);
+            match InUse::hold(sums, ALONE, Hold::Alone).map_err(&os)?.filter(|_| free) {
+                Some(alone) => held.push(alone),
+                None => return Err(self.store.appends(name)),
+            }
+        }
+        Ok(held)
+    }
+
     /// An object for new data, in use by this process.
-    pub(super) fn fresh(&mut self) -> Result<(u64, InUse), StoreError> {
+    pub(super) fn fresh(&mut self) -> Result<(u64, Vec<InUse>), StoreError> {
         loop {
             let object = self.new_object().map_err(StoreError::volume(&self.store.shown))?;
             // Numbers are written down at the next epoch only: another may be at work on one that it got before.
-            let taken = is_held(&self.store.lock, 1 + object).map_err(StoreError::os(&self.store.shown))?;
+            let taken = self.turn.is_held(1 + object).map_err(StoreError::os(&self.store.shown))?;
             if !taken {
-                let in_use = self.store.use_object(object)?;
-                // With a file of it on some unit, whoever owns the store next does not give the number out again.
+                let mut in_use = vec![self.store.use_object(object)?];
+                // With a file of it on the units, whoever owns the store next does not give the number out again.
                 let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
-                let made = (0..self.store.geometry().units())
-                    .filter(|unit| !lost.contains(unit))
-                    .any(|unit| self.units().rows(unit, Named::Sums(object), true).is_ok());
-                return match made {
-                    true => Ok((object, in_use)),
-                    false => Err(StoreError::sys(
-                        &self.store.shown,
-                        "make a file of a new object",
-                        polyduct_os::Errno::IO,
-                    )),
-                };
+                let mut why = None;
+                for unit in (0..self.store.geometry().units()).filter(|unit| !lost.contains(unit)) {
+                    match self.units().rows(unit, Named::Sums(object), true) {
+                        Ok((sums, _)) => {
+                            let held = InUse::hold(Arc::new(sums), BEING_WRITTEN, Hold::Shared);
+                            in_use.extend(held.map_err(StoreError::os(&self.store.shown))?);
+                        }
+                        Err(e) => why = why.or(Some(e)),
+                    }
+                }
+                if in_use.len() > 1 {
+                    return Ok((object, in_use));
+                }
+                return Err(match why {
+                    Some(e) if e.cause != Cause::Disk => StoreError::refused(&self.store.shown)(e),
+                    _ => {
+                        let what = "make a file of a new object";
+                        StoreError::sys(&self.store.shown, what, polyduct_os::Errno::IO)
+                    }
+                });
             }
         }
     }
@@ -237,7 +281,7 @@ impl<'a> Owned<'a> {
         if let Some(more @ 1..) = changes.len().checked_sub(SAID) {
             what.push(format!("{more} names more"));
         }
-        self.commit(changes, now()).map_err(StoreError::volume(&self.store.shown))?;
+        self.commit(changes, nonce()).map_err(StoreError::volume(&self.store.shown))?;
         self.store.note(&what.join("; "));
         Ok(())
     }

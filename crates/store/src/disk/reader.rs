@@ -63,7 +63,16 @@ struct Start {
 /// The rows of an object, on the units that are not `lost`.
 fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Result<RowIo, StoreError> {
     let is_lost = |unit| lost.contains(&unit);
-    let mut io = RowIo::open(&store.disks()?, store.geometry(), object, 0, &is_lost, false, options.units);
+    let mut io = RowIo::open(
+        &store.disks_to_read()?,
+        store.geometry(),
+        store.object(object),
+        0,
+        &is_lost,
+        false,
+        options.units,
+    )
+    .map_err(StoreError::refused(&store.shown))?;
     io.leave_out(options.without);
     Ok(io)
 }
@@ -95,10 +104,10 @@ impl StoreReader {
                 let (store, expected, found) = (shown.clone(), layouts[0].clone(), found.clone());
                 return Err(StoreError::Disagree { store, unit, what: "layout", expected, found });
             }
-            let owned = store.own()?;
+            let owned = store.own_to_read()?;
             let (entry, _) = owned.find(name)?;
             held = Some(store.use_object(entry.object)?);
-            let lost = owned.lost().map(|(unit, _)| unit).collect();
+            let lost = owned.lost_of(entry.object);
             Ok(Start { object: entry.object, lost, under: store.number()?, meta: entry.about })
         })?;
         let layout = parsed?;
@@ -233,8 +242,8 @@ impl StoreReader {
     /// Units that were lost or replaced may still show their old files, which agree with each other.
     fn renew(&mut self) -> Result<(), StoreError> {
         if self.store.number()? != self.under {
-            let owned = self.store.own()?;
-            let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
+            let owned = self.store.own_to_read()?;
+            let lost = owned.lost_of(self.io.object());
             // Nobody changes it meanwhile.
             let (io, under) =
                 (rows_of(&self.store, self.io.object(), &lost, &self.options)?, self.store.number()?);
@@ -315,7 +324,8 @@ impl StoreReader {
             return Ok(array);
         }
         let object = self.io.object();
-        let (store, in_use) = (self.store.again()?, self.store.use_object(object)?);
+        let store = self.store.again()?;
+        let in_use = store.use_here(object)?;
         let array = StoredArray::over(store, &self.name, object, self.meta.clone(), in_use);
         Ok(self.array.get_or_init(|| array))
     }

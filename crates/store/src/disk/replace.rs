@@ -4,9 +4,9 @@ use super::create::Made;
 use super::disks::Disks;
 use super::manifest::{self, Manifest};
 use super::owned::Owned;
-use super::store::{now, Store};
+use super::store::{nonce, Store};
 use super::StoreError;
-use crate::volume::units::UnitError;
+use crate::volume::units::{Cause, UnitError};
 use crate::volume::Progress;
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ impl Store {
         }
         if !gives_up && owned.lost().all(|(lost, _)| lost != unit) {
             // It says why not.
-            return owned.replace(unit, force, now()).map_err(|e| owned.error(e));
+            return owned.replace(unit, force, nonce()).map_err(|e| owned.error(e));
         }
         let (mut made, dirs) = (Made::default(), manifest.dirs(&self.dir, unit));
         dirs.iter().try_for_each(|dir| made.dir(&self.shown, dir))?;
@@ -83,11 +83,11 @@ impl Store {
         made.settle()?;
         if gives_up || begins_anew {
             let reason = if gives_up { "it is given up" } else { "it is replaced again" };
-            owned.report(UnitError { unit, reason: reason.into(), full: false });
+            owned.report(UnitError { unit, reason: reason.into(), cause: Cause::Disk });
         }
         owned.units_mut().move_to(unit, &dirs);
         owned.take_also(unit)?;
-        let progress = owned.replace(unit, force, now()).map_err(|e| owned.error(e))?;
+        let progress = owned.replace(unit, force, nonce()).map_err(|e| owned.error(e))?;
         made.keep();
         manifest.serial += 1;
         // The unit says of itself that it joins: from here on the manifest may name it.

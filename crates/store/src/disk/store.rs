@@ -1,23 +1,26 @@
 //! A store on disks: opened, looked at, changed.
 
-use super::disks::Disks;
+use super::disks::{self, Disks};
 use super::home::{self, Home};
 use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
 use super::owned::Owned;
-use super::turn::{Before, InUse, Turn, Who};
+use super::shelf::Shelf;
+use super::turn::{self, Before, InUse, Turn, Who, BEING_WRITTEN};
 use super::StoreError;
 use crate::file::Interrupt;
-use crate::volume::{Geometry, Volume};
+use crate::volume::sums::ObjectId;
+use crate::volume::units::{Cause, UnitError};
+use crate::volume::{Geometry, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
-use polyduct_os::{clock, dir};
+use polyduct_os::{clock, dir, process, Errno, OsError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and others by who appends
 /// to it, and by who waits.
@@ -34,6 +37,8 @@ const WAITING: u64 = 1 << 52;
 const RETRY: Duration = Duration::from_millis(1);
 /// How long another leaves those who wait alone with it.
 const POLITE: Duration = Duration::from_millis(3);
+/// How long a turn may be that of a process that is stopped.
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// A store: a directory with a manifest, and the directories of its units.
 ///
@@ -44,11 +49,13 @@ pub struct Store {
     pub(super) shown: String,
     pub(super) dir: PathBuf,
     pub(super) manifest: Manifest,
-    pub(super) lock: File,
+    pub(super) lock: Arc<File>,
+    /// Why nothing can be changed, if so: the file of locks cannot be written.
+    read_only: Option<Errno>,
     /// The directory.
     fd: Arc<OwnedFd>,
     /// Who had this store's last turn, and the protocol as that one left it.
-    kept: Mutex<Option<(Who, Volume<Disks>)>>,
+    kept: Shelf<(Who, Volume<Disks>)>,
     /// How long to wait for another owner; `None` waits as long as it lives.
     pub timeout: Option<Duration>,
     /// Asked during waits: give up?
@@ -71,15 +78,15 @@ impl Store {
             Ok::<_, StoreError>(manifest)
         })?;
         let fd = dir::open_dir(dir).map_err(StoreError::os(&shown))?;
-        let lock = dir::open_beneath(fd.as_fd(), LOCK, dir::Open::Make, false);
-        let lock = File::from(lock.map_err(StoreError::os(&shown))?.0);
+        let (lock, read_only) = open_lock(&fd).map_err(StoreError::os(&shown))?;
         Ok(Store {
             shown,
             dir: dir.to_owned(),
             manifest,
-            lock,
+            lock: Arc::new(lock),
+            read_only,
             fd: Arc::new(fd),
-            kept: Mutex::default(),
+            kept: Shelf::default(),
             timeout: None,
             interrupt: None,
         })
@@ -88,6 +95,11 @@ impl Store {
     /// How the store is cut.
     pub fn geometry(&self) -> Geometry {
         self.manifest.geometry
+    }
+
+    /// One of its objects.
+    pub(super) fn object(&self, object: u64) -> ObjectId {
+        ObjectId { store: self.manifest.id, object }
     }
 
     /// What the store is made of.
@@ -109,8 +121,16 @@ impl Store {
     }
 
     fn disks_of(&self, manifest: &Manifest) -> Disks {
-        let units = self.geometry().units();
-        Disks::open(&(0..units).map(|unit| manifest.dirs(&self.dir, unit)).collect::<Vec<_>>())
+        Disks::open(&self.dirs_of(manifest))
+    }
+
+    /// The same, of which nothing is written.
+    pub(super) fn disks_to_read(&self) -> Result<Disks, StoreError> {
+        Ok(Disks::to_read(&self.dirs_of(&self.current()?)))
+    }
+
+    fn dirs_of(&self, manifest: &Manifest) -> Vec<Vec<PathBuf>> {
+        (0..self.geometry().units()).map(|unit| manifest.dirs(&self.dir, unit)).collect()
     }
 
     /// The manifest as it is now, which names other directories once a unit was replaced.
@@ -157,9 +177,34 @@ impl Store {
         self.own_with(true)
     }
 
+    /// The same for who only reads: where the store can be changed it is brought into order; where not, as on a medium that is only
+    /// read, or without the rights, what stands in the logs is done again in memory, and nothing changes.
+    ///
+    /// # Errors
+    /// As [`own`](Store::own).
+    pub fn own_to_read(&self) -> Result<Owned<'_>, StoreError> {
+        if self.read_only.is_none() {
+            match self.own() {
+                Err(StoreError::Volume { source: VolumeError::Refused(e), .. })
+                    if is_for_want_of_rights(&e) => {}
+                owned => return owned,
+            }
+        }
+        let turn = Turn::to_read(self.turn(Hold::Shared)?);
+        let manifest = self.current()?;
+        let mut disks = Disks::to_read(&self.dirs_of(&manifest)).at(Home::to_read(Arc::clone(&self.fd)));
+        self.take_units(&mut disks)?;
+        let volume = Volume::open_among(disks, self.manifest.id, self.geometry(), nonce(), &|_| true);
+        Ok(Owned::new(self, volume.map_err(StoreError::volume(&self.shown))?, turn))
+    }
+
     fn own_with(&self, give_up: bool) -> Result<Owned<'_>, StoreError> {
-        let byte = self.turn()?;
-        let mut kept = self.kept().take();
+        if let Some(errno) = self.read_only {
+            let what = "change the store, which this process can only read";
+            return Err(StoreError::sys(&self.shown, what, errno));
+        }
+        let byte = self.turn(Hold::Alone)?;
+        let mut kept = self.kept.take();
         if let Some((_, volume)) = &mut kept {
             self.take_units(volume.units_mut())?;
         }
@@ -172,7 +217,6 @@ impl Store {
             turn.ends_well = true;
             return Ok(Owned::new(self, volume, turn));
         }
-        let in_use = |object: u64| is_held(&self.lock, 1 + object).unwrap_or(true);
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
         let manifest = self.current()?;
@@ -180,9 +224,12 @@ impl Store {
         let mut disks = self.disks_of(&manifest).at(home);
         self.take_units(&mut disks)?;
         disks.mark(turn.who().number());
+        let in_use = |object: u64| {
+            turn.is_held(1 + object).unwrap_or(true) || is_written(&units_of(&manifest, &self.dir), object)
+        };
         let volume = match give_up {
-            true => Volume::open_giving_up(disks, id, geometry, now(), &in_use),
-            false => Volume::open_among(disks, id, geometry, now(), &in_use),
+            true => Volume::open_giving_up(disks, id, geometry, nonce(), &in_use),
+            false => Volume::open_among(disks, id, geometry, nonce(), &in_use),
         };
         let volume =
             volume.map_err(StoreError::volume(&self.shown)).inspect_err(|e| self.note(&e.to_string()))?;
@@ -210,11 +257,8 @@ impl Store {
 
     /// Where the protocol stood at the end of a turn: until somebody else has one, it is opened so, and nothing is to be made up for.
     pub(super) fn keep(&self, who: Who, volume: Volume<Disks>) {
-        *self.kept() = Some((who, volume));
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<(Who, Volume<Disks>)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        let files = volume.units().files();
+        self.kept.put((who, volume), files);
     }
 
     /// Writes an event down.
@@ -223,7 +267,7 @@ impl Store {
     }
 
     /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each other, too.
-    fn turn(&self) -> Result<InUse, StoreError> {
+    fn turn(&self, how: Hold) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         let os = StoreError::os(&self.shown);
         // Who comes again and again lets those go first who wait: they would never look at the right moment.
@@ -232,24 +276,33 @@ impl Store {
         }
         let start = clock::now();
         let mut waits = None;
-        while !hold(&lock, 0, Hold::Alone).map_err(&os)? {
-            self.goes_on_waiting(start)?;
+        while !hold(&lock, 0, how).map_err(&os)? {
+            self.goes_on_waiting(start, &mut || turn::holder(&lock))?;
             if waits.is_none() {
                 waits = Some(self.share(WAITING)?);
             }
             std::thread::sleep(RETRY);
         }
-        Ok(InUse { lock, byte: 0 })
+        Ok(InUse { lock: Arc::new(lock), byte: 0 })
     }
 
-    /// Whether who waits since then is to go on.
-    fn goes_on_waiting(&self, start: Duration) -> Result<(), StoreError> {
+    /// Whether who waits since then is to go on; `holder` tells which process has the turn. One that is stopped comes to no end by
+    /// itself: who would wait as long as it lives is told after a while.
+    fn goes_on_waiting(
+        &self,
+        start: Duration,
+        holder: &mut dyn FnMut() -> Option<u32>,
+    ) -> Result<(), StoreError> {
         if self.interrupt.as_ref().is_some_and(|ask| ask()) {
             return Err(StoreError::Interrupted { store: self.shown.clone() });
         }
         let waited = clock::now().saturating_sub(start);
-        match self.timeout.is_some_and(|limit| waited >= limit) {
-            true => Err(StoreError::Busy { store: self.shown.clone(), waited }),
+        let is_over = match self.timeout {
+            Some(limit) => waited >= limit,
+            None => waited >= STOPPED && holder().is_some_and(process::is_stopped),
+        };
+        match is_over {
+            true => Err(StoreError::Busy { store: self.shown.clone(), waited, by: who_is(holder()) }),
             false => Ok(()),
         }
     }
@@ -262,7 +315,7 @@ impl Store {
         }
         let start = clock::now();
         while !disks.take() {
-            self.goes_on_waiting(start)?;
+            self.goes_on_waiting(start, &mut || disks.holder())?;
             std::thread::sleep(RETRY);
         }
         disks.taken();
@@ -271,12 +324,13 @@ impl Store {
 
     /// The same store, opened once more.
     pub(super) fn again(&self) -> Result<Store, StoreError> {
-        let lock = self.lock_file()?;
-        let Store { shown, dir, manifest, fd, timeout, interrupt, .. } = self;
+        let lock = Arc::new(self.lock_file()?);
+        let Store { shown, dir, manifest, fd, timeout, interrupt, read_only, .. } = self;
+        let read_only = *read_only;
         let fd = Arc::clone(fd);
         let (shown, dir, manifest) = (shown.clone(), dir.clone(), manifest.clone());
-        let (kept, timeout, interrupt) = (Mutex::default(), *timeout, interrupt.clone());
-        Ok(Store { shown, dir, manifest, lock, fd, kept, timeout, interrupt })
+        let (kept, timeout, interrupt) = (Shelf::default(), *timeout, interrupt.clone());
+        Ok(Store { shown, dir, manifest, lock, read_only, fd, kept, timeout, interrupt })
     }
 
     /// Notes that an object is in use, until what is returned is dropped.
@@ -288,7 +342,13 @@ impl Store {
     fn share(&self, byte: u64) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         hold(&lock, byte, Hold::Shared).map_err(StoreError::os(&self.shown))?;
-        Ok(InUse { lock, byte })
+        Ok(InUse { lock: Arc::new(lock), byte })
+    }
+
+    /// The same as [`use_object`](Store::use_object), by the file of locks that this store has open: of one object only.
+    pub(super) fn use_here(&self, object: u64) -> Result<InUse, StoreError> {
+        hold(&self.lock, 1 + object, Hold::Shared).map_err(StoreError::os(&self.shown))?;
+        Ok(InUse { lock: Arc::clone(&self.lock), byte: 1 + object })
     }
 
     /// Becomes the only program that appends to an object, until what is returned is dropped. Nobody of another that did is
@@ -298,12 +358,15 @@ impl Store {
         let alone = hold(&lock, APPENDING + object, Hold::Alone).map_err(&os)?
             && !is_held(&lock, APPENDERS + object).map_err(&os)?;
         match alone {
-            true => Ok(InUse { lock, byte: APPENDING + object }),
-            false => Err(StoreError::Exists {
-                store: self.shown.clone(),
-                what: format!("another program that appends to {name:?}"),
-            }),
+            true => Ok(InUse { lock: Arc::new(lock), byte: APPENDING + object }),
+            false => Err(self.appends(name)),
         }
+    }
+
+    /// Another program appends.
+    pub(super) fn appends(&self, name: &str) -> StoreError {
+        let what = format!("another program that appends to {name:?}");
+        StoreError::Exists { store: self.shown.clone(), what }
     }
 
     /// Notes that this unit's program appends to an object, until what is returned is dropped.
@@ -313,8 +376,7 @@ impl Store {
 
     /// The file of locks, opened anew: what holds a lock lets it go when it is closed.
     fn lock_file(&self) -> Result<File, StoreError> {
-        let lock = dir::open_beneath(self.fd.as_fd(), LOCK, dir::Open::Make, false);
-        Ok(File::from(lock.map_err(StoreError::os(&self.shown))?.0))
+        Ok(open_lock(&self.fd).map_err(StoreError::os(&self.shown))?.0)
     }
 
     /// All datasets, by name.
@@ -322,7 +384,7 @@ impl Store {
     /// # Errors
     /// As [`own`](Store::own).
     pub fn datasets(&self) -> Result<BTreeMap<String, Meta>, StoreError> {
-        self.own()?.datasets()
+        self.own_to_read()?.datasets()
     }
 
     /// Removes datasets, with `folder` also all those of folders; all or, where one is not there, none. Returns how many. Who
@@ -431,9 +493,61 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
     Ok((dir.to_owned(), name.to_owned()))
 }
 
-/// The time in µs, for epochs.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_micros() as u64)
+/// A process, for people.
+fn who_is(process: Option<u32>) -> String {
+    let Some((pid, line)) = process.and_then(|pid| Some((pid, process::command_line(pid)?))) else {
+        return "another process".into();
+    };
+    let stopped = if process::is_stopped(pid) { ", which is stopped," } else { "" };
+    format!("process {pid} ({line}){stopped}")
+}
+
+/// Opens the file of locks of a store, and says why it cannot be written, if so. Where it is not there then, nobody else can hold
+/// anything either: the manifest stands in for it.
+fn open_lock(dir: &OwnedFd) -> Result<(File, Option<Errno>), OsError> {
+    let open = |name, how| Ok::<_, OsError>(File::from(dir::open_beneath(dir.as_fd(), name, how, false)?.0));
+    let why = match open(LOCK, dir::Open::Make) {
+        Ok(lock) => return Ok((lock, None)),
+        Err(e) => match e.errno() {
+            Some(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => errno,
+            _ => return Err(e),
+        },
+    };
+    let lock = match open(LOCK, dir::Open::Read) {
+        Err(e) if e.errno() == Some(Errno::NOENT) => open(manifest::NAME, dir::Open::Read)?,
+        lock => lock?,
+    };
+    Ok((lock, Some(why)))
+}
+
+/// Whether the system refuses something for ever.
+fn is_for_want_of_rights(error: &UnitError) -> bool {
+    [Errno::ACCESS, Errno::PERM].map(|errno| Cause::Caller(errno.raw_os_error())).contains(&error.cause)
+}
+
+/// All directories of units.
+fn units_of(manifest: &Manifest, dir: &Path) -> Vec<PathBuf> {
+    (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(dir, unit)).collect()
+}
+
+/// Whether somebody writes an object, who may have come by another directory.
+fn is_written(units: &[PathBuf], object: u64) -> bool {
+    let held = |dir: &PathBuf| -> Result<bool, OsError> {
+        let sums = disks::sums_of(object);
+        let (file, _) = dir::open_beneath(dir::open_dir(dir)?.as_fd(), &sums, dir::Open::Read, false)?;
+        is_held(&file, BEING_WRITTEN)
+    };
+    units.iter().any(|dir| held(dir).unwrap_or(false))
+}
+
+/// A number that nobody else draws, for an epoch that may begin.
+pub fn nonce() -> u64 {
+    let mut drawn = [0; 8];
+    match polyduct_message::link::key::random(&mut drawn) {
+        Ok(()) => u64::from_le_bytes(drawn),
+        // What a system without a source of chance has that others do not.
+        Err(_) => clock::now().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32),
+    }
 }
 
 /// The newest manifest that units have, as those in the store's directory tell, where the store's own is damaged or gone.

@@ -58,11 +58,8 @@ pub struct StoreWriter {
     stats: Stats,
     without: Without,
     /// What keeps the object, and others from appending to it, until it is closed.
-    kept: Option<Kept>,
+    kept: Vec<InUse>,
 }
-
-/// The object in use; the same by a program that appends, and as the one program that does.
-type Kept = ((InUse, Option<InUse>), Option<InUse>);
 
 impl StoreWriter {
     /// Opens a dataset to write unit `options.unit`'s part of each of its steps, and waits until all units have come. With
@@ -123,34 +120,42 @@ impl StoreWriter {
         let (_, mapping, plan) = planned?;
         let (meta, lost) = (Meta::parse(&shown, name, store.geometry(), &begun.meta)?, begun.lost.clone());
         let along = || append.then(|| store.append_along(begun.object)).transpose();
-        let in_use = store.use_object(begun.object).and_then(|in_use| Ok((in_use, along()?)));
-        let mut io = RowIo::open(
-            &store.disks()?,
-            store.geometry(),
-            begun.object,
-            begun.generation,
-            &|unit| lost.contains(&unit),
-            true,
-            options.units,
-        );
-        io.leave_out(options.without);
-        io.join(begun.joining);
+        let in_use = store.use_object(begun.object).and_then(|in_use| {
+            let mut kept = vec![in_use];
+            kept.extend(along()?);
+            Ok(kept)
+        });
+        let opened = || -> Result<_, StoreError> {
+            let io = RowIo::open(
+                &store.disks()?,
+                store.geometry(),
+                store.object(begun.object),
+                begun.generation,
+                &|unit| lost.contains(&unit),
+                true,
+                options.units,
+            );
+            let (io, mut kept) = (io.map_err(StoreError::refused(&shown))?, in_use?);
+            kept.extend(io.note(append).map_err(StoreError::os(&shown))?);
+            Ok((io, kept))
+        };
+        let opened = opened();
         let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].dst_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
         partners.dedup();
         let straight = is_straight(&mapping, fill, options.units);
-        team.meet(Stage::Ready, in_use.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        team.meet(Stage::Ready, opened.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        let (mut io, mut kept) = opened?;
+        io.leave_out(options.without);
+        io.join(begun.joining);
         let staging = match straight {
             true => None,
             false => Some(Staging::new(&shown, &team, windows, &partners)?),
         };
         // Unit 0's, from before the others came.
-        let appending = mine.and_then(|(in_use, appending): (InUse, _)| {
-            drop(in_use);
-            appending
-        });
+        kept.extend(mine.into_iter().flatten());
         let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
         Ok(StoreWriter {
             name: name.to_owned(),
@@ -175,7 +180,7 @@ impl StoreWriter {
             len,
             stats,
             without: options.without,
-            kept: Some((in_use?, appending)),
+            kept,
             store,
         })
     }
@@ -310,7 +315,7 @@ impl StoreWriter {
         let failed = self.io.failed();
         let end = End {
             steps: self.meta.steps,
-            failed: failed.into_values().map(|e| (e.unit, e.reason, e.full)).collect(),
+            failed: failed.into_values().map(|e| (e.unit, e.reason, e.cause)).collect(),
             files: self.io.identities(),
         };
         let Some(team) = self.team.take() else { return Ok(self.stats) };
@@ -321,7 +326,7 @@ impl StoreWriter {
         });
         self.stats.waited += clock::now().saturating_sub(waiting);
         ended.map_err(|e| self.fail(e))?;
-        (self.part, self.staging, self.kept) = (Vec::new(), None, None);
+        (self.part, self.staging, self.kept) = (Vec::new(), None, Vec::new());
         Ok(self.stats)
     }
 
@@ -332,11 +337,7 @@ impl StoreWriter {
     }
 
     fn refused(&self, e: UnitError) -> StoreError {
-        let (store, full) = (self.store.shown.clone(), e.full);
-        match full {
-            true => StoreError::Volume { store, source: crate::volume::VolumeError::Full(e) },
-            false => StoreError::System { store, operation: e.to_string(), errno: polyduct_os::Errno::IO },
-        }
+        StoreError::refused(&self.store.shown)(e)
     }
 
     fn closed(&self) -> StoreError {

@@ -7,7 +7,7 @@
 use super::io::Io;
 use super::work::Work;
 use super::{Attributes, Options};
-use crate::zarr::{self, index_entries, index_len, Array, Shard, ZarrError, MAX_CHUNK_BYTES};
+use crate::zarr::{self, index_entries, index_len, Array, Dims, Shard, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
 use polyduct_os::Errno;
@@ -65,7 +65,7 @@ struct Inside {
     loops: Vec<(u64, u64)>,
 }
 
-/// Opens an array's directory and reads its `zarr.json`.
+/// Opens an array's directory and reads its metadata.
 ///
 /// # Errors
 /// [`FileError::System`], [`FileError::BadPath`], [`FileError::BadZarr`].
@@ -76,21 +76,40 @@ pub fn open(path: &Path, name: &str, options: &Options) -> Result<(OwnedFd, Arra
         e => FileError::sys(name, "open", e),
     })?;
     let bad = |source| FileError::BadZarr { path: name.to_owned(), source };
-    let Some((file, len)) = open_beneath(&dir, "zarr.json", name)? else {
-        let old =
-            [".zarray", ".zgroup"].iter().any(|old| matches!(open_beneath(&dir, old, name), Ok(Some(_))));
-        let problem = match old {
-            true => "it is an array of Zarr version 2; expected version 3",
-            false => "it has no zarr.json",
-        };
-        return Err(FileError::BadPath { path: name.to_owned(), problem });
+    let text = |key| document(&dir, key, name, zarr::MAX_METADATA_BYTES, options);
+    let array = match (text("zarr.json")?, text(".zarray")?) {
+        (Some(text), _) => Array::parse(&text),
+        (None, Some(array)) => Array::parse_v2(&array, text(".zattrs")?.as_deref()),
+        (None, None) => {
+            let problem = match open_beneath(&dir, ".zgroup", name)? {
+                Some(_) => return Err(bad(ZarrError::Group)),
+                None => "it has no zarr.json and no .zarray",
+            };
+            return Err(FileError::BadPath { path: name.to_owned(), problem });
+        }
     };
-    if len > zarr::MAX_METADATA_BYTES as u64 {
-        return Err(bad(ZarrError::TooLong { len, limit: zarr::MAX_METADATA_BYTES }));
+    array.map(|array| (dir, array)).map_err(bad)
+}
+
+/// Reads a document in a directory, of `limit` bytes at most; `None` where there is none.
+///
+/// # Errors
+/// [`FileError::System`], [`FileError::BadZarr`].
+pub fn document(
+    dir: &OwnedFd,
+    key: &'static str,
+    path: &str,
+    limit: usize,
+    options: &Options,
+) -> Result<Option<Vec<u8>>, FileError> {
+    let Some((file, len)) = open_beneath(dir, key, path)? else { return Ok(None) };
+    if len > limit as u64 {
+        let source = ZarrError::TooLong { file: key, len, limit };
+        return Err(FileError::BadZarr { path: path.to_owned(), source });
     }
     let mut text = vec![0; len as usize];
-    Io { file: &file, path: name, options }.read(&mut text, 0)?;
-    Array::parse(&text).map(|array| (dir, array)).map_err(bad)
+    Io { file: &file, path, options }.read(&mut text, 0)?;
+    Ok(Some(text))
 }
 
 /// Opens a regular file in the array; `None` where there is none. No link leads out of it.
@@ -149,6 +168,11 @@ impl Chunked {
     /// What is written down of the array.
     pub fn attributes(&self) -> &Attributes {
         &self.array.attributes
+    }
+
+    /// What its dimensions are called.
+    pub fn dims(&self) -> Option<&Dims> {
+        self.array.dims.as_ref()
     }
 
     pub fn new(dir: OwnedFd, array: Array, grid: Vec<u64>) -> Chunked {
@@ -312,7 +336,7 @@ impl Chunked {
             coords.iter_mut().zip(&shard.per).for_each(|(c, n)| *c /= n);
         }
         let key = self.array.key(&coords);
-        let store = open_store(&mut self.file, &self.dir, key, work)?;
+        let store = open_store(&mut self.file, &self.dir, key, self.array.document, work)?;
         let Some((_, len)) = store.file else { return Ok(None) };
         let mut extent = Extent { at: 0, len };
         for (level, (shard, number)) in self.array.shards.iter().zip(numbers.into_iter().rev()).enumerate() {
@@ -334,12 +358,13 @@ fn open_store<'s>(
     open: &'s mut Option<Store>,
     dir: &OwnedFd,
     key: String,
+    document: &str,
     work: &Work<'_>,
 ) -> Result<&'s mut Store, FileError> {
     if open.as_ref().is_none_or(|store| store.key != key) {
         *open = None;
         let file = open_beneath(dir, &key, work.path)?;
-        if file.is_none() && open_beneath(dir, "zarr.json", work.path)?.is_none() {
+        if file.is_none() && open_beneath(dir, document, work.path)?.is_none() {
             // An array that is removed loses this first.
             let problem = "it was replaced or removed while it was read";
             return Err(FileError::BadPath { path: work.path.to_owned(), problem });

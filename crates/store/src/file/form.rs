@@ -1,8 +1,11 @@
 //! What a file that is written is to look like: what comes before the data, and how long it is.
 
+use super::beside::Kept;
 use super::slabs::Slabs;
+use super::target::Target;
 use super::{wire, Format, Options};
 use crate::npy::{Descr, Header};
+use crate::zarr::Version;
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
 
@@ -18,6 +21,8 @@ pub struct Form {
     pub data_at: u64,
     /// The chunks of a Zarr array.
     pub slabs: Option<Slabs>,
+    /// The other tensors of a safetensors file.
+    pub kept: Option<Kept>,
     /// The name of the tensor of a safetensors file.
     tensor: String,
     /// What NumPy takes the elements for.
@@ -71,7 +76,7 @@ impl Form {
             return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
         }
         let slabs = (format == Format::Zarr)
-            .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.attributes.clone(), stepped));
+            .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.about(), stepped));
         if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
             if len > zarr::MAX_METADATA_BYTES {
                 return Err(FileError::BadOption {
@@ -82,7 +87,37 @@ impl Form {
                 });
             }
         }
-        Ok(Form { format, dataset, data_at: data_at as u64, slabs, tensor, descr, stepped })
+        Ok(Form { format, dataset, data_at: data_at as u64, slabs, kept: None, tensor, descr, stepped })
+    }
+
+    /// The same beside what stays of the file that is there.
+    ///
+    /// # Errors
+    /// As [`Kept::of`]; [`FileError::BadSafetensors`] for a header that would be too long.
+    pub fn beside(self, target: &Target, options: &Options) -> Result<Form, FileError> {
+        if (target.version, self.dataset.elem()) == (Some(Version::V2), ElemType::Bf16) {
+            let (path, elem) = (target.path.clone(), ElemType::Bf16);
+            return Err(FileError::NoForm { path, format: "Zarr version 2", elem });
+        }
+        if self.format != Format::Safetensors {
+            return Ok(self);
+        }
+        let (elem, shape) =
+            (self.dataset.elem(), steps::shape_of(self.dataset.shape(), u64::MAX, self.stepped));
+        let Some(kept) = Kept::of(target, elem, options)? else { return Ok(self) };
+        let header = kept.beside.len_bytes_of(&self.tensor, elem, &shape).unwrap_or(usize::MAX);
+        if header > safetensors::MAX_HEADER_BYTES {
+            let (len, limit) = (header as u64, safetensors::MAX_HEADER_BYTES);
+            let source = safetensors::SafetensorsError::TooLong { len, limit };
+            return Err(FileError::BadSafetensors { path: target.path.clone(), source });
+        }
+        let data_at = (header as u64).saturating_add(kept.len_bytes().0);
+        Ok(Form { data_at, kept: Some(kept), ..self })
+    }
+
+    /// Where the other tensors begin that stand before this one.
+    pub fn kept_at(&self) -> u64 {
+        self.data_at - self.kept.as_ref().map_or(0, |kept| kept.len_bytes().0)
     }
 
     /// Offset of a step in the file; the largest number where it cannot be counted.
@@ -92,7 +127,7 @@ impl Form {
 
     /// Length of the whole file.
     pub fn file_len(&self, steps: u64) -> u64 {
-        self.step_at(steps)
+        self.step_at(steps).saturating_add(self.kept.as_ref().map_or(0, |kept| kept.len_bytes().1))
     }
 
     /// What comes before the data.
@@ -101,8 +136,12 @@ impl Form {
             Format::Raw | Format::Zarr => Vec::new(),
             Format::Safetensors => {
                 let shape = steps::shape_of(self.dataset.shape(), steps, self.stepped);
-                let len = self.data_at as usize;
-                safetensors::print(&self.tensor, self.dataset.elem(), &shape, len).unwrap_or_default()
+                let (elem, len) = (self.dataset.elem(), self.kept_at() as usize);
+                match &self.kept {
+                    Some(kept) => kept.beside.print(&self.tensor, elem, &shape, len),
+                    None => safetensors::print(&self.tensor, elem, &shape, len),
+                }
+                .unwrap_or_default()
             }
             // It fits: the room was counted for the longest number.
             Format::Npy => header_of(&self.dataset, &self.descr, steps, self.stepped)

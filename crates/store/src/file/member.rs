@@ -64,7 +64,7 @@ impl Member {
             let left = options.patience(
                 path,
                 start,
-                Some(options.open_timeout + GRACE),
+                Some(options.open_timeout.saturating_add(GRACE)),
                 "unit 0 to open the file",
             )?;
             std::thread::sleep(pause.min(left));
@@ -89,7 +89,7 @@ impl Member {
     /// # Errors
     /// What unit 0 says; [`FileError::PeerLost`]; [`FileError::Timeout`], [`FileError::Interrupted`].
     pub fn welcome(&mut self, options: &Options, waited: &mut Duration) -> Result<Welcome, FileError> {
-        let limit = Some(options.open_timeout + GRACE);
+        let limit = Some(options.open_timeout.saturating_add(GRACE));
         match self.wait(options, limit, "all other units to open the file", waited)? {
             (FromHost::Welcome { shared, temporary }, Some(file)) => Ok(Welcome { file, shared, temporary }),
             _ => Err(self.out_of_turn()),

@@ -6,14 +6,18 @@
 //! | `runs` | an operation of a plan as windows of the file |
 //! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
 //! | `form` | what the file is to look like: its header and its length |
+//! | `beside` | what stays of a file in which one tensor is written |
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
+//! | `group` | what a Zarr array is written into: how its neighbours are written down, and metadata of all of them |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
 //! | `wire`, `host`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `work` | a transfer from a file to memory |
 //! | `reader`, `writer` | the two ports |
 
+mod beside;
 mod chunks;
 mod form;
+mod group;
 mod host;
 mod io;
 mod link;
@@ -29,6 +33,7 @@ mod work;
 mod writer;
 
 use crate::npy::Descr;
+use crate::zarr::{About, Dims};
 use crate::FileError;
 use polyduct_layout::ElemType;
 use polyduct_os::clock;
@@ -58,7 +63,8 @@ pub enum Format {
     Raw,
     /// One tensor of a `.safetensors` file: [`Options::tensor`] names it.
     Safetensors,
-    /// A Zarr array, version 3: a directory with `zarr.json` and a file for each chunk.
+    /// A Zarr array: a directory with its metadata and a file for each chunk. Written, it has the version of the group that it
+    /// is in, or of the array that it replaces, and else 3.
     Zarr,
 }
 
@@ -104,13 +110,16 @@ pub struct Options {
     /// Longest wait for the other units when opening a file to be written.
     pub open_timeout: Duration,
     /// Name of the tensor in a safetensors file: the one that is read, where there are several, or the one that is written
-    /// (`data` if `None`).
+    /// (`data` if `None`, and then the file's only one). The
+    /// others of a file stay.
     pub tensor: Option<String>,
     /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several short steps.
     pub chunk_bytes: u64,
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and a store's new
     /// dataset. Unit 0's count.
     pub attributes: Attributes,
+    /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr. Unit 0's count.
+    pub dims: Option<Dims>,
     /// What NumPy takes the elements of an array that is written for, where they are bytes to polyduct. Kept by `.npy` files, where all
     /// units must say the same, and by a store.
     pub descr: Option<Descr>,
@@ -144,6 +153,7 @@ impl Default for Options {
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
             attributes: Attributes::new(),
+            dims: None,
             descr: None,
             stepped: false,
             interrupt: None,
@@ -193,6 +203,10 @@ impl Options {
             (Format::Zarr, _) if self.chunk_bytes == CHUNK_BYTES => "zarr".into(),
             (Format::Zarr, _) => format!("zarr, {} bytes a chunk", self.chunk_bytes),
         }
+    }
+
+    fn about(&self) -> About {
+        About { attributes: self.attributes.clone(), dims: self.dims.clone() }
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {

@@ -7,6 +7,7 @@ use super::work::Work;
 use super::{timed, Attributes, Expect, Format, Options, Stats};
 use crate::npy::{self, Descr, Header};
 use crate::safetensors::{self, Tensor};
+use crate::zarr::Dims;
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
@@ -126,6 +127,14 @@ impl FileReader {
         match &self.source {
             Source::Chunks(chunks) => chunks.attributes().clone(),
             _ => Attributes::new(),
+        }
+    }
+
+    /// What the array's dimensions are called, that of the steps included; `None` where the form has no place for that.
+    pub fn dims(&self) -> Option<&Dims> {
+        match &self.source {
+            Source::Chunks(chunks) => chunks.dims(),
+            _ => None,
         }
     }
 
@@ -304,8 +313,8 @@ fn read_header(io: &Io, len: u64) -> Result<(Header, u64), FileError> {
     Ok((header, end as u64))
 }
 
-/// Reads the header of a .safetensors file of `len` bytes, and chooses a tensor.
-fn read_tensor(io: &Io, len: u64) -> Result<Tensor, FileError> {
+/// Reads the header of a .safetensors file of `len` bytes, and checks that its tensors are there.
+pub fn read_tensors(io: &Io, len: u64) -> Result<safetensors::Header, FileError> {
     let bad = |source| FileError::BadSafetensors { path: io.path.to_owned(), source };
     let mut bytes = vec![0; len.min(FIRST_BYTES) as usize];
     io.read(&mut bytes, 0)?;
@@ -324,8 +333,13 @@ fn read_tensor(io: &Io, len: u64) -> Result<Tensor, FileError> {
     if found > expected {
         return Err(bad(safetensors::SafetensorsError::Trailing { expected, found }));
     }
+    Ok(header)
+}
+
+/// Reads the header of a .safetensors file of `len` bytes, and chooses a tensor.
+fn read_tensor(io: &Io, len: u64) -> Result<Tensor, FileError> {
     let asked = io.options.tensor.as_deref();
-    let mut tensors = header.tensors;
+    let mut tensors = read_tensors(io, len)?.tensors;
     let at = match asked {
         Some(name) => tensors.iter().position(|t| t.name == name),
         None => (tensors.len() == 1).then_some(0),

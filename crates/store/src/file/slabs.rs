@@ -2,14 +2,17 @@
 //!
 //! Each chunk is a slab: some indices of one dimension, with all of the dimensions behind it, at one index of each before it. So
 //! it is one stretch of the array, and its file is a piece of what would be one file. Short steps share a chunk. A step's
-//! first chunks are named as if it were the only one; when there are more steps, they are renamed at the end.
+//! first chunks are named as if it were the only one; at the end all get the names that they have in an array of so many steps.
 
 use super::io::Io;
-use super::{Attributes, Options};
-use crate::{zarr, FileError};
+use super::Options;
+use crate::zarr::{self, About, Style};
+use crate::FileError;
 use polyduct_layout::Dataset;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 
 /// What units lock for their turns while the array is written.
@@ -18,14 +21,16 @@ const LOCK: &str = "lock";
 const OPEN_FILES: usize = 8;
 /// A new file may be read and written by whom the user's mask allows.
 const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
+/// A new directory likewise.
+const NEW_DIR_MODE: Mode = Mode::from_bits_retain(0o777);
 
 /// How an array falls into chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slabs {
     dataset: Dataset,
     cut: Cut,
-    /// What its users wrote down of it.
-    attributes: Attributes,
+    /// What its users say of it.
+    about: About,
     /// Whether the steps are a dimension even if there is just one.
     stepped: bool,
 }
@@ -61,7 +66,7 @@ impl Slabs {
         let step = dataset.len_bytes();
         if step <= chunk_bytes {
             let cut = Cut::Steps((chunk_bytes / step.max(1)).max(1));
-            return Slabs { dataset, cut, attributes: Attributes::new(), stepped: false };
+            return Slabs { dataset, cut, about: About::default(), stepped: false };
         }
         let shape = dataset.shape();
         let plane_of = |dim: usize| shape[dim + 1..].iter().product::<u64>() * dataset.elem().len_bytes();
@@ -75,12 +80,12 @@ impl Slabs {
         // All about the same, and not one that is padded most of all.
         let pieces = (size * plane).div_ceil(chunk_bytes).clamp(1, size);
         let cut = Cut::Within { dim, rows: size.div_ceil(pieces), plane };
-        Slabs { dataset, cut, attributes: Attributes::new(), stepped: false }
+        Slabs { dataset, cut, about: About::default(), stepped: false }
     }
 
-    /// With what its users wrote down of it, and whether its steps are a dimension even if there is just one.
-    pub fn about(self, attributes: Attributes, stepped: bool) -> Slabs {
-        Slabs { attributes, stepped, ..self }
+    /// With what its users say of it, and whether its steps are a dimension even if there is just one.
+    pub fn about(self, about: About, stepped: bool) -> Slabs {
+        Slabs { about, stepped, ..self }
     }
 
     /// Whether so many steps are a dimension.
@@ -137,8 +142,8 @@ impl Slabs {
         (0..outer).flat_map(move |step| (0..per_step).map(move |index| Chunk { step, index }))
     }
 
-    /// The name of a chunk's file: with the step as the first dimension, or of an array of one step.
-    fn name(&self, chunk: Chunk, steps: bool) -> String {
+    /// The place of a chunk in the grid: with the step as the first dimension, or of an array of one step.
+    fn coords(&self, chunk: Chunk, steps: bool) -> Vec<u64> {
         let shape = self.dataset.shape();
         let mut coords = vec![0; shape.len()];
         if let Cut::Within { dim, rows, .. } = self.cut {
@@ -152,16 +157,30 @@ impl Slabs {
         if steps {
             coords.insert(0, chunk.step);
         }
-        coords.iter().fold("c".to_owned(), |name, n| format!("{name}.{n}"))
+        coords
     }
 
     /// The name while the array is written, when it is not known how many steps there will be.
     fn passing_name(&self, chunk: Chunk) -> String {
-        self.name(chunk, chunk.step > 0)
+        self.coords(chunk, chunk.step > 0).iter().fold("new".to_owned(), |name, n| format!("{name}.{n}"))
     }
 
-    /// `zarr.json` of so many steps.
+    /// `zarr.json` of so many steps, where nothing says how it is to be.
     pub fn metadata(&self, steps: u64) -> String {
+        let (shape, chunk) = self.sizes(steps);
+        zarr::print(self.dataset.elem(), &shape, &chunk, &self.about.attributes)
+    }
+
+    /// How an array of so many steps is written down in a place, and its metadata.
+    pub fn style(&self, place: &zarr::Place, steps: u64) -> (Style, Vec<(&'static str, Value)>) {
+        let (elem, (shape, chunk)) = (self.dataset.elem(), self.sizes(steps));
+        let style = Style::new(place, &self.about, elem, &shape);
+        let documents = style.documents(elem, &shape, &chunk);
+        (style, documents)
+    }
+
+    /// The sizes of an array of so many steps, and of its chunks.
+    fn sizes(&self, steps: u64) -> (Vec<u64>, Vec<u64>) {
         let mut shape = self.dataset.shape().to_vec();
         let mut chunk: Vec<u64> = shape.iter().map(|&n| n.max(1)).collect();
         let mut of_steps = 1;
@@ -176,28 +195,45 @@ impl Slabs {
             shape.insert(0, steps);
             chunk.insert(0, of_steps);
         }
-        zarr::print(self.dataset.elem(), &shape, &chunk, &self.attributes)
+        (shape, chunk)
     }
 
-    /// Gives the chunks their length and their names, makes them and `zarr.json` last.
+    /// Gives the chunks their length and their names, makes them and the metadata last.
     ///
     /// # Errors
     /// [`FileError::System`], [`FileError::NoSpace`].
-    pub fn complete(&self, dir: &File, path: &str, steps: u64) -> Result<(), FileError> {
+    pub fn complete(
+        &self,
+        dir: &File,
+        path: &str,
+        steps: u64,
+        (style, documents): &(Style, Vec<(&'static str, Value)>),
+    ) -> Result<(), FileError> {
         let options = Options::default();
         let sys = |op: &str, e| FileError::sys(path, op, e);
         let io = |op: &'static str| move |e: std::io::Error| FileError::io(path, op, &e);
-        let mut kept = std::collections::HashSet::new();
+        // The files and directories in it, and those in these.
+        let mut kept = HashSet::new();
+        let mut inner = BTreeSet::new();
         for chunk in self.chunks(steps) {
             let passing = self.passing_name(chunk);
             let file = open_chunk(dir, &passing).map_err(|e| sys("open a chunk", e))?;
             file.set_len(self.chunk_len(steps)).map_err(io("truncate a chunk"))?;
             file.sync_all().map_err(io("fsync a chunk"))?;
-            let name = self.name(chunk, self.has_steps(steps));
-            if name != passing {
-                rustix::fs::renameat(dir, &passing, dir, &name).map_err(|e| sys("rename a chunk", e))?;
+            let name = style.key(&self.coords(chunk, self.has_steps(steps)));
+            for (end, _) in name.match_indices('/') {
+                if inner.insert(name[..end].to_owned()) {
+                    rustix::fs::mkdirat(dir, &name[..end], NEW_DIR_MODE)
+                        .map_err(|e| sys("make a directory", e))?;
+                }
             }
-            kept.insert(name);
+            rustix::fs::renameat(dir, &passing, dir, &name).map_err(|e| sys("rename a chunk", e))?;
+            kept.insert(name.split('/').next().unwrap_or_default().to_owned());
+        }
+        for name in inner {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat(dir, &name, flags, Mode::empty());
+            opened.and_then(rustix::fs::fsync).map_err(|e| sys("fsync a directory", e))?;
         }
         // What was begun and is part of no step.
         for entry in rustix::fs::Dir::read_from(dir).map_err(|e| sys("list", e))? {
@@ -208,9 +244,12 @@ impl Slabs {
                 rustix::fs::unlinkat(dir, entry.file_name(), flags).map_err(|e| sys("remove a chunk", e))?;
             }
         }
-        let file = open_chunk(dir, "zarr.json").map_err(|e| sys("create zarr.json", e))?;
-        Io { file: &file, path, options: &options }.write(self.metadata(steps).as_bytes(), 0)?;
-        file.sync_all().map_err(io("fsync zarr.json"))
+        for (name, document) in documents {
+            let file = open_chunk(dir, name).map_err(|e| sys("create its metadata", e))?;
+            Io { file: &file, path, options: &options }.write(format!("{document:#}\n").as_bytes(), 0)?;
+            file.sync_all().map_err(io("fsync its metadata"))?;
+        }
+        Ok(())
     }
 }
 
@@ -367,7 +406,7 @@ mod tests {
             shape in proptest::collection::vec(0u64..7, 0..4), chunk_bytes in 1u64..200, steps in 0u64..5,
             stepped: bool,
         ) {
-            let slabs = slabs(&shape, chunk_bytes).about(Attributes::new(), stepped);
+            let slabs = slabs(&shape, chunk_bytes).about(About::default(), stepped);
             let array = zarr::Array::parse(slabs.metadata(steps).as_bytes()).unwrap();
             let with_steps = stepped || steps != 1;
             prop_assert_eq!(array.shape.len(), shape.len() + usize::from(with_steps));
@@ -387,14 +426,14 @@ mod tests {
                     }
                     let (coords, offset) = by_the_book(&index, &array.chunk);
                     let spot = slabs.locate(step, element * 2);
-                    prop_assert_eq!(slabs.name(spot.chunk, with_steps), array.key(&coords));
+                    prop_assert_eq!(slabs.coords(spot.chunk, with_steps), coords.clone());
                     prop_assert_eq!(spot.at, offset * 2);
                     prop_assert!(spot.left >= 2 && spot.at + 2 <= slabs.chunk_len(steps));
                     names.insert(array.key(&coords));
                 }
             }
             let all: std::collections::BTreeSet<String> =
-                slabs.chunks(steps).map(|c| slabs.name(c, with_steps)).collect();
+                slabs.chunks(steps).map(|c| array.key(&slabs.coords(c, with_steps))).collect();
             prop_assert_eq!(all, names);
             prop_assert_eq!(slabs.chunk_len(steps.max(1)), array.chunk_len() * u64::from(elems > 0));
         }

@@ -1,9 +1,11 @@
 //! The file that is being written: unnamed until it is complete.
 
 use super::form::Form;
+use super::group::{self, Group};
 use super::io::Io;
 use super::slabs::Slabs;
 use super::{wire, Format, Options};
+use crate::zarr::Version;
 use crate::FileError;
 use polyduct_os::{dir, Errno, OsError};
 use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
@@ -21,12 +23,14 @@ const NEW_DIR_MODE: Mode = Mode::from_bits_retain(0o777);
 pub struct Target {
     /// As the caller gave it.
     pub path: String,
-    dir: OwnedFd,
-    name: String,
+    pub dir: OwnedFd,
+    pub name: String,
     /// Permissions of the file that is to be replaced.
     mode: Option<Mode>,
     /// Whether it is to be a directory: a Zarr array.
     tree: bool,
+    /// The version that a Zarr array is written in.
+    pub version: Option<Version>,
 }
 
 impl Target {
@@ -86,7 +90,15 @@ impl Target {
                 e => Err(e),
             })
             .map_err(|e| sys("write in its directory", e))?;
-        Ok(Target { path: shown, dir, name, mode, tree })
+        let version = tree.then(|| group::version(&dir, &name));
+        Ok(Target { path: shown, dir, name, mode, tree, version })
+    }
+
+    /// A file in a directory that is open; `path` is what errors name.
+    pub fn beneath(dir: OwnedFd, name: &str, path: &str) -> Target {
+        let mode = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        let mode = mode.ok().map(|s| Mode::from_raw_mode(s.st_mode));
+        Target { path: path.to_owned(), dir, name: name.to_owned(), mode, tree: false, version: None }
     }
 
     /// The name at which unit 0 of the program that writes this file listens.
@@ -99,7 +111,22 @@ impl Target {
 
     /// Whether a file has this name now, and for good: unit 0 may have died just after it gave it the name.
     pub fn names(&self, file: &File) -> bool {
-        is_same(&self.dir, &self.name, file) && rustix::fs::fsync(&self.dir).is_ok()
+        self.holds(file) && rustix::fs::fsync(&self.dir).is_ok()
+    }
+
+    /// The file that has the name.
+    pub fn existing(&self) -> Result<Option<File>, FileError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(FileError::sys(&self.path, "open", e)),
+        }
+    }
+
+    /// Whether a file has this name now.
+    pub fn holds(&self, file: &File) -> bool {
+        is_same(&self.dir, &self.name, file)
     }
 
     /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and the one that a
@@ -172,7 +199,9 @@ const PART: &str = ".part";
 fn discard(dir: BorrowedFd<'_>, name: &str) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        let _ = dir::remove(inner.as_fd(), "zarr.json");
+        for document in ["zarr.json", ".zarray"] {
+            let _ = dir::remove(inner.as_fd(), document);
+        }
     }
     let _ = dir::remove_tree(dir, name);
 }
@@ -304,10 +333,28 @@ impl Draft {
         let options = Options::default();
         let writer = Io { file: &self.file, path: &path, options: &options };
         writer.write(&form.header(steps), 0)?;
-        if let Some(mode) = self.target.mode {
-            rustix::fs::fchmod(&self.file, mode).map_err(|e| FileError::sys(&path, "set permissions", e))?;
+        if let Some(kept) = &form.kept {
+            kept.copy(&writer, form.kept_at(), form.step_at(steps))?;
         }
-        self.file.sync_all().map_err(io("fsync"))?;
+        self.sync()?;
+        if let Some(kept) = &form.kept {
+            kept.check(&self.target)?;
+        }
+        self.place()
+    }
+
+    /// Makes its bytes and its permissions last.
+    fn sync(&self) -> Result<(), FileError> {
+        let path = &self.target.path;
+        if let Some(mode) = self.target.mode {
+            rustix::fs::fchmod(&self.file, mode).map_err(|e| FileError::sys(path, "set permissions", e))?;
+        }
+        self.file.sync_all().map_err(|e| FileError::io(path, "fsync", &e))
+    }
+
+    /// Gives it its name.
+    fn place(mut self) -> Result<(), FileError> {
+        let path = self.target.path.clone();
         let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
         match &self.temporary {
             None => dir::link_as(self.file.as_fd(), dir, name).map_err(|e| match e.errno() {
@@ -321,14 +368,29 @@ impl Draft {
         sync_dir(self.target.dir.as_fd(), &path)
     }
 
+    /// Makes a file of these bytes, and gives it its name.
+    ///
+    /// # Errors
+    /// [`FileError::System`], [`FileError::NoSpace`].
+    pub fn write(target: Target, bytes: &[u8]) -> Result<(), FileError> {
+        let draft = Draft::new(target)?;
+        Io { file: &draft.file, path: &draft.target.path, options: &Options::default() }.write(bytes, 0)?;
+        draft.sync()?;
+        draft.place()
+    }
+
     /// The same for a directory: it changes places with what has the name, and that is removed.
     fn commit_tree(&mut self, slabs: &Slabs, steps: u64) -> Result<(), FileError> {
         let path = self.target.path.clone();
-        slabs.complete(&self.file, &path, steps)?;
+        let group = Group::enter(&self.target)?;
+        let style = slabs.style(group.place(), steps);
+        slabs.complete(&self.file, &path, steps, &style)?;
         if let Some(mode) = self.target.mode {
             rustix::fs::fchmod(&self.file, mode).map_err(|e| FileError::sys(&path, "set permissions", e))?;
         }
         sync_dir(self.file.as_fd(), &path)?;
+        let renewal = group.renewal(&style.1);
+        renewal.forget(&path)?;
         let Some(temporary) = self.temporary.clone() else { return Ok(()) };
         let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
         // Over an empty directory, or none, a plain one is enough.
@@ -357,7 +419,8 @@ impl Draft {
         if let Some(old) = self.temporary.take() {
             discard(dir, &old);
         }
-        synced
+        synced?;
+        renewal.finish(&path)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The writing port of a file.
 
+use super::beside::Kept;
 use super::form::Form;
 use super::io::Io;
 use super::link::{meet, Link};
@@ -93,6 +94,7 @@ impl FileWriter {
         let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
         let form = Form::new(format, *dataset, options, &name)?;
         let target = Target::open(path, format)?;
+        let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
         let link = match options.units {
             1 => Link::Alone(Draft::new(target)?),
@@ -100,7 +102,8 @@ impl FileWriter {
                 let text = layout.to_string();
                 let spec = Spec {
                     units: options.units,
-                    format: options.format_text(format),
+                    format: options.format_text(format)
+                        + &form.kept.as_ref().map_or(String::new(), Kept::text),
                     shape: dataset.shape().to_vec(),
                     elem: dataset.elem().to_string(),
                     layout: wire::cut(&text, 1000),

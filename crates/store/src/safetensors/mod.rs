@@ -64,10 +64,12 @@ pub struct Tensor {
 }
 
 /// What the header of a `.safetensors` file says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// All tensors, in the order of their data.
     pub tensors: Vec<Tensor>,
+    /// What its users wrote down under `__metadata__`.
+    pub metadata: BTreeMap<String, String>,
     /// Bytes of the header.
     pub len_bytes: usize,
 }
@@ -169,8 +171,8 @@ struct Entry {
     data_offsets: (u64, u64),
 }
 
-/// The object, in the order of the text.
-struct Entries(Vec<(String, Entry)>);
+/// The object, in the order of the text, and what is no tensor in it.
+struct Entries(Vec<(String, Entry)>, BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
@@ -189,18 +191,17 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
         let mut entries = Vec::new();
-        let mut metadata = false;
+        let mut metadata = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == METADATA {
-                if std::mem::replace(&mut metadata, true) {
+                if metadata.replace(map.next_value()?).is_some() {
                     return Err(A::Error::custom("__metadata__ comes twice"));
                 }
-                map.next_value::<BTreeMap<String, String>>()?;
             } else {
                 entries.push((name, map.next_value()?));
             }
         }
-        Ok(Entries(entries))
+        Ok(Entries(entries, metadata.unwrap_or_default()))
     }
 }
 
@@ -227,7 +228,7 @@ impl Header {
         if text.first().is_some_and(|&b| b != b'{') {
             return Err(SafetensorsError::Syntax { position: PREFIX, problem: "expected `{`".into() });
         }
-        let Entries(entries) =
+        let Entries(entries, metadata) =
             serde_json::from_slice(text).map_err(|e: serde_json::Error| SafetensorsError::Syntax {
                 position: PREFIX + json::position(text, &e),
                 problem: json::problem(&e),
@@ -257,7 +258,7 @@ impl Header {
             }
             tensors.push(Tensor { name, dtype, elem, shape, begin: data + begin, end: data + end });
         }
-        Ok(Header { tensors, len_bytes: end })
+        Ok(Header { tensors, metadata, len_bytes: end })
     }
 
     /// Bytes of all tensors.
@@ -301,30 +302,91 @@ pub fn dtype(elem: ElemType) -> Option<&'static str> {
     NAMES.iter().find(|n| n.0 == elem).map(|n| n.1)
 }
 
-fn object(name: &str, elem: ElemType, shape: &[u64]) -> Option<String> {
-    let name = serde_json::to_string(name).ok()?;
-    let (shape, end) = (serde_json::to_string(shape).ok()?, len_bytes(elem, shape));
-    Some(format!(
-        "{{{name}:{{\"dtype\":\"{}\",\"shape\":{shape},\"data_offsets\":[0,{end}]}}}}",
-        dtype(elem)?
-    ))
+/// What a file has besides the tensor that is written.
+///
+/// Data lie in falling order of their elements' sizes, as the format's own library writes them: then each tensor begins at a multiple
+/// of its element's size. So some of the others stand before the one that is written, and some behind it.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    metadata: BTreeMap<String, String>,
+    before: Vec<Tensor>,
+    behind: Vec<Tensor>,
+}
+
+impl Beside {
+    /// What stays of a file in which a tensor of this name and type is written.
+    pub fn new(header: Header, name: &str, elem: ElemType) -> Beside {
+        // What is not known may have elements of any size, a part of a byte as well.
+        let align = |t: &Tensor| t.elem.map_or(1, |e| e.len_bytes());
+        let mut others: Vec<Tensor> = header.tensors.into_iter().filter(|t| t.name != name).collect();
+        others.sort_by_key(|t| std::cmp::Reverse(align(t)));
+        let before = others.iter().take_while(|t| align(t) >= elem.len_bytes()).count();
+        let behind = others.split_off(before);
+        Beside { metadata: header.metadata, before: others, behind }
+    }
+
+    /// The tensors whose data stand before those of the one that is written.
+    pub fn before(&self) -> &[Tensor] {
+        &self.before
+    }
+
+    /// Those whose data stand behind it.
+    pub fn behind(&self) -> &[Tensor] {
+        &self.behind
+    }
+
+    fn object(&self, name: &str, elem: ElemType, shape: &[u64]) -> Option<String> {
+        let mut entries = Vec::with_capacity(self.before.len() + self.behind.len() + 2);
+        if !self.metadata.is_empty() {
+            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(&self.metadata).ok()?));
+        }
+        let mut begin = 0u64;
+        let mut entry = |name: &str, dtype: &str, shape: &[u64], len: u64| -> Option<()> {
+            let (name, dtype) = (serde_json::to_string(name).ok()?, serde_json::to_string(dtype).ok()?);
+            // More than can be counted only says how much room the digits take.
+            let (shape, end) = (serde_json::to_string(shape).ok()?, begin.saturating_add(len));
+            entries.push(format!(
+                "{name}:{{\"dtype\":{dtype},\"shape\":{shape},\"data_offsets\":[{begin},{end}]}}"
+            ));
+            begin = end;
+            Some(())
+        };
+        for t in &self.before {
+            entry(&t.name, &t.dtype, &t.shape, t.end - t.begin)?;
+        }
+        entry(name, dtype(elem)?, shape, len_bytes(elem, shape))?;
+        for t in &self.behind {
+            entry(&t.name, &t.dtype, &t.shape, t.end - t.begin)?;
+        }
+        Some(format!("{{{}}}", entries.join(",")))
+    }
+
+    /// As [`len_bytes_of`], with the others.
+    pub fn len_bytes_of(&self, name: &str, elem: ElemType, shape: &[u64]) -> Option<usize> {
+        Some((PREFIX + self.object(name, elem, shape)?.len()).next_multiple_of(ALIGN))
+    }
+
+    /// As [`print`], with the others.
+    pub fn print(&self, name: &str, elem: ElemType, shape: &[u64], len_bytes: usize) -> Option<Vec<u8>> {
+        let object = self.object(name, elem, shape)?;
+        let rest = len_bytes.checked_sub(PREFIX).filter(|&rest| rest >= object.len())?;
+        let mut bytes = (rest as u64).to_le_bytes().to_vec();
+        bytes.extend(object.bytes());
+        bytes.resize(len_bytes, b' ');
+        Some(bytes)
+    }
 }
 
 /// The least number of bytes, a multiple of 64, that the header of a file of one tensor takes. `None` for an element type that
 /// the format does not have.
 pub fn len_bytes_of(name: &str, elem: ElemType, shape: &[u64]) -> Option<usize> {
-    Some((PREFIX + object(name, elem, shape)?.len()).next_multiple_of(ALIGN))
+    Beside::default().len_bytes_of(name, elem, shape)
 }
 
 /// Prints the header of a file of one tensor, padded with spaces to `len_bytes` bytes. `None` when it does not fit there, and for
 /// an element type that the format does not have.
 pub fn print(name: &str, elem: ElemType, shape: &[u64], len_bytes: usize) -> Option<Vec<u8>> {
-    let object = object(name, elem, shape)?;
-    let rest = len_bytes.checked_sub(PREFIX).filter(|&rest| rest >= object.len())?;
-    let mut bytes = (rest as u64).to_le_bytes().to_vec();
-    bytes.extend(object.bytes());
-    bytes.resize(len_bytes, b' ');
-    Some(bytes)
+    Beside::default().print(name, elem, shape, len_bytes)
 }
 
 #[cfg(test)]

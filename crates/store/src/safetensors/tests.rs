@@ -99,7 +99,7 @@ proptest! {
         let end = begin + len_bytes(elem, &shape);
         let dtype = dtype(elem).unwrap().to_owned();
         let tensor = Tensor { name, dtype, elem: Some(elem), shape, begin, end };
-        prop_assert_eq!(header, Header { tensors: vec![tensor], len_bytes: len });
+        prop_assert_eq!(header, Header { tensors: vec![tensor], len_bytes: len, ..Header::default() });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can go wrong with a store.
 
+use super::state::Epoch;
 use super::units::UnitError;
 
 /// Why something could not be done with a store.
@@ -47,6 +48,17 @@ pub enum VolumeError {
         /// Units that had part in that.
         had_part: Vec<u32>,
     },
+    /// Units were copied, and both have served since. Each has what the other lacks, and they are not taken for one store.
+    #[error(
+        "units of this store have gone on apart, so that each has what the other lacks: {} in epoch {}, and {} in epoch \
+         {}. Take the directories of one side away and the others serve; then `polyduct store replace` makes that side \
+         anew from them",
+        units(&.0[0].units),
+        .0[0].epoch,
+        units(&.0[1].units),
+        .0[1].epoch
+    )]
+    Forked(Box<[Side; 2]>),
     /// What is kept in the store's own directory could not be read or written there, and nothing is read or acknowledged before that.
     /// Whether a change that was to be acknowledged is there tells the next opening.
     #[error(
@@ -58,15 +70,19 @@ pub enum VolumeError {
         /// The system's words.
         why: String,
     },
-    /// A block is damaged, and so is too much of what would give it back.
-    #[error("block {block} of object {object} is damaged, and {damaged} blocks of its word where parity makes up for {parity}")]
+    /// A block is damaged, and so is too much of what would give it back; or what its units have does not tell what is newest.
+    #[error(
+        "block {block} of object {object} is damaged: what {} have of its word is damaged, lost or contradicted by others, and parity \
+         makes up for {parity}",
+        units(doubtful)
+    )]
     Damaged {
         /// The object.
         object: u64,
         /// Its block.
         block: u64,
-        /// Blocks of its word that cannot be read.
-        damaged: u32,
+        /// Units whose blocks of its word cannot be read, or that others speak against.
+        doubtful: Vec<u32>,
         /// Blocks that may be missing.
         parity: u32,
     },
@@ -110,9 +126,22 @@ pub enum VolumeError {
         /// The most there is.
         limit: u64,
     },
+    /// The system refused this process something that it needs of a unit, which is as good as before. Whether a change that was to be
+    /// acknowledged is there tells the next opening; this one is of no more use.
+    #[error("{0}: this process cannot use the unit, and nothing is wrong with the unit itself")]
+    Refused(UnitError),
     /// A unit refused, and nothing was changed: its disk is full.
     #[error("{0}")]
     Full(UnitError),
+}
+
+/// Units that have gone on together, apart from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The epoch that they know of: none of those that the other side's follows.
+    pub epoch: Epoch,
+    /// Which they are, as far as that is known.
+    pub units: Vec<u32>,
 }
 
 fn units(of: &[u32]) -> String {

@@ -26,6 +26,10 @@
 //! unit that missed an epoch is stale, and is not read. With as much parity as data, or more, units that have none in common could
 //! each serve: such a store also remembers which epoch was served last, and units that are all older do not serve.
 //!
+//! No clock tells which of two epochs is newer. Each has a count, and a nonce drawn at random; and each superblock names those that
+//! its epoch follows. So of a unit that was copied, and has served on its own, it is known that neither follows the other: the
+//! two are not mixed.
+//!
 //! A unit that is to come back is *joining* until all of it is rebuilt ([`Volume::replace`], [`Volume::rebuild`]): it is written
 //! to like any other, and nothing of it is read.
 //!
@@ -55,12 +59,12 @@ pub mod sums;
 pub mod units;
 mod words;
 
-pub use error::VolumeError;
+pub use error::{Side, VolumeError};
 pub use geometry::{Geometry, BLOCK};
 pub use scrub::Scrub;
 pub use span::{Cursor, Progress};
-pub use state::Entry;
 pub(crate) use state::MAX_OBJECTS;
+pub use state::{Entry, Epoch};
 pub use words::Repair;
 
 use planted::Bug;
@@ -69,7 +73,7 @@ use sealed::seal;
 use served::Memory;
 use state::{Action, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
-use units::{Done, File, Request, UnitError, Units};
+use units::{Cause, Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
 const LOG_LIMIT: u64 = 16 << 20;
@@ -78,6 +82,9 @@ const LOG_MOST: u64 = 8 * LOG_LIMIT;
 /// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read again.
 const NAMES_LIMIT: u64 = 128 << 20;
 
+/// What a batch came to, and what was in its way for want of room.
+type Answers = (Vec<Option<Done>>, Option<UnitError>);
+
 /// A store, open for one owner: it serialises all changes.
 #[derive(Debug)]
 pub struct Volume<U> {
@@ -85,9 +92,13 @@ pub struct Volume<U> {
     id: [u8; 16],
     geometry: Geometry,
     roll: Roll,
-    epoch: u64,
-    /// The one that the next follows: the last that may have been served.
-    before: u64,
+    epoch: Epoch,
+    /// Those that the next one follows, the newest first: all that may have been served, up to [`LINE`](state::LINE).
+    line: Vec<Epoch>,
+    /// What was drawn for the epoch that began with the opening.
+    drawn: u64,
+    /// The highest count of an epoch that anybody may have begun.
+    counted: u64,
     generation: u32,
     /// The last transaction.
     tx: u64,
@@ -101,6 +112,8 @@ pub struct Volume<U> {
     /// What was wrong with units when this was opened, and others made up for.
     unreadable: Vec<(u32, &'static str)>,
     memory: Memory,
+    /// What the system refused this process: nothing more is done, as if it ended there.
+    ended: Option<UnitError>,
     /// Why those who read without the protocol could not be told which units are not to be read.
     untold: Option<String>,
     planted: Option<Bug>,
@@ -124,7 +137,7 @@ impl<U: Units> Volume<U> {
 
     /// The epoch.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.epoch.count
     }
 
     /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
@@ -198,25 +211,25 @@ impl<U: Units> Volume<U> {
 
     /// Makes names stand for something else from now on, all at once, or for nothing any more. What was written to their objects
     /// before is durable first. When this returns it survives any cut, and the loss of as many units as there is parity.
-    /// `now` is the time in µs, which never goes back.
+    /// `nonce` is a number drawn at random, for an epoch that may begin.
     ///
     /// # Errors
     /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them: nothing has changed.
     /// [`VolumeError::Damaged`]: nothing has changed, and rows that were written to an object are lost, since units were
     /// replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
-    pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, now: u64) -> Result<(), VolumeError> {
+    pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, nonce: u64) -> Result<(), VolumeError> {
         self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;
         if !self.has(Bug::DataNotSynced) {
             self.sync()?;
         }
-        self.mend(now)?;
+        self.mend(nonce)?;
         let action = Action::Names(changes);
-        self.agree(&action, 0, usize::MAX, now)?;
+        self.agree(&action, 0, usize::MAX, nonce)?;
         if let Action::Names(changes) = action {
             self.name(changes);
         }
-        self.mend_or_wait(now)
+        self.mend_or_wait(nonce)
     }
 
     /// A catalog that is too long to be read again must never be written. What the changes replace still counts.
@@ -253,7 +266,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// Puts a change into the logs of so many units, from unit `first` on, and waits until it is there.
-    fn agree(&mut self, action: &Action, first: u32, logs: usize, now: u64) -> Result<(), VolumeError> {
+    fn agree(&mut self, action: &Action, first: u32, logs: usize, nonce: u64) -> Result<(), VolumeError> {
         let n = self.geometry.units();
         let in_turn = (0..n).map(|i| (first + i) % n).filter(|&u| self.roll.is_read(u));
         let logs = if self.has(Bug::OneLog) { 1 } else { logs };
@@ -270,16 +283,16 @@ impl<U: Units> Volume<U> {
                 false => Request::Log { unit, at, bytes },
             });
         }
-        let (done, full) = self.attempt(writes, true);
+        let (done, full) = self.attempt(writes, true)?;
         if let Some(full) = full {
             let told = starts.into_iter().zip(done);
-            self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())));
+            self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())))?;
             // Who was lost by that may have it still: before anybody is told, an epoch begins in which that does not count. A unit
             // that has no room for that either is lost, too.
             loop {
-                match self.mend(now) {
+                match self.mend(nonce) {
                     Ok(()) => return Err(VolumeError::Full(full)),
-                    Err(VolumeError::Full(error)) => self.fail(UnitError { full: false, ..error }),
+                    Err(VolumeError::Full(error)) => self.fail(UnitError { cause: Cause::Disk, ..error }),
                     Err(other) => return Err(other),
                 }
             }
@@ -300,7 +313,7 @@ impl<U: Units> Volume<U> {
 
     /// A change for which there was no room somewhere is taken out of the logs that have it, where it is durable already. A unit
     /// that cannot do that is lost. The change's number is not used again.
-    fn take_back(&mut self, starts: impl Iterator<Item = (u32, u64, bool)>) {
+    fn take_back(&mut self, starts: impl Iterator<Item = (u32, u64, bool)>) -> Result<(), VolumeError> {
         let mut writes = Vec::new();
         for (unit, at, has_it) in starts {
             self.roll[unit].log = at;
@@ -308,7 +321,7 @@ impl<U: Units> Volume<U> {
                 writes.push(Request::Log { unit, at, bytes: vec![0; BLOCK] });
             }
         }
-        self.run_or_lose(writes);
+        self.run_or_lose(writes)
     }
 
     /// Makes durable what was written.
@@ -319,10 +332,10 @@ impl<U: Units> Volume<U> {
     }
 
     /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
-    fn mend(&mut self, now: u64) -> Result<(), VolumeError> {
+    fn mend(&mut self, nonce: u64) -> Result<(), VolumeError> {
         self.settle_known()?;
         let (longest, is_missed) = (self.roll.longest_log(), self.roll.is_missed());
-        match (longest > LOG_LIMIT || is_missed).then(|| self.begin_epoch(now)) {
+        match (longest > LOG_LIMIT || is_missed).then(|| self.begin_epoch(nonce)) {
             // The logs can wait for room. What was agreed is in them, and nobody must be told otherwise.
             Some(Err(VolumeError::Full(_))) if !is_missed && longest < LOG_MOST => Ok(()),
             Some(begun) => begun,
@@ -332,8 +345,8 @@ impl<U: Units> Volume<U> {
 
     /// The same after a change was agreed, of which nobody must be told that nothing has changed: what has no room for it is for the
     /// next change to begin with. Until then the logs have all that a unit lacks which was lost and comes back.
-    fn mend_or_wait(&mut self, now: u64) -> Result<(), VolumeError> {
-        match self.mend(now) {
+    fn mend_or_wait(&mut self, nonce: u64) -> Result<(), VolumeError> {
+        match self.mend(nonce) {
             Err(VolumeError::Full(_)) => Ok(()),
             mended => mended,
         }
@@ -342,7 +355,7 @@ impl<U: Units> Volume<U> {
     /// Whether a request goes to its unit: of those that are joining nothing is read.
     fn reaches(&self, request: &Request) -> bool {
         let unit = request.unit();
-        self.roll.is_read(unit) || self.is_joining(unit) && !matches!(request, Request::Read { .. })
+        self.roll.is_read(unit) || self.is_joining(unit) && !request.reads()
     }
 
     /// A unit that failed is not used any more, and does not join any more.
@@ -384,24 +397,35 @@ impl<U: Units> Volume<U> {
     /// what cannot be read of an object. A unit that is joining does not hold up the others: if it has no room it joins no more.
     ///
     /// # Errors
-    /// [`VolumeError::Full`].
+    /// [`VolumeError::Full`], [`VolumeError::Refused`].
     fn run(&mut self, batch: Vec<Request>) -> Result<Vec<Option<Done>>, VolumeError> {
-        let (done, full) = self.attempt(batch, true);
+        let (done, full) = self.attempt(batch, true)?;
         full.map_or(Ok(done), |error| Err(VolumeError::Full(error)))
     }
 
     /// Does a batch; a unit that has no room for it is lost, too.
-    fn run_or_lose(&mut self, batch: Vec<Request>) {
-        let _ = self.attempt(batch, false);
+    fn run_or_lose(&mut self, batch: Vec<Request>) -> Result<(), VolumeError> {
+        self.attempt(batch, false).map(drop)
+    }
+
+    /// Nothing is done any more once the system has refused this process something.
+    fn goes_on(&self) -> Result<(), VolumeError> {
+        self.ended.clone().map_or(Ok(()), |error| Err(VolumeError::Refused(error)))
     }
 
     /// Does a batch, and says whether a unit that is used had no room for what it may refuse.
-    fn attempt(&mut self, batch: Vec<Request>, refusals: bool) -> (Vec<Option<Done>>, Option<UnitError>) {
+    fn attempt(&mut self, batch: Vec<Request>, refusals: bool) -> Result<Answers, VolumeError> {
+        self.goes_on()?;
         let refuses = |r: &Request| {
             let writes = matches!(r, Request::Write { .. } | Request::Log { .. });
             refusals && writes && self.roll.is_read(r.unit())
         };
-        let of_object = |r: &Request| matches!(r, Request::Read { file: File::Data(_) | File::Sums(_), .. });
+        let of_object = |r: &Request| match r {
+            Request::Read { file, .. } | Request::ReadBack { file, .. } => {
+                matches!(file, File::Data(_) | File::Sums(_))
+            }
+            _ => false,
+        };
         let may: Vec<(bool, bool)> = batch.iter().map(|r| (refuses(r), of_object(r))).collect();
         let there: Vec<bool> = batch.iter().map(|r| self.reaches(r)).collect();
         let batch = batch.into_iter().zip(&there).filter(|(_, &there)| there).map(|(r, _)| r).collect();
@@ -410,7 +434,11 @@ impl<U: Units> Volume<U> {
         let done = there.into_iter().zip(may).map(|(there, (may_refuse, may_lack))| {
             match there.then(|| answers.next()).flatten()? {
                 Ok(done) => Some(done),
-                Err(error) if error.full && may_refuse => {
+                Err(error) if matches!(error.cause, Cause::Caller(_)) => {
+                    self.ended.get_or_insert(error);
+                    None
+                }
+                Err(error) if error.cause == Cause::Full && may_refuse => {
                     full.get_or_insert(error);
                     None
                 }
@@ -427,7 +455,7 @@ impl<U: Units> Volume<U> {
         });
         let done = done.collect();
         unread.into_values().for_each(|error| self.doubt(error));
-        (done, full)
+        self.goes_on().map(|()| (done, full))
     }
 
     /// A unit could not read something of an object. Where it can still say who it is, that is like rot: it is made good, and who
@@ -435,8 +463,15 @@ impl<U: Units> Volume<U> {
     fn doubt(&mut self, error: UnitError) {
         let unit = error.unit;
         let read = Request::Read { unit, file: File::Superblock, at: 0, len: 2 * SLOT };
-        if self.roll.is_read(unit) && self.units.run(vec![read]).iter().any(Result::is_err) {
-            self.fail(error);
+        if !self.roll.is_read(unit) {
+            return;
+        }
+        match self.units.run(vec![read]).pop() {
+            Some(Err(refused)) if matches!(refused.cause, Cause::Caller(_)) => {
+                self.ended.get_or_insert(refused);
+            }
+            Some(Err(_)) => self.fail(error),
+            _ => {}
         }
     }
 

@@ -1,12 +1,14 @@
 //! Opening a store: who takes part, what is done again, and the epoch that begins then.
 
-use super::error::VolumeError;
+use super::error::{Side, VolumeError};
 use super::geometry::Geometry;
 use super::planted::Bug;
 use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
-use super::state::{Catalog, Patch, Superblock, CATALOG, LAST, LAST_GENERATION, SLOT, SUPERBLOCK};
+use super::state::{
+    Catalog, Epoch, Patch, Relation, Superblock, CATALOG, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
+};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,33 +17,35 @@ use std::collections::{BTreeMap, BTreeSet};
 const CATALOG_READ: usize = 1 << 28;
 
 impl<U: Units> Volume<U> {
-    /// Makes the units of a new store, with the number `id`. `now` is the time in µs.
+    /// Makes the units of a new store, with the number `id`. `nonce` is a number drawn at random.
     ///
     /// # Errors
     /// [`VolumeError::Limit`] where a unit is one already, [`VolumeError::TooManyLost`] where any does not work, and
     /// [`VolumeError::Full`].
-    pub fn create(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
+    pub fn create(units: U, id: [u8; 16], geometry: Geometry, nonce: u64) -> Result<Volume<U>, VolumeError> {
         let mut volume = Volume::new(units, id, geometry);
         let there = volume.read_all(File::Superblock, 2 * SLOT)?;
         if let Some(unit) = there.iter().position(|bytes| bytes.as_ref().is_some_and(|b| !b.is_empty())) {
             let what = "superblocks in a unit that is to be new";
             return Err(VolumeError::Limit { what, found: unit as u64, limit: 0 });
         }
-        volume.begin_epoch(now)?;
+        volume.drawn = nonce;
+        volume.begin_epoch(nonce)?;
         if volume.lost().count() > 0 {
             return Err(volume.too_many());
         }
         Ok(volume)
     }
 
-    /// Opens a store, and brings it into order if its last owner did not close it. `now` is the time in µs: later than it ever
-    /// was for this store.
+    /// Opens a store, and brings it into order if its last owner did not close it. `nonce` is a number
+    /// drawn at random, which tells the epoch that begins then from others.
     ///
     /// # Errors
     /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Outdated`] where other units served later;
+    /// [`VolumeError::Forked`] where copies of units served apart;
     /// [`VolumeError::Home`]; [`VolumeError::Full`].
-    pub fn open(units: U, id: [u8; 16], geometry: Geometry, now: u64) -> Result<Volume<U>, VolumeError> {
-        Volume::open_with(units, id, geometry, now, None)
+    pub fn open(units: U, id: [u8; 16], geometry: Geometry, nonce: u64) -> Result<Volume<U>, VolumeError> {
+        Volume::open_with(units, id, geometry, nonce, None)
     }
 
     /// The same with a bug in it, which does nothing but with the feature `planted`.
@@ -50,12 +54,12 @@ impl<U: Units> Volume<U> {
         units: U,
         id: [u8; 16],
         geometry: Geometry,
-        now: u64,
+        nonce: u64,
         bug: Option<Bug>,
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
         let volume = Volume { planted: bug, ..Volume::new(units, id, geometry) };
-        volume.begin(now, &|_| false, false)
+        volume.begin(nonce, &|_| false, false)
     }
 
     /// [`open`](Volume::open) where others may be at work on objects that have no name yet, or none any more: those that are `in_use`
@@ -67,11 +71,11 @@ impl<U: Units> Volume<U> {
         units: U,
         id: [u8; 16],
         geometry: Geometry,
-        now: u64,
+        nonce: u64,
         in_use: &dyn Fn(u64) -> bool,
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
-        Volume::new(units, id, geometry).begin(now, in_use, false)
+        Volume::new(units, id, geometry).begin(nonce, in_use, false)
     }
 
     /// [`open_among`](Volume::open_among) of units that are there, although others served later: what was acknowledged then is given
@@ -83,22 +87,23 @@ impl<U: Units> Volume<U> {
         units: U,
         id: [u8; 16],
         geometry: Geometry,
-        now: u64,
+        nonce: u64,
         in_use: &dyn Fn(u64) -> bool,
     ) -> Result<Volume<U>, VolumeError> {
         geometry.check()?;
-        Volume::new(units, id, geometry).begin(now, in_use, true)
+        Volume::new(units, id, geometry).begin(nonce, in_use, true)
     }
 
     fn begin(
         mut self,
-        now: u64,
+        nonce: u64,
         in_use: &dyn Fn(u64) -> bool,
         give_up: bool,
     ) -> Result<Volume<U>, VolumeError> {
+        self.drawn = nonce;
         self.meet(give_up)?;
         if !self.has(Bug::NoEpoch) {
-            self.begin_epoch(now)?;
+            self.begin_epoch(nonce)?;
         }
         self.forget_unnamed(in_use)?;
         self.forget_of_joiners(in_use)?;
@@ -109,8 +114,8 @@ impl<U: Units> Volume<U> {
     ///
     /// # Errors
     /// As [`commit`](Volume::commit).
-    pub fn close(mut self, now: u64) -> Result<U, VolumeError> {
-        self.begin_epoch(now)?;
+    pub fn close(mut self, nonce: u64) -> Result<U, VolumeError> {
+        self.begin_epoch(nonce)?;
         Ok(self.units)
     }
 
@@ -120,8 +125,10 @@ impl<U: Units> Volume<U> {
             id,
             geometry,
             roll: Roll::new(geometry.units()),
-            epoch: 0,
-            before: 0,
+            epoch: Epoch::default(),
+            line: Vec::new(),
+            drawn: 0,
+            counted: 0,
             generation: 0,
             tx: 0,
             names: BTreeMap::new(),
@@ -131,6 +138,7 @@ impl<U: Units> Volume<U> {
             replayed: 0,
             unreadable: Vec::new(),
             memory: Memory::default(),
+            ended: None,
             untold: None,
             planted: None,
         }
@@ -178,55 +186,92 @@ impl<U: Units> Volume<U> {
             found.push(newest.filter(|_| self.roll.is_read(unit)));
         }
         let blocks = || found.iter().flatten();
-        let Some(newest) = blocks().max_by_key(|block| (block.epoch, block.serving)) else {
+        let Some(newest) = blocks().max_by_key(|block| {
+            let same = blocks().filter(|other| other.epoch == block.epoch).count();
+            (block.served().count, block.epoch.count, block.serving, same)
+        }) else {
             return Err(self.too_many());
         };
         let served = blocks().any(|block| block.epoch == newest.epoch && block.serving);
-        let mut never_served = false;
+        let (mut never_served, mut apart) = (false, Vec::new());
         for block in blocks() {
             // Who was to take part in an epoch in which nobody came to serve has missed nothing.
             let part =
                 newest.members.has(block.unit) || block.joining.is_some() && newest.joiners.has(block.unit);
             // Neither has who has the beginning of another such, which followed the same one.
-            let another = !block.serving
-                && block.before == newest.before
-                && (newest.before..newest.epoch).contains(&block.epoch);
-            let waits = !served && part && (block.epoch == newest.before || another);
-            // Numbers of epochs are times: one that did not come to serve may have that of the one which did.
+            let another = !block.serving && block.before() == newest.before();
+            let waits = !served && part && (block.epoch == newest.before() || another);
             let there = block.epoch == newest.epoch && (part || !served);
             never_served |= waits && !there && !self.has(Bug::BeforeUnserved);
             let bug = if block.joining.is_some() { Bug::StaleJoins } else { Bug::StaleRead };
             if !there && !waits && !self.has(bug) {
-                let why = match block.epoch == newest.epoch {
-                    true => format!("it is stale: it had no part in epoch {}", newest.epoch),
-                    false => format!(
-                        "it is stale: it was last used in epoch {}, not {}",
-                        block.epoch, newest.epoch
-                    ),
+                let (its, ours) = (block.epoch, newest.epoch);
+                let why = match newest.relation(block.served()) {
+                    Relation::Apart => {
+                        apart.push(block);
+                        format!(
+                            "it has gone on apart: in epoch {its}, which the others' {ours} does not follow"
+                        )
+                    }
+                    _ if its == ours => format!("it is stale: it had no part in epoch {}", ours.count),
+                    _ => format!("it is stale: it was last used in epoch {}, not {}", its.count, ours.count),
                 };
                 self.lose(block.unit, why);
             } else if let Some(mark) = block.joining.filter(|_| !self.has(Bug::JoiningRead)) {
                 self.joins(block.unit, mark);
             }
         }
+        self.is_one(newest, &apart)?;
         (self.epoch, self.generation) = (newest.epoch, newest.generation);
-        // All who were to serve would know of it. So what comes next follows the one before.
-        self.before = if never_served { newest.before } else { newest.epoch };
+        // Units that are away may know of one more, which did not come to serve.
+        self.counted = blocks().map(|block| block.epoch.count).max().unwrap_or(0) + 1;
+        self.line = newest.line.clone();
+        // All who were to serve would know of it, where some do not: then what comes next follows the one before.
+        if !never_served {
+            self.follows(newest.epoch);
+        }
         // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
         let counts = |block: &&Superblock| self.uses(block.unit) || self.has(Bug::StaleCounts);
         self.tx = blocks().filter(counts).map(|block| block.trimmed).max().unwrap_or(0);
         if self.lost().count() > self.geometry.parity() as usize {
             return Err(self.too_many());
         }
-        self.is_newest(self.epoch, give_up)?;
+        self.is_newest(newest, give_up)?;
         // Below, a log counts only in the epoch of its unit's superblock.
-        let epochs = found.iter().map(|block| block.as_ref().map_or((0, 0), |b| (b.epoch, b.trimmed)));
+        let epochs =
+            found.iter().map(|block| block.as_ref().map_or((Epoch::default(), 0), |b| (b.epoch, b.trimmed)));
         self.replay(&epochs.collect::<Vec<_>>())?;
         // Of a unit that is not used it is known why.
         let mut unreadable = std::mem::take(&mut self.unreadable);
         unreadable.retain(|&(unit, _)| self.uses(unit));
         self.unreadable = unreadable;
         Ok(())
+    }
+
+    /// What comes next follows this epoch, which may have been served.
+    fn follows(&mut self, epoch: Epoch) {
+        self.line.insert(0, epoch);
+        self.line.truncate(LINE);
+    }
+
+    /// Whether it is clear who goes on with the store: those with the newest superblock are enough, and those that have
+    /// gone on apart are not.
+    fn is_one(&self, newest: &Superblock, apart: &[&Superblock]) -> Result<(), VolumeError> {
+        let Some(other) = apart.iter().max_by_key(|block| (block.served().count, block.epoch.count)) else {
+            return Ok(());
+        };
+        let with = apart.iter().filter(|block| other.relation(block.served()) == Relation::Known);
+        let with: Vec<u32> = with.map(|block| block.unit).collect();
+        let here: Vec<u32> = self.roll.read().filter(|unit| !with.contains(unit)).collect();
+        let enough = self.geometry.data() as usize;
+        match here.len() >= enough && with.len() < enough {
+            true => Ok(()),
+            false => {
+                let (here, there) =
+                    (Side { epoch: newest.epoch, units: here }, Side { epoch: other.epoch, units: with });
+                Err(VolumeError::Forked(Box::new([here, there])))
+            }
+        }
     }
 
     /// Writes blocks and checksums to their places.
@@ -236,10 +281,10 @@ impl<U: Units> Volume<U> {
     }
 
     /// What was agreed goes to its places. That is no more to be refused: a unit without room for it is lost.
-    pub(super) fn follow(&mut self, patches: Vec<(u32, Patch)>) {
+    pub(super) fn follow(&mut self, patches: Vec<(u32, Patch)>) -> Result<(), VolumeError> {
         let places = |(unit, patch)| self.places(unit, vec![patch]);
         let writes = patches.into_iter().flat_map(places).collect();
-        self.run_or_lose(writes);
+        self.run_or_lose(writes)
     }
 
     /// The writes of blocks and checksums to their places.
@@ -305,10 +350,10 @@ impl<U: Units> Volume<U> {
     ///
     /// # Errors
     /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again; [`VolumeError::Home`].
-    pub(super) fn begin_epoch(&mut self, now: u64) -> Result<(), VolumeError> {
+    pub(super) fn begin_epoch(&mut self, nonce: u64) -> Result<(), VolumeError> {
         loop {
             for (what, found, limit) in [
-                ("epochs of a store, in µs", now.max(self.next_epoch(now) - 1), LAST),
+                ("epochs of a store", self.next_epoch(nonce).count - 1, LAST),
                 ("changes of a store", self.tx, LAST),
                 ("epochs of a store", self.generation.into(), LAST_GENERATION),
             ] {
@@ -339,9 +384,14 @@ impl<U: Units> Volume<U> {
             if !self.has(Bug::OneCatalog) {
                 self.roll.turn_catalogs();
             }
-            let epoch = self.next_epoch(now);
+            let epoch = self.next_epoch(nonce);
             self.begins(epoch)?;
+            self.counted = epoch.count;
+            let line = self.line.clone();
             for serving in [false, true] {
+                if serving {
+                    self.follows(epoch);
+                }
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
                 for unit in team.all() {
                     let seq = self.roll[unit].next_seq();
@@ -351,7 +401,7 @@ impl<U: Units> Volume<U> {
                         geometry: self.geometry,
                         seq,
                         epoch,
-                        before: self.before,
+                        line: line.clone(),
                         members: team.members,
                         joiners: team.joiners,
                         joining: team.joiners.has(unit).then(|| self.mark(unit)).flatten(),
@@ -369,13 +419,13 @@ impl<U: Units> Volume<U> {
                     syncs.push(Request::Sync { unit, file: File::Superblock });
                 }
                 // Where some know of the epoch and others do not, it cannot be given up any more.
-                self.run_or_lose(writes);
-                self.run_or_lose(syncs);
+                self.run_or_lose(writes)?;
+                self.run_or_lose(syncs)?;
                 if self.team() != team {
                     break;
                 }
             }
-            (self.epoch, self.before, self.generation) = (epoch, epoch, self.generation + 1);
+            (self.epoch, self.generation) = (epoch, self.generation + 1);
             if self.team() == team {
                 self.roll.begin();
                 self.tell();

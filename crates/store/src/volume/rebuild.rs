@@ -19,9 +19,10 @@ use super::planted::Bug;
 use super::sealed::{seal, unseal};
 use super::span::{Cursor, Progress};
 use super::state::{Entry, Mark, Members, Superblock, SLOT, SUPERBLOCK};
-use super::units::{Done, File, Request, UnitError, Units};
+use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Words after which what was rebuilt is made durable, at the latest.
 const AT_ONCE: u64 = 1 << 14;
@@ -60,12 +61,12 @@ impl<U: Units> Volume<U> {
     /// the one that it had, or an empty one. What it holds of objects is removed. A unit that is joining goes on where it was.
     ///
     /// A directory that is another unit's, of this store or of another, is not touched unless `force` is given; then what it holds
-    /// is lost. `now` is the time in µs.
+    /// is lost. `nonce` is a number drawn at random.
     ///
     /// # Errors
     /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::InUse`]; [`VolumeError::NotJoined`] for a unit that does not
     /// work; [`VolumeError::NotThere`]; and as [`commit`](Volume::commit).
-    pub fn replace(&mut self, unit: u32, force: bool, now: u64) -> Result<Progress, VolumeError> {
+    pub fn replace(&mut self, unit: u32, force: bool, nonce: u64) -> Result<Progress, VolumeError> {
         if unit >= self.geometry.units() {
             return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() });
         }
@@ -76,7 +77,7 @@ impl<U: Units> Volume<U> {
             return Ok(self.progress(unit));
         }
         // What it still says of itself must be of an epoch that is over before it is changed.
-        self.mend(now)?;
+        self.mend(nonce)?;
         let held = self.look_into(unit)?;
         if !force && !self.has(Bug::TakenBlindly) {
             self.may_take(unit, &held)?;
@@ -85,9 +86,9 @@ impl<U: Units> Volume<U> {
         self.roll[unit].seq = held.superblock.map_or(0, |block| block.seq);
         self.roll[unit].whole_from = self.next_object;
         self.joins(unit, Mark { born: self.next_object, ..Mark::default() });
-        if let Err(error) = self.begin_epoch(now) {
+        if let Err(error) = self.begin_epoch(nonce) {
             let reason = "it did not come to join".to_owned();
-            self.fail(UnitError { unit, reason, full: false });
+            self.fail(UnitError { unit, reason, cause: Cause::Disk });
             return Err(error);
         }
         self.joined(unit)?;
@@ -111,8 +112,8 @@ impl<U: Units> Volume<U> {
     }
 
     /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What was rebuilt is durable
-    /// when this returns; a call that was cut short is gone through again. When nothing is left the unit is a member. `now` is the
-    /// time in µs.
+    /// when this returns; a call that was cut short is gone through again. When nothing is left the unit is a member. `nonce` is a
+    /// number drawn at random.
     ///
     /// Words of which too much is damaged on the other units are left out and counted.
     ///
@@ -120,7 +121,7 @@ impl<U: Units> Volume<U> {
     /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to be
     /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as it was;
     /// [`VolumeError::Full`].
-    pub fn rebuild(&mut self, unit: u32, words: u64, now: u64) -> Result<Progress, VolumeError> {
+    pub fn rebuild(&mut self, unit: u32, words: u64, nonce: u64) -> Result<Progress, VolumeError> {
         let Some(mut next) = self.mark(unit) else {
             return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() });
         };
@@ -128,6 +129,7 @@ impl<U: Units> Volume<U> {
         let mut left = words.clamp(1, AT_ONCE);
         while let Some((span, after)) = extents.next(next.at, left) {
             let checked = self.restore(span, &[unit])?;
+            checked.rewritten.iter().for_each(|(word, units)| self.note(*word, units));
             self.joined(unit)?;
             next = Mark {
                 at: after,
@@ -143,7 +145,7 @@ impl<U: Units> Volume<U> {
         let progress = Progress { damaged: next.damaged, ..extents.progress(next.at) };
         if progress.finished {
             self.joined(unit)?.whole = true;
-            self.begin_epoch(now)?;
+            self.begin_epoch(nonce)?;
             if !self.roll.is_read(unit) {
                 self.joined(unit)?;
             }
@@ -174,7 +176,10 @@ impl<U: Units> Volume<U> {
     /// Asks a unit that is not used. It remains so.
     fn ask(&mut self, unit: u32, batch: Vec<Request>) -> Result<Vec<Done>, VolumeError> {
         let answers: Result<Vec<Done>, UnitError> = self.units.run(batch).into_iter().collect();
-        answers.map_err(|error| VolumeError::NotJoined { unit, why: error.reason })
+        answers.map_err(|error| match error.cause {
+            Cause::Caller(_) => VolumeError::Refused(error),
+            _ => VolumeError::NotJoined { unit, why: error.reason },
+        })
     }
 
     fn look_into(&mut self, unit: u32) -> Result<Held, VolumeError> {
@@ -232,7 +237,7 @@ impl<U: Units> Volume<U> {
             geometry: self.geometry,
             seq,
             epoch: self.epoch,
-            before: self.epoch,
+            line: self.line.clone(),
             members,
             joiners,
             joining: Some(mark),
@@ -281,18 +286,46 @@ impl<U: Units> Volume<U> {
             if late.is_empty() || named() || self.has(Bug::LateObjects) {
                 continue;
             }
-            // Members are given what they lack like any block that is damaged.
+            let rows = 0..entry.blocks.div_ceil(self.geometry.row_blocks());
+            // Members may have what was written since, and are given the rest like any block that is damaged.
             let onto: Vec<u32> = late.into_iter().filter(|&unit| self.is_joining(unit)).collect();
-            let extents = self.extent_of(entry);
-            let mut at = Cursor::default();
-            while let Some((span, next)) = extents.next(at, u64::MAX) {
-                let onto: Vec<u32> = onto.iter().copied().filter(|&unit| self.is_joining(unit)).collect();
-                // What must not be missing when it is named.
-                if let Some(word) = self.restore(span, &onto)?.damaged.first() {
-                    return Err(self.damaged(*word));
+            self.go_through(entry.object, rows, &onto)?;
+        }
+        Ok(())
+    }
+
+    /// Rows of an object that get a name with the next [commit](Volume::commit), and were not written to these units, though they are
+    /// used now: they were lost, or replaced, while others wrote. They get them from what the others have.
+    ///
+    /// # Errors
+    /// [`VolumeError::Damaged`]: the others have not enough of them. As [`commit`](Volume::commit).
+    pub fn complete(&mut self, object: u64, rows: Range<u64>, late: &[u32]) -> Result<(), VolumeError> {
+        match late.iter().any(|&unit| self.uses(unit)) {
+            true => self.go_through(object, rows, late),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes good rows of an object that must be whole, and gives those of these units that are used their part of them.
+    fn go_through(&mut self, object: u64, rows: Range<u64>, onto: &[u32]) -> Result<(), VolumeError> {
+        let row_blocks = self.geometry.row_blocks();
+        let first = rows.start.saturating_mul(self.geometry.chunk_blocks().into());
+        let extents = self.extent_of(object, rows.end.saturating_mul(row_blocks));
+        let mut at = Cursor { object, block: first };
+        while let Some((span, next)) = extents.next(at, u64::MAX) {
+            let onto: Vec<u32> = onto.iter().copied().filter(|&unit| self.uses(unit)).collect();
+            let checked = self.restore(span, &onto)?;
+            checked.rewritten.iter().for_each(|(word, units)| self.note(*word, units));
+            for error in checked.failed {
+                match error.cause {
+                    Cause::Full => return Err(VolumeError::Full(error)),
+                    _ => self.fail(error),
                 }
-                at = next;
             }
+            if let Some(beyond) = checked.beyond {
+                return Err(beyond);
+            }
+            at = next;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::error::VolumeError;
 use super::planted::Bug;
 use super::sealed::unseal;
-use super::state::{Action, Patch, Record, RECORD};
+use super::state::{Action, Epoch, Patch, Record, RECORD};
 use super::sums::stride;
 use super::units::{File, Request, Units};
 use super::Volume;
@@ -29,7 +29,7 @@ struct Tail {
 impl<U: Units> Volume<U> {
     /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
     /// the same word some logs may be gone.
-    pub(super) fn replay(&mut self, epochs: &[(u64, u64)]) -> Result<(), VolumeError> {
+    pub(super) fn replay(&mut self, epochs: &[(Epoch, u64)]) -> Result<(), VolumeError> {
         let (mut told, mut tails): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
         let logs = self.read_all(File::Log, LOG_READ)?;
         for ((unit, bytes), &(epoch, trimmed)) in (0..).zip(logs).zip(epochs) {
@@ -69,7 +69,7 @@ impl<U: Units> Volume<U> {
             return Ok(());
         }
         if !self.has(Bug::OneLogAgain) {
-            self.spread(tails, &told);
+            self.spread(tails, &told)?;
         }
         let (named, mut words) = (self.tx, BTreeMap::new());
         for (tx, action) in told {
@@ -82,7 +82,10 @@ impl<U: Units> Volume<U> {
             self.replayed += 1;
         }
         // Word by word: so few are at any time between what they were and what they are to be.
-        words.into_values().for_each(|places: Places| self.run_or_lose(places.into_values().collect()));
+        for places in words.into_values() {
+            let places: Places = places;
+            self.run_or_lose(places.into_values().collect())?;
+        }
         // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
         let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
         self.next_object = self.next_object.max(highest);
@@ -94,7 +97,7 @@ impl<U: Units> Volume<U> {
     /// and the only log that has it is lost, its word is neither what it was nor what it is to be.
     ///
     /// A unit that has no room for that goes without.
-    fn spread(&mut self, mut tails: Vec<Tail>, told: &BTreeMap<u64, Action>) {
+    fn spread(&mut self, mut tails: Vec<Tail>, told: &BTreeMap<u64, Action>) -> Result<(), VolumeError> {
         let enough = self.geometry.parity() as usize + 1;
         let mut lacking = vec![Vec::new(); tails.len()];
         for (&tx, action) in told.iter().filter(|(_, action)| matches!(action, Action::Blocks(_))) {
@@ -110,7 +113,7 @@ impl<U: Units> Volume<U> {
             (!bytes.is_empty()).then_some(Request::Log { unit: tail.unit, at: tail.end as u64, bytes })
         };
         let writes = tails.into_iter().zip(lacking).filter_map(write).collect();
-        let _ = self.attempt(writes, true);
+        self.attempt(writes, true).map(drop)
     }
 
     /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten

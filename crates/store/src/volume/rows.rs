@@ -8,7 +8,7 @@ mod bytes;
 pub use bytes::{Bytes, BytesMut};
 
 use super::geometry::{Geometry, BLOCK};
-use super::sums::{stride, Home, Sum, SUM};
+use super::sums::{stride, Home, ObjectId, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub struct Part<'a> {
 /// Codes the rows of one object.
 pub struct Rows {
     geometry: Geometry,
-    object: u64,
+    of: ObjectId,
     generation: u32,
     /// Whether checksums are made and looked at: always, but for measurements.
     pub(crate) summed: bool,
@@ -41,11 +41,11 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// For the rows of `object`; `generation` is that of the store's epoch, for rows that are written.
-    pub fn new(geometry: Geometry, object: u64, generation: u32) -> Rows {
+    /// For the rows of an object; `generation` is that of the store's epoch, for rows that are written.
+    pub fn new(geometry: Geometry, of: ObjectId, generation: u32) -> Rows {
         Rows {
             geometry,
-            object,
+            of,
             generation,
             summed: true,
             kernels: Kernels::detect(),
@@ -67,7 +67,7 @@ impl Rows {
     fn home(&self, row: u64, chunk: usize, at: usize) -> Home {
         // Whoever writes beyond what files can hold is told by the system; here the number only has to be the same each time.
         let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
-        Home { object: self.object, chunk: chunk as u32, block }
+        Home { of: self.of, chunk: chunk as u32, block }
     }
 
     /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the chunks in order, data
@@ -319,6 +319,10 @@ mod tests {
     use super::super::parity::encode;
     use super::*;
 
+    fn of(object: u64) -> ObjectId {
+        ObjectId { store: [7; 16], object }
+    }
+
     fn bytes(n: usize, seed: usize) -> Vec<u8> {
         (0..n).map(|i| ((i * 7 + seed * 31) ^ (i >> 9)) as u8).collect()
     }
@@ -339,7 +343,7 @@ mod tests {
     fn rows_are_encoded_as_words_are() {
         for (k, m, chunk) in CODES {
             let g = Geometry::new(k, m, chunk * BLOCK as u64).unwrap();
-            let mut rows = Rows::new(g, 5, 3);
+            let mut rows = Rows::new(g, of(5), 3);
             let data = bytes((g.row_blocks() as usize - 1) * BLOCK + 100, 1);
             let parts = encoded(&mut rows, 7, &data);
             for at in 0..chunk as usize {
@@ -356,7 +360,7 @@ mod tests {
                 word.extend(parity);
                 for (c, block) in word.iter().enumerate() {
                     assert!(parts[c].0[at * BLOCK..(at + 1) * BLOCK] == block[..], "{k}+{m} {c} {at}");
-                    let home = Home { object: 5, chunk: c as u32, block: 7 * chunk + at as u64 };
+                    let home = Home { of: of(5), chunk: c as u32, block: 7 * chunk + at as u64 };
                     let sum = Sum::of(home, 3, block).to_bytes();
                     assert_eq!(parts[c].1[at * stride(g)..][..SUM], sum);
                     let copies = parts[k as usize..].iter().filter(|_| c < k as usize);
@@ -370,7 +374,7 @@ mod tests {
     fn what_is_lost_is_computed_and_what_is_damaged_is_said() {
         for (k, m, chunk) in CODES {
             let g = Geometry::new(k, m, chunk * BLOCK as u64).unwrap();
-            let mut rows = Rows::new(g, 1, 1);
+            let mut rows = Rows::new(g, of(1), 1);
             let data = bytes((g.row_blocks() as usize - 1) * BLOCK + 77, 2);
             let parts = encoded(&mut rows, 3, &data);
             for lost in 0_u32..1 << g.units() {
@@ -419,11 +423,13 @@ mod tests {
     fn a_row_of_another_place_object_or_time_is_not_taken() {
         let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
         let data = bytes(2 * BLOCK, 4);
-        let parts = encoded(&mut Rows::new(g, 1, 1), 0, &data);
+        let parts = encoded(&mut Rows::new(g, of(1), 1), 0, &data);
         let some: Vec<_> = parts.iter().map(|(chunk, sums)| Some(Part { chunk, sums })).collect();
         let mut got = vec![0; data.len()];
-        assert!(Rows::new(g, 1, 9).decode(0, &some, BytesMut::Own(&mut got)).is_empty());
-        assert_eq!(Rows::new(g, 2, 1).decode(0, &some, BytesMut::Own(&mut got)), [0]);
-        assert_eq!(Rows::new(g, 1, 1).decode(1, &some, BytesMut::Own(&mut got)), [0]);
+        assert!(Rows::new(g, of(1), 9).decode(0, &some, BytesMut::Own(&mut got)).is_empty());
+        assert_eq!(Rows::new(g, of(2), 1).decode(0, &some, BytesMut::Own(&mut got)), [0]);
+        assert_eq!(Rows::new(g, of(1), 1).decode(1, &some, BytesMut::Own(&mut got)), [0]);
+        let elsewhere = ObjectId { store: [8; 16], ..of(1) };
+        assert_eq!(Rows::new(g, elsewhere, 1).decode(0, &some, BytesMut::Own(&mut got)), [0]);
     }
 }

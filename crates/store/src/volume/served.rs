@@ -5,23 +5,23 @@
 //! serves, then unit 0 is away and unit 1 would serve what it knows, and give up what was acknowledged meanwhile. So such a store
 //! remembers, in a place that is no unit's ([`HOME`]):
 //!
-//! 1. an epoch that *begins*, before any unit knows of it: the next one is higher, whichever units begin it, and whatever the clock
-//!    says;
+//! 1. an epoch that *begins*, before any unit knows of it: the next one is higher, whichever units begin it, and names it among
+//!    those that nobody is to go on from;
 //! 2. an epoch that was *served*, when the superblocks that say so are durable on all who take part, and before anything is
 //!    acknowledged or read in it. Units of which the newest is older than that have missed something, and do not serve.
 //!
 //! A cut between the two leaves units that are newer than what is remembered, which does no harm: nothing was acknowledged.
 
-use super::error::VolumeError;
+use super::error::{Side, VolumeError};
 use super::planted::Bug;
 use super::sealed::{seal, unseal, Kind};
-use super::state::{Members, LAST, SLOT};
+use super::state::{Epoch, Members, Relation, Superblock, LAST, LINE, SLOT};
 use super::units::{Done, File, Request, Units, HOME};
 use super::Volume;
 use serde::{Deserialize, Serialize};
 
 /// The record's kind and version.
-const SERVED: Kind = *b"pd-last\x01";
+const SERVED: Kind = *b"pd-last\x02";
 
 /// In errors.
 const WHAT: &str = "which epoch is served";
@@ -33,10 +33,10 @@ struct Served {
     volume: [u8; 16],
     /// Raised with each write of it.
     seq: u64,
-    /// The highest epoch that any units began.
-    begun: u64,
+    /// Epochs that any units began since, the newest first, up to [`LINE`]: nothing was acknowledged in them.
+    begun: Vec<Epoch>,
     /// The one that was served last; 0 before the first.
-    epoch: u64,
+    epoch: Epoch,
     /// Who took part in it.
     members: Members,
 }
@@ -102,8 +102,9 @@ impl<U: Units> Volume<U> {
         }
         if let (Some(last), 1..) = (&mut self.memory.last, bad) {
             // The other may have said that what this one saw begin was served, and nobody knows by whom.
-            if last.epoch < last.begun {
-                (last.epoch, last.members) = (last.begun, Members::default());
+            if let Some(&begun) = last.begun.first() {
+                (last.epoch, last.members) = (begun, Members::default());
+                last.begun.clear();
             }
         }
         self.memory.damaged = match (&self.memory.last, bad) {
@@ -116,36 +117,57 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// Whether the newest units that are there have missed nothing that was served; or that is given up.
-    pub(super) fn is_newest(&mut self, found: u64, give_up: bool) -> Result<(), VolumeError> {
-        let Some(last) = self.memory.last.as_ref().filter(|last| found < last.epoch) else { return Ok(()) };
-        let served = last.epoch;
-        if !give_up {
-            let had_part = (0..self.geometry.units()).filter(|&unit| last.members.has(unit)).collect();
-            return Err(VolumeError::Outdated { found, served, had_part });
+    /// Whether the newest units that are there have missed nothing that was served, and nobody else has gone on; or
+    /// that is given up.
+    pub(super) fn is_newest(&mut self, newest: &Superblock, give_up: bool) -> Result<(), VolumeError> {
+        let Some(last) = &self.memory.last else { return Ok(()) };
+        let (found, served) = (newest.epoch, last.epoch);
+        let relation = newest.relation(served);
+        // Who has one of these is stale when it comes back.
+        let (after, line) = (1.min(self.line.len()), &self.line);
+        let begun: Vec<Epoch> = last.begun.iter().copied().filter(|begun| !line.contains(begun)).collect();
+        self.line.splice(after..after, begun);
+        self.line.truncate(LINE);
+        if relation == Relation::Known || relation == Relation::Unknown && found.count >= served.count {
+            return Ok(());
         }
-        self.memory.given_up = Some((found, served));
-        Ok(())
+        let of = |members: Members| (0..self.geometry.units()).filter(|&unit| members.has(unit)).collect();
+        if give_up {
+            // So is who has that. What is followed is still what is there.
+            self.line.insert(after, served);
+            self.line.truncate(LINE);
+            self.memory.given_up = Some((found.count, served.count));
+            return Ok(());
+        }
+        let had_part: Vec<u32> = of(last.members);
+        if found.count < served.count {
+            return Err(VolumeError::Outdated { found: found.count, served: served.count, had_part });
+        }
+        let here = Side { epoch: found, units: self.roll.read().collect() };
+        Err(VolumeError::Forked(Box::new([here, Side { epoch: served, units: had_part }])))
     }
 
     /// The epoch that comes next: higher than any that was begun, by whichever units.
-    pub(super) fn next_epoch(&self, now: u64) -> u64 {
-        let begun = self.memory.last.as_ref().map_or(0, |last| last.begun.max(last.epoch));
-        now.max(self.epoch.max(begun) + 1)
+    pub(super) fn next_epoch(&self, nonce: u64) -> Epoch {
+        let known = self.memory.last.iter().flat_map(|last| last.begun.iter().chain([&last.epoch]));
+        Epoch { count: known.map(|epoch| epoch.count).fold(self.counted, u64::max) + 1, nonce }
     }
 
     /// An epoch is about to begin.
-    pub(super) fn begins(&mut self, epoch: u64) -> Result<(), VolumeError> {
+    pub(super) fn begins(&mut self, epoch: Epoch) -> Result<(), VolumeError> {
         if !self.remembers() {
             return Ok(());
         }
         let (served, members) =
-            self.memory.last.as_ref().map_or((0, Members::default()), |last| (last.epoch, last.members));
+            self.memory.last.as_ref().map_or(Default::default(), |last| (last.epoch, last.members));
         let (served, members) = match self.has(Bug::RememberedFirst) {
             true => (epoch, self.team().members),
             false => (served, members),
         };
-        self.write_down(epoch, served, members)
+        let mut begun = self.memory.last.as_ref().map_or(Vec::new(), |last| last.begun.clone());
+        begun.insert(0, epoch);
+        begun.truncate(LINE);
+        self.write_down(begun, served, members)
     }
 
     /// All who take part know of the epoch: it is written down before anybody is told of anything in it. What could not be written
@@ -158,13 +180,13 @@ impl<U: Units> Volume<U> {
     /// Nothing is read or acknowledged in an epoch that is not written down.
     pub(super) fn settle_memory(&mut self) -> Result<(), VolumeError> {
         if self.memory.owed {
-            self.write_down(self.epoch, self.epoch, self.team().members)?;
+            self.write_down(Vec::new(), self.epoch, self.team().members)?;
             self.memory.owed = false;
         }
         Ok(())
     }
 
-    fn write_down(&mut self, begun: u64, epoch: u64, members: Members) -> Result<(), VolumeError> {
+    fn write_down(&mut self, begun: Vec<Epoch>, epoch: Epoch, members: Members) -> Result<(), VolumeError> {
         let seq = self.memory.last.as_ref().map_or(0, |last| last.seq) + 1;
         let record = Served { volume: self.id, seq, begun, epoch, members };
         let (mut bytes, at) = (seal(SERVED, &record), seq % 2 * SLOT as u64);
@@ -192,6 +214,6 @@ impl<U: Units> Volume<U> {
 impl Served {
     /// Whether such a one can have been written.
     fn is_possible(&self) -> bool {
-        self.seq < LAST && self.begun < LAST && self.epoch < LAST
+        self.seq < LAST && self.begun.iter().chain([&self.epoch]).all(|epoch| epoch.count < LAST)
     }
 }

@@ -5,9 +5,9 @@
 use super::decode::Found;
 use super::error::VolumeError;
 use super::geometry::{Place, BLOCK, MAX_UNIT_BLOCKS};
-use super::state::{Entry, Members};
+use super::state::Members;
 use super::sums::{stride, Sum, SUM};
-use super::units::{Done, File, Request, Units};
+use super::units::{Done, File, Request, UnitError, Units};
 use super::words::Word;
 use super::Volume;
 use serde::{Deserialize, Serialize};
@@ -80,10 +80,14 @@ impl Extents {
 pub(super) struct Checked {
     /// The units whose blocks were read.
     pub asked: Members,
-    /// Of each unit, how many blocks were made good.
-    pub repaired: BTreeMap<u32, u64>,
+    /// Words of which some was damaged, and is written anew on these units.
+    pub rewritten: Vec<(Cursor, Vec<u32>)>,
+    /// What was damaged and could not be written anew, and why: the units are used as before.
+    pub failed: Vec<UnitError>,
     /// Words of which too much is damaged.
     pub damaged: Vec<Cursor>,
+    /// The first of them, as its first block.
+    pub beyond: Option<VolumeError>,
 }
 
 impl<U: Units> Volume<U> {
@@ -100,9 +104,9 @@ impl<U: Units> Volume<U> {
         Extents(extents)
     }
 
-    /// The words of an object that has no name yet.
-    pub(super) fn extent_of(&self, entry: &Entry) -> Extents {
-        Extents(BTreeMap::from([(entry.object, self.words_of(entry.blocks))]))
+    /// The words of so many blocks of an object, named or not.
+    pub(super) fn extent_of(&self, object: u64, blocks: u64) -> Extents {
+        Extents(BTreeMap::from([(object, self.words_of(blocks))]))
     }
 
     /// The words of so many blocks of data: rows are always whole.
@@ -111,7 +115,8 @@ impl<U: Units> Volume<U> {
         blocks.div_ceil(self.geometry.row_blocks()).saturating_mul(chunk).min(MAX_UNIT_BLOCKS)
     }
 
-    /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`, which hold nothing yet.
+    /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`, which hold nothing that
+    /// counts.
     ///
     /// # Errors
     /// [`VolumeError::TooManyLost`], [`VolumeError::Full`]. Words of which too much is damaged are none.
@@ -124,17 +129,23 @@ impl<U: Units> Volume<U> {
         let asked = Members::of(g.units(), |unit| self.roll.is_read(unit));
         let mut checked = Checked { asked, ..Checked::default() };
         let mut writes: Vec<Run> = onto.iter().map(|&unit| Run::new(unit, span.first)).collect();
-        for (block, found) in (span.first.block..).zip(found) {
+        for (block, mut found) in (span.first.block..).zip(found) {
             let (row, at) = self.row_of(block);
+            onto.iter().for_each(|&unit| found.forget(g, g.chunk(row, unit) as usize));
             let home = self.home(span.first.object, Place { row, chunk: 0, at })?;
             let word = match self.check_word(home, &found) {
                 Ok((word, good)) => {
-                    let repaired = self.repair(row, &found, &good, &word, home)?;
-                    let whose = (0..g.units()).filter(|&unit| repaired.has(unit));
-                    whose.for_each(|unit| *checked.repaired.entry(unit).or_default() += 1);
+                    let repaired = self.repair(row, &found, &good, &word, home, onto)?;
+                    checked.failed.extend(repaired.failed);
+                    if !repaired.written.is_empty() {
+                        checked.rewritten.push((Cursor { block, ..span.first }, repaired.written));
+                    }
                     Some(word)
                 }
-                Err(_) => {
+                Err(chunks) => {
+                    let first = row * g.row_blocks() + u64::from(at);
+                    let beyond = || self.damaged(span.first.object, first, row, &chunks);
+                    checked.beyond.get_or_insert_with(beyond);
                     checked.damaged.push(Cursor { block, ..span.first });
                     None
                 }
@@ -158,12 +169,17 @@ impl<U: Units> Volume<U> {
         Ok(checked)
     }
 
-    /// A word of which too much is damaged, as its first block.
-    pub(super) fn damaged(&self, word: Cursor) -> VolumeError {
+    /// Of units that have written a word anew, durably: those that do not have it as it should be.
+    pub(super) fn not_made_good(&mut self, word: Cursor, units: &[u32]) -> Result<Vec<u32>, VolumeError> {
         let (row, at) = self.row_of(word.block);
-        let block = row * self.geometry.row_blocks() + u64::from(at);
-        let parity = self.geometry.parity();
-        VolumeError::Damaged { object: word.object, block, damaged: parity + 1, parity }
+        let home = self.home(word.object, Place { row, chunk: 0, at })?;
+        let found = self.find_word(home, row, true)?;
+        let damaged = match self.check_word(home, &found) {
+            Ok((word, good)) => self.damaged_of(row, &found, &good, &word),
+            Err(_) => units.to_vec(),
+        };
+        let is_bad = |unit: &u32| damaged.contains(unit) || !self.roll.is_read(*unit);
+        Ok(units.iter().copied().filter(is_bad).collect())
     }
 
     /// The row of a block of a unit's file, and its place in the chunk.

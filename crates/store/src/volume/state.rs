@@ -9,19 +9,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The superblock's kind and version.
-pub const SUPERBLOCK: Kind = *b"pd-unit\x01";
+pub const SUPERBLOCK: Kind = *b"pd-unit\x02";
 /// A log record's kind and version.
-pub const RECORD: Kind = *b"pd-tell\x02";
+pub const RECORD: Kind = *b"pd-tell\x03";
 /// A catalog's kind and version.
 pub const CATALOG: Kind = *b"pd-name\x01";
 /// Numbers of objects are below this.
 pub const MAX_OBJECTS: u64 = 1 << 48;
-/// Nobody counts so far: epochs (µs), transactions, writes of a superblock.
+/// Nobody counts so far: epochs, transactions, writes of a superblock.
 const MOST: u64 = 1 << 62;
 /// Where one of these is so far no epoch begins any more: what it takes up to its end can still be read again.
 pub const LAST: u64 = MOST - (1 << 48);
 /// The same of generations.
 pub const LAST_GENERATION: u64 = u32::MAX as u64 - (1 << 16);
+/// Epochs before it that a superblock names, at most.
+pub const LINE: usize = 128;
 /// Bytes of a slot of the superblock file; there are two, written in turn.
 pub const SLOT: usize = 4096;
 
@@ -41,6 +43,33 @@ impl Members {
     }
 }
 
+/// An epoch. Its count is higher than that of any other that its units know of. Who begins one draws its nonce at
+/// random: of two copies of a unit each may begin one of the same count, and they are not the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its number.
+    pub count: u64,
+    /// What tells it from others of this number.
+    pub nonce: u64,
+}
+
+impl std::fmt::Display for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{:016x}", self.count, self.nonce)
+    }
+}
+
+/// What a superblock tells of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// It is the one, or comes before it.
+    Known,
+    /// It is none that came before, though all of that time are known: it belongs to units that have gone on apart.
+    Apart,
+    /// It is older than what is still known.
+    Unknown,
+}
+
 /// Who a unit is, and since when it has taken part without a gap.
 ///
 /// An epoch begins when a store is opened, and when a unit is lost while it is in use. It goes to all units that take part before
@@ -55,10 +84,10 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// Raised with each write of it.
     pub seq: u64,
-    /// The epoch, and the one before.
-    pub epoch: u64,
-    /// The epoch that it follows.
-    pub before: u64,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Those that it follows, the newest first: all that may have been served, up to [`LINE`].
+    pub line: Vec<Epoch>,
     /// Who takes part.
     pub members: Members,
     /// Who is written to and not read: units that are being rebuilt.
@@ -76,10 +105,39 @@ pub struct Superblock {
 impl Superblock {
     /// Whether such a one can have been written: with others nothing could be counted on.
     pub fn is_possible(&self) -> bool {
-        let counts = [self.seq, self.epoch, self.before, self.trimmed];
-        counts.iter().all(|&n| n < MOST)
+        let epochs = self.line.iter().map(|epoch| epoch.count);
+        let mut counts = [self.seq, self.epoch.count, self.trimmed].into_iter().chain(epochs);
+        counts.all(|n| n < MOST)
+            && self.line.len() <= LINE
             && self.generation < u32::MAX
             && self.joining.is_none_or(|mark| mark.born <= MAX_OBJECTS)
+    }
+
+    /// The epoch that it follows.
+    pub fn before(&self) -> Epoch {
+        self.line.first().copied().unwrap_or_default()
+    }
+
+    /// The last epoch that may have been served, as far as it says.
+    pub fn served(&self) -> Epoch {
+        if self.serving {
+            self.epoch
+        } else {
+            self.before()
+        }
+    }
+
+    /// What it tells of an epoch that may have been served.
+    pub fn relation(&self, other: Epoch) -> Relation {
+        let all = || self.line.iter().chain([&self.epoch]);
+        let first = all().map(|epoch| epoch.count).min().unwrap_or(0);
+        if other == Epoch::default() || all().any(|epoch| *epoch == other) {
+            Relation::Known
+        } else if other.count >= first || self.line.len() < LINE {
+            Relation::Apart
+        } else {
+            Relation::Unknown
+        }
     }
 }
 
@@ -102,7 +160,7 @@ pub struct Record<A = Action> {
     /// Whose log it is.
     pub unit: u32,
     /// In which epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Its number: they rise.
     pub tx: u64,
     /// What is changed.
@@ -208,26 +266,15 @@ mod tests {
     #[test]
     fn what_nobody_can_have_written_is_seen() {
         let geometry = Geometry::new(2, 1, 4096).unwrap();
-        let good = Superblock {
-            volume: [1; 16],
-            unit: 2,
-            geometry,
-            seq: 1,
-            epoch: 2,
-            before: 1,
-            members: Members(7),
-            joiners: Members(0),
-            joining: Some(Mark::default()),
-            serving: true,
-            generation: u32::MAX - 1,
-            trimmed: MOST - 1,
-        };
+        let epoch = |count| Epoch { count, nonce: u64::MAX };
+        let good = some(vec![epoch(1)]);
         assert!(good.is_possible());
-        let bad: [fn(&mut Superblock); 6] = [
+        let bad: [fn(&mut Superblock); 7] = [
             |s| s.seq = u64::MAX,
-            |s| s.epoch = MOST,
-            |s| s.before = MOST,
+            |s| s.epoch.count = MOST,
+            |s| s.line[0].count = MOST,
             |s| s.trimmed = MOST,
+            |s| s.line = vec![Epoch::default(); LINE + 1],
             |s| s.generation = u32::MAX,
             |s| s.joining = Some(Mark { born: u64::MAX, ..Mark::default() }),
         ];
@@ -236,7 +283,7 @@ mod tests {
             change(&mut block);
             assert!(!block.is_possible(), "{block:?}");
         }
-        let record = |tx, action| Record { volume: [1; 16], unit: 0, epoch: 2, tx, action };
+        let record = |tx, action| Record { volume: [1; 16], unit: 0, epoch: epoch(2), tx, action };
         let blocks = |unit, object, len| {
             let (block, sums) = (Some((9, vec![0; len])), vec![(9 * 24 + 16, vec![0; SUM])]);
             Action::Blocks(vec![(unit, Patch { object, block, sums })])
@@ -276,5 +323,50 @@ mod tests {
         assert!(catalog(MAX_OBJECTS, 3).is_possible(geometry));
         assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible(geometry));
         assert!(!catalog(4, u64::MAX).is_possible(geometry));
+    }
+
+    #[test]
+    fn what_a_superblock_tells_of_epochs() {
+        let epoch = |count| Epoch { count, nonce: 7 };
+        let mut block = Superblock { epoch: epoch(9), ..some(vec![epoch(8), epoch(6), epoch(5)]) };
+        for known in [9, 8, 6, 5].map(epoch).into_iter().chain([Epoch::default()]) {
+            assert_eq!(block.relation(known), Relation::Known);
+        }
+        for apart in
+            [epoch(10), epoch(7), Epoch { nonce: 8, ..epoch(9) }, Epoch { nonce: 8, ..epoch(5) }, epoch(4)]
+        {
+            assert_eq!(block.relation(apart), Relation::Apart, "{apart}");
+        }
+        assert_eq!((block.before(), block.served()), (epoch(8), epoch(9)));
+        block.serving = false;
+        assert_eq!(block.served(), epoch(8));
+        block.line = (0..LINE as u64).rev().map(|i| epoch(10 + i)).collect();
+        assert_eq!(
+            (block.relation(epoch(4)), block.relation(epoch(8))),
+            (Relation::Unknown, Relation::Unknown)
+        );
+        assert_eq!(block.relation(Epoch { nonce: 8, ..epoch(12) }), Relation::Apart);
+        // It fits into its slot, however far it counts.
+        block.line = vec![Epoch { count: MOST - 1, nonce: u64::MAX }; LINE];
+        (block.members, block.joiners) = (Members(u128::MAX), Members(u128::MAX));
+        (block.seq, block.trimmed) = (MOST - 1, MOST - 1);
+        assert!(super::super::sealed::seal(SUPERBLOCK, &block).len() <= SLOT);
+    }
+
+    fn some(line: Vec<Epoch>) -> Superblock {
+        Superblock {
+            volume: [1; 16],
+            unit: 2,
+            geometry: Geometry::new(2, 1, 4096).unwrap(),
+            seq: 1,
+            epoch: Epoch { count: 2, nonce: u64::MAX },
+            line,
+            members: Members(7),
+            joiners: Members(0),
+            joining: Some(Mark::default()),
+            serving: true,
+            generation: u32::MAX - 1,
+            trimmed: MOST - 1,
+        }
     }
 }

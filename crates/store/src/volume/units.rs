@@ -3,6 +3,8 @@
 //! The protocol says what is to be done, a driver does it: on files, or on a simulated disk that forgets what was not synced.
 //! What one batch asks for may be done in any order, or at once; the next batch follows when all of it is done.
 
+use serde::{Deserialize, Serialize};
+
 /// The place of what a store keeps beside its units, named like one: of its requests only [`File::Served`] is asked for.
 pub const HOME: u32 = u32::MAX;
 
@@ -28,6 +30,17 @@ pub enum File {
 pub enum Request {
     /// Gives up to `len` bytes from `at` on: fewer at the end of the file, none where there is no file.
     Read {
+        /// The unit.
+        unit: u32,
+        /// Its file.
+        file: File,
+        /// From where on.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// The same of what was made durable before: as the disk has it, and not the system's cache, where that can be.
+    ReadBack {
         /// The unit.
         unit: u32,
         /// Its file.
@@ -79,10 +92,16 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it gives what a file has, and changes nothing.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self, Request::Read { .. } | Request::ReadBack { .. })
+    }
+
     /// Whose it is.
     pub fn unit(&self) -> u32 {
         match *self {
             Request::Read { unit, .. }
+            | Request::ReadBack { unit, .. }
             | Request::Write { unit, .. }
             | Request::Log { unit, .. }
             | Request::Sync { unit, .. }
@@ -111,9 +130,21 @@ pub struct UnitError {
     pub unit: u32,
     /// The system's words.
     pub reason: String,
-    /// There was no room; what was there is as it was. After any other error a unit is not used any more: of a sync that
-    /// failed nobody knows what it left out, and to sync again would hide it. Only what cannot be read of an object is like rot.
-    pub full: bool,
+    /// What it is for want of.
+    pub cause: Cause,
+}
+
+/// What a unit did not do something for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// The unit's own failing: it is not used any more. Of a sync that failed nobody knows what it left out, and to sync again would
+    /// hide it. Only what cannot be read of an object is like rot.
+    Disk,
+    /// There was no room; what was there is as it was.
+    Full,
+    /// The system refused this process what it would have given another, or the same at another time: descriptors, memory, rights.
+    /// The unit is as good as before; who asked goes no further, as if it ended here. The system's number.
+    Caller(i32),
 }
 
 /// What does the work.

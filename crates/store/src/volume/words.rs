@@ -5,9 +5,10 @@ use super::error::VolumeError;
 use super::geometry::{Place, BLOCK};
 use super::parity::{encode, Block};
 use super::planted::Bug;
-use super::state::{Action, Members, Patch};
-use super::sums::{stride, Home, Sum, SUM};
-use super::units::{Done, File, Request, Units};
+use super::span::Cursor;
+use super::state::{Action, Patch};
+use super::sums::{stride, Home, ObjectId, Sum, SUM};
+use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeMap;
 
@@ -23,7 +24,26 @@ pub struct Repair {
 }
 
 /// Repairs that are kept until they are asked for, at most.
-pub(super) const MAX_REPAIRS: usize = 1 << 16;
+const MAX_REPAIRS: usize = 1 << 16;
+
+/// What became of a word of which some was damaged.
+#[derive(Default)]
+pub(super) struct Rewritten {
+    /// The units whose blocks were written anew.
+    pub written: Vec<u32>,
+    /// Those whose could not be: they are used as before, and their blocks are as they were, or still damaged.
+    pub failed: Vec<UnitError>,
+}
+
+impl Rewritten {
+    /// Whether what was damaged is written anew, but for units that failed for another reason than want of room.
+    fn had_room(self) -> Result<(), VolumeError> {
+        self.failed
+            .into_iter()
+            .find(|error| error.cause == Cause::Full)
+            .map_or(Ok(()), |error| Err(VolumeError::Full(error)))
+    }
+}
 
 /// A word: its blocks and their checksums, as they should be.
 pub(super) struct Word {
@@ -53,7 +73,7 @@ impl<U: Units> Volume<U> {
         let limit = self.geometry.most_blocks();
         let what = "blocks of an object";
         let block = block.ok_or(VolumeError::Limit { what, found: place.row, limit })?;
-        Ok(Home { object, chunk: place.chunk, block })
+        Ok(Home { of: ObjectId { store: self.id, object }, chunk: place.chunk, block })
     }
 
     /// Writes a whole row of an object that nobody reads yet: its data blocks in order, of which the last may be missing and are
@@ -116,7 +136,7 @@ impl<U: Units> Volume<U> {
         if let Some(block) = self.read_at_once(object, place)? {
             return Ok(block);
         }
-        // A repair that finds no room is left for later.
+        // A repair that cannot be made is left for later.
         let (mut word, _) = self.read_word(object, block, place)?;
         Ok(word.blocks.swap_remove(place.chunk as usize))
     }
@@ -148,7 +168,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// Overwrites a block of an object that is in use. When this returns it survives any cut, and the loss of as many units as
-    /// there is parity; until then it may be there or not, whole in any case. `now` is the time in µs.
+    /// there is parity; until then it may be there or not, whole in any case. `nonce` is a number drawn at random.
     ///
     /// # Errors
     /// As [`read`](Volume::read) and [`commit`](Volume::commit).
@@ -157,12 +177,12 @@ impl<U: Units> Volume<U> {
         object: u64,
         block: u64,
         bytes: &[u8; BLOCK],
-        now: u64,
+        nonce: u64,
     ) -> Result<(), VolumeError> {
         let g = self.geometry;
         let place = g.place(block);
         let home = self.home(object, place)?;
-        self.mend(now)?;
+        self.mend(nonce)?;
         let (changed, old) = match self.change(home, place, bytes)? {
             Some(changed) => changed,
             None => self.change_word(block, home, place, bytes)?,
@@ -188,11 +208,11 @@ impl<U: Units> Volume<U> {
             patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
         }
         let action = Action::Blocks(patches);
-        self.agree(&action, first, g.parity() as usize + 1, now)?;
+        self.agree(&action, first, g.parity() as usize + 1, nonce)?;
         if let Action::Blocks(patches) = action {
-            self.follow(patches);
+            self.follow(patches)?;
         }
-        self.mend_or_wait(now)
+        self.mend_or_wait(nonce)
     }
 
     /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to
@@ -243,8 +263,8 @@ impl<U: Units> Volume<U> {
         bytes: &[u8; BLOCK],
     ) -> Result<Changed, VolumeError> {
         let g = self.geometry;
-        let (mut old, repaired) = self.read_word(home.object, block, place)?;
-        repaired?;
+        let (mut old, repaired) = self.read_word(home.of.object, block, place)?;
+        repaired.had_room()?;
         old.blocks.truncate(g.data() as usize);
         *old.blocks[place.chunk as usize] = *bytes;
         let word = (0..).zip(self.word(old.blocks));
@@ -255,7 +275,7 @@ impl<U: Units> Volume<U> {
     fn reads(&self, home: Home, row: u64, chunk: u32) -> [Request; 2] {
         let g = self.geometry;
         let (unit, each) = (g.unit(row, chunk), stride(g));
-        let (data, sums) = (File::Data(home.object), File::Sums(home.object));
+        let (data, sums) = (File::Data(home.of.object), File::Sums(home.of.object));
         [
             Request::Read { unit, file: sums, at: home.block * each as u64, len: each },
             Request::Read { unit, file: data, at: home.block * BLOCK as u64, len: BLOCK },
@@ -270,7 +290,7 @@ impl<U: Units> Volume<U> {
     }
 
     fn sum(&self, home: Home, generation: u32, block: &[u8; BLOCK]) -> Sum {
-        let nowhere = Home { object: 0, chunk: 0, block: 0 };
+        let nowhere = Home { of: ObjectId::default(), chunk: 0, block: 0 };
         Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, generation, block)
     }
 
@@ -304,10 +324,14 @@ impl<U: Units> Volume<U> {
         lines
     }
 
-    /// Asks all units for what they have of a word.
-    fn find_word(&mut self, home: Home, row: u64) -> Result<Found, VolumeError> {
+    /// Asks all units for what they have of a word; where it was written just now, for what is durable of it.
+    pub(super) fn find_word(&mut self, home: Home, row: u64, back: bool) -> Result<Found, VolumeError> {
         let g = self.geometry;
-        let batch = (0..g.units()).flat_map(|chunk| self.reads(home, row, chunk)).collect();
+        let as_it_is = |request| match request {
+            Request::Read { unit, file, at, len } if back => Request::ReadBack { unit, file, at, len },
+            other => other,
+        };
+        let batch = (0..g.units()).flat_map(|chunk| self.reads(home, row, chunk)).map(as_it_is).collect();
         let mut done = self.run(batch)?.into_iter();
         let (data, units) = (g.data() as usize, g.units() as usize);
         let mut found = Found { blocks: Vec::new(), own: Vec::new(), copies: Vec::new() };
@@ -323,26 +347,28 @@ impl<U: Units> Volume<U> {
         Ok(found)
     }
 
-    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew; whether
-    /// there was room for that is told apart.
-    fn read_word(
-        &mut self,
-        object: u64,
-        block: u64,
-        place: Place,
-    ) -> Result<(Word, Result<Members, VolumeError>), VolumeError> {
-        let g = self.geometry;
+    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew; what came
+    /// of that is told apart.
+    fn read_word(&mut self, object: u64, block: u64, place: Place) -> Result<(Word, Rewritten), VolumeError> {
         let home = self.home(object, place)?;
-        let found = self.find_word(home, place.row)?;
-        let beyond = |damaged| VolumeError::Damaged { object, block, damaged, parity: g.parity() };
-        let (word, good) = self.check_word(home, &found).map_err(beyond)?;
-        let repaired = self.repair(place.row, &found, &good, &word, home);
+        let found = self.find_word(home, place.row, false)?;
+        let (word, good) = self
+            .check_word(home, &found)
+            .map_err(|chunks| self.damaged(object, block, place.row, &chunks))?;
+        let repaired = self.repair(place.row, &found, &good, &word, home, &[])?;
+        self.note(Cursor { object, block: home.block }, &repaired.written);
         Ok((word, repaired))
     }
 
-    /// A word from what was found of it, and which of its chunks were right. Or how many blocks are in doubt, where they are too
-    /// many.
-    pub(super) fn check_word(&self, home: Home, found: &Found) -> Result<(Word, Vec<bool>), u32> {
+    /// A block of a word of which these chunks, too many, are in doubt.
+    pub(super) fn damaged(&self, object: u64, block: u64, row: u64, chunks: &[usize]) -> VolumeError {
+        let mut doubtful: Vec<u32> = chunks.iter().map(|&c| self.geometry.unit(row, c as u32)).collect();
+        doubtful.sort_unstable();
+        VolumeError::Damaged { object, block, doubtful, parity: self.geometry.parity() }
+    }
+
+    /// A word from what was found of it, and which of its chunks were right. Or which are in doubt, where they are too many.
+    pub(super) fn check_word(&self, home: Home, found: &Found) -> Result<(Word, Vec<bool>), Vec<usize>> {
         let g = self.geometry;
         let data = g.data() as usize;
         let of = |c: usize| Home { chunk: c as u32, ..home };
@@ -350,7 +376,7 @@ impl<U: Units> Volume<U> {
             true => Ok(self.believe(home, found)),
             false => super::decode::decode(g, found, &|c, sum, block| self.fits(sum, of(c), block)),
         };
-        let (blocks, mut sums, good) = decoded.map_err(|damaged| damaged as u32)?;
+        let (blocks, mut sums, good) = decoded?;
         for (c, block) in blocks.iter().enumerate().skip(data) {
             let now = found.own[c].filter(|&sum| self.fits(sum, of(c), block));
             sums.push(now.unwrap_or_else(|| self.sum(of(c), self.generation, block)));
@@ -372,7 +398,26 @@ impl<U: Units> Volume<U> {
         (blocks, sums, good)
     }
 
-    /// Writes anew what is not as it should be; then a unit that joins gets its block of the word, too. Gives whose was damaged.
+    /// Notes that blocks of a word were damaged, and are made good.
+    pub(super) fn note(&mut self, word: Cursor, units: &[u32]) {
+        let room = MAX_REPAIRS.saturating_sub(self.repairs.len());
+        let repair = |&unit: &u32| Repair { unit, object: word.object, block: word.block };
+        self.repairs.extend(units.iter().take(room).map(repair));
+    }
+
+    /// The units that are read and do not have of a word what they should.
+    pub(super) fn damaged_of(&self, row: u64, found: &Found, good: &[bool], word: &Word) -> Vec<u32> {
+        let g = self.geometry;
+        let wrong = |c: u32| found.own[c as usize] != Some(word.sums[c as usize]) || !good[c as usize];
+        (0..g.units()).filter(|&unit| self.roll.is_read(unit) && wrong(g.chunk(row, unit))).collect()
+    }
+
+    /// Writes anew what is not as it should be; then a unit that joins gets its block of the word, too. A repair is nothing that
+    /// anybody was told of: a unit that cannot make it is damaged as it was, and used like before. Units `but` are given their blocks
+    /// otherwise.
+    ///
+    /// # Errors
+    /// [`VolumeError::Refused`]. [`VolumeError::Full`] never comes of what is repaired.
     pub(super) fn repair(
         &mut self,
         row: u64,
@@ -380,39 +425,57 @@ impl<U: Units> Volume<U> {
         good: &[bool],
         word: &Word,
         home: Home,
-    ) -> Result<Members, VolumeError> {
+        but: &[u32],
+    ) -> Result<Rewritten, VolumeError> {
         let g = self.geometry;
-        let wrong = |c: u32| found.own[c as usize] != Some(word.sums[c as usize]) || !good[c as usize];
-        let damaged = Members::of(g.units(), |unit| self.roll.is_read(unit) && wrong(g.chunk(row, unit)));
-        for unit in (0..g.units()).filter(|_| damaged != Members::default()) {
-            let c = g.chunk(row, unit);
-            if !damaged.has(unit) && !self.is_joining(unit) {
+        let mut damaged = self.damaged_of(row, found, good, word);
+        damaged.retain(|unit| !but.contains(unit));
+        let mut rewritten = Rewritten::default();
+        for unit in (0..g.units()).filter(|_| !damaged.is_empty()) {
+            let is_damaged = damaged.contains(&unit);
+            if !is_damaged && !self.is_joining(unit) {
                 continue;
             }
-            if damaged.has(unit) && found.own[c as usize].is_none() {
-                self.clear_sums(unit, home)?;
-            }
+            let c = g.chunk(row, unit);
             let at = |to: usize| home.block * stride(g) as u64 + to as u64;
             let lines = self.lines(c, &word.sums, &|_| true).into_iter();
             let sums = lines.map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
             let block = Some((home.block, word.blocks[c as usize].to_vec()));
-            self.put(unit, vec![Patch { object: home.object, block, sums }])?;
-            if damaged.has(unit) && self.repairs.len() < MAX_REPAIRS {
-                self.repairs.push(Repair { unit, object: home.object, block: home.block });
+            let patch = Patch { object: home.of.object, block, sums };
+            if !is_damaged {
+                self.put(unit, vec![patch])?;
+                continue;
+            }
+            let mut done = match found.own[c as usize] {
+                Some(_) => Vec::new(),
+                None => {
+                    let zeros = self.clear_sums(unit, home)?;
+                    self.units.run(zeros)
+                }
+            };
+            let writes = self.places(unit, vec![patch]);
+            done.extend(self.units.run(writes));
+            match done.into_iter().find_map(Result::err) {
+                None => rewritten.written.push(unit),
+                Some(error) if matches!(error.cause, Cause::Caller(_)) => {
+                    self.ended.get_or_insert(error);
+                    self.goes_on()?;
+                }
+                Some(error) => rewritten.failed.push(error),
             }
         }
-        Ok(damaged)
+        Ok(rewritten)
     }
 
     /// A part of what cannot be read cannot be written either: whole blocks of entries that nobody can read are zeros first.
-    fn clear_sums(&mut self, unit: u32, home: Home) -> Result<(), VolumeError> {
-        let (file, each, block) = (File::Sums(home.object), stride(self.geometry) as u64, BLOCK as u64);
+    fn clear_sums(&mut self, unit: u32, home: Home) -> Result<Vec<Request>, VolumeError> {
+        let (file, each, block) = (File::Sums(home.of.object), stride(self.geometry) as u64, BLOCK as u64);
         let blocks = home.block * each / block..((home.block + 1) * each).div_ceil(block);
         let read = |at: u64| Request::Read { unit, file, at: at * block, len: BLOCK };
         let done = self.run(blocks.clone().map(read).collect())?;
         let unread = blocks.zip(done).filter(|(_, done)| done.is_none());
-        let zeros = |(at, _)| Request::Write { unit, file, at: at * block, bytes: vec![0; BLOCK] };
-        let writes = unread.map(zeros).collect();
-        self.run(writes).map(drop)
+        Ok(unread
+            .map(|(at, _)| Request::Write { unit, file, at: at * block, bytes: vec![0; BLOCK] })
+            .collect())
     }
 }

@@ -1,7 +1,7 @@
 //! How chunks are encoded, and how they are decoded.
 
 use super::{blosc, chunk_shape, named, wrong, Configuration, Shard, ZarrError};
-use flate2::read::MultiGzDecoder;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use ruzstd::decoding::StreamingDecoder;
 use serde_json::Value;
 use std::io::Read;
@@ -19,6 +19,10 @@ pub enum Bytes {
     Zstd,
     Crc32c,
     Blosc,
+    /// Of version 2.
+    Zlib,
+    /// Of version 2: four bytes of length, and a block.
+    Lz4,
 }
 
 /// All codecs of a chunk.
@@ -213,6 +217,23 @@ impl Bytes {
                 };
             }
             Bytes::Blosc => return blosc::decode(&encoded, limit).map_err(|e| format!("blosc: {e}")),
+            Bytes::Lz4 => {
+                let (len, block) = encoded.split_first_chunk().ok_or("lz4: no length")?;
+                let len = u32::from_le_bytes(*len);
+                if u64::from(len) > limit {
+                    return Err(format!("lz4: {len} bytes; the limit is {limit}"));
+                }
+                bytes.resize(len as usize, 0);
+                let found = lz4_flex::block::decompress_into(block, &mut bytes);
+                return match found.map_err(|e| format!("lz4: {e}"))? == bytes.len() {
+                    true => Ok(bytes),
+                    false => Err(format!("lz4: expected {len} bytes")),
+                };
+            }
+            Bytes::Zlib => ZlibDecoder::new(encoded.as_slice())
+                .take(limit.saturating_add(1))
+                .read_to_end(&mut bytes)
+                .map_err(|e| format!("zlib: {e}"))?,
             Bytes::Gzip => MultiGzDecoder::new(encoded.as_slice())
                 .take(limit.saturating_add(1))
                 .read_to_end(&mut bytes)

@@ -1,6 +1,7 @@
-//! The metadata of Zarr arrays, version 3 (`zarr.json`): parsed, checked and printed; and the codecs of their chunks.
+//! The metadata of Zarr arrays, version 3 (`zarr.json`) and 2 (`.zarray`, `.zattrs`): parsed, checked and printed; and the codecs of their
+//! chunks.
 //!
-//! An array is a directory with `zarr.json` and a file for each chunk of a regular grid. All chunks have one shape, also at
+//! An array is a directory with such a file and one for each chunk of a regular grid. All chunks have one shape, also at
 //! the edges of the array, where they are padded with the fill value; a chunk without a file holds nothing else. In a sharded
 //! array a file holds a grid of chunks and an index of them, or of shards that do again; chunks are then the innermost ones.
 //!
@@ -8,6 +9,7 @@
 //! |---|---|
 //! | data types | `bool`, `int8` … `uint64`, `float16`, `bfloat16`, `float32`, `float64`, `complex64`, `complex128`, raw bits (`r8`, `r16`, …, `raw_bytes`) |
 //! | codecs | `transpose`, `bytes` (both orders), `sharding_indexed` (also in each other, with no codec around them), `gzip`, `zstd`, `blosc` (all compressors), `crc32c` |
+//! | compressors of version 2 | `zlib`, `gzip`, `zstd`, `blosc`, `lz4`; no filters |
 //! | names of chunks | `default` and `v2`, with `/` and `.` |
 //!
 //! Frames of Blosc are taken apart here, with libraries for what they are compressed with. zarrs decodes gzip and zstd without
@@ -18,13 +20,18 @@ mod blosc;
 mod blosclz;
 mod codec;
 mod fill;
+mod style;
+mod v2;
 
-use crate::json::{self, shorten};
+use crate::json::shorten;
 use codec::{inner_codecs, Chain};
 use polyduct_layout::ElemType;
 use serde_json::{Map, Value};
+use style::Keys;
+use v2::object;
 
 pub(crate) use codec::{index_entries, index_len};
+pub use style::{About, Described, Dims, Place, Style, Version};
 
 /// The longest `zarr.json` that is read, in bytes.
 pub const MAX_METADATA_BYTES: usize = 4 << 20;
@@ -35,7 +42,7 @@ pub const MAX_RAW_BYTES: u32 = 1 << 20;
 /// The largest chunk that is decoded, in bytes. Chunks that are not compressed and lie in one piece have no limit.
 pub const MAX_CHUNK_BYTES: u64 = 1 << 30;
 
-/// What `zarr.json` says.
+/// What an array's metadata say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     /// The element type.
@@ -54,6 +61,10 @@ pub struct Array {
     keys: Keys,
     /// What its users wrote down of it.
     pub attributes: Map<String, Value>,
+    /// What they call its dimensions.
+    pub dims: Option<Dims>,
+    /// The file in its directory that makes it an array.
+    pub(crate) document: &'static str,
 }
 
 /// How inner chunks lie in a file, or in a part of it that is a chunk of another shard.
@@ -66,35 +77,32 @@ pub(crate) struct Shard {
     pub at_end: bool,
 }
 
-/// How chunks are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Keys {
-    v2: bool,
-    separator: char,
-}
-
 /// Why an array was refused. `key` is a path in `zarr.json`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZarrError {
     /// `zarr.json` is longer than [`MAX_METADATA_BYTES`].
-    #[error("zarr.json: {len} bytes; the limit is {limit}")]
+    #[error("{file}: {len} bytes; the limit is {limit}")]
     TooLong {
+        /// The file in its directory.
+        file: &'static str,
         /// Its length.
         len: u64,
         /// The limit.
         limit: usize,
     },
     /// It is not JSON, or has a key twice.
-    #[error("zarr.json: byte {position}: {problem}")]
+    #[error("{file}: byte {position}: {problem}")]
     Syntax {
+        /// The file in its directory.
+        file: &'static str,
         /// Where.
         position: usize,
         /// What is wrong there.
         problem: String,
     },
     /// A value is missing or not what it should be.
-    #[error("zarr.json: {key}: expected {expected}, found {found}")]
+    #[error("{}{key}: expected {expected}, found {found}", in_file(key))]
     Key {
         /// Where in the document.
         key: String,
@@ -104,10 +112,10 @@ pub enum ZarrError {
         found: String,
     },
     /// It describes a group of arrays.
-    #[error("zarr.json: it is a group; expected an array: name one of those in it, PATH.zarr/NAME")]
+    #[error("it is a group; expected an array: name one of those in it, PATH.zarr/NAME")]
     Group,
     /// More dimensions than polyduct moves.
-    #[error("zarr.json: shape: {dims} dimensions; the limit is {limit}")]
+    #[error("shape: {dims} dimensions; the limit is {limit}")]
     Dims {
         /// Its dimensions.
         dims: usize,
@@ -115,13 +123,13 @@ pub enum ZarrError {
         limit: usize,
     },
     /// A codec that polyduct does not have.
-    #[error("zarr.json: codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd, blosc or crc32c, each at its place")]
+    #[error("codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd, blosc or crc32c, each at its place, or as compressor of version 2 zlib, gzip, zstd, blosc or lz4")]
     Codec {
         /// The codec, shortened.
         name: String,
     },
     /// Chunks that would have to be decoded are too large.
-    #[error("zarr.json: chunks of {len} bytes that have to be decoded; the limit is {limit}")]
+    #[error("chunks of {len} bytes that have to be decoded; the limit is {limit}")]
     LargeChunk {
         /// Bytes of a chunk; the largest number where they cannot be counted.
         len: u64,
@@ -129,7 +137,7 @@ pub enum ZarrError {
         limit: u64,
     },
     /// More chunks than can be counted.
-    #[error("zarr.json: {chunks} chunks in a step; the limit is {limit}")]
+    #[error("{chunks} chunks in a step; the limit is {limit}")]
     ManyChunks {
         /// How many; the largest number where they cannot be counted.
         chunks: u64,
@@ -144,6 +152,14 @@ pub enum ZarrError {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// Where a key stands: those of version 2 say it.
+fn in_file(key: &str) -> &'static str {
+    match key.starts_with(".z") || key == "zarr.json" {
+        true => "",
+        false => "zarr.json: ",
+    }
 }
 
 /// A wrong value.
@@ -193,16 +209,7 @@ impl Array {
     /// # Errors
     /// See [`ZarrError`].
     pub fn parse(text: &[u8]) -> Result<Array, ZarrError> {
-        if text.len() > MAX_METADATA_BYTES {
-            return Err(ZarrError::TooLong { len: text.len() as u64, limit: MAX_METADATA_BYTES });
-        }
-        let document = json::parse(text).map_err(|e| ZarrError::Syntax {
-            position: json::position(text, &e),
-            problem: json::problem(&e),
-        })?;
-        let Value::Object(all) = &document else {
-            return Err(wrong("zarr.json", "an object", Some(&document)));
-        };
+        let all = &object("zarr.json", text)?;
         let get = |key: &str| all.get(key);
         if get("zarr_format") != Some(&Value::from(3)) {
             return Err(wrong("zarr_format", "3", get("zarr_format")));
@@ -233,11 +240,24 @@ impl Array {
             other => return Err(wrong("attributes", "an object", other)),
         };
         let order = chain.order.clone();
-        let array = Array { elem, shape, chunk, fill, order, chain, shards, keys, attributes };
-        if !array.chain.is_plain() && array.chunk_len() > MAX_CHUNK_BYTES {
-            return Err(ZarrError::LargeChunk { len: array.chunk_len(), limit: MAX_CHUNK_BYTES });
+        let dims = style::dims_of(get("dimension_names"))?.filter(|names| names.len() == shape.len());
+        let document = "zarr.json";
+        Array { elem, shape, chunk, fill, order, chain, shards, keys, attributes, dims, document }.checked()
+    }
+
+    /// Parses `.zarray` and `.zattrs`, which version 2 has instead.
+    ///
+    /// # Errors
+    /// See [`ZarrError`].
+    pub fn parse_v2(array: &[u8], attributes: Option<&[u8]>) -> Result<Array, ZarrError> {
+        v2::parse(array, attributes)
+    }
+
+    fn checked(self) -> Result<Array, ZarrError> {
+        match !self.chain.is_plain() && self.chunk_len() > MAX_CHUNK_BYTES {
+            true => Err(ZarrError::LargeChunk { len: self.chunk_len(), limit: MAX_CHUNK_BYTES }),
+            false => Ok(self),
         }
-        Ok(array)
     }
 
     /// Bytes of a decoded chunk; the largest number where they cannot be counted.
@@ -265,15 +285,7 @@ impl Array {
 
     /// The name of a chunk's file in the directory: made of numbers, `c` and separators and nothing else.
     pub fn key(&self, coords: &[u64]) -> String {
-        let Keys { v2, separator } = self.keys;
-        let numbers: Vec<String> = coords.iter().map(u64::to_string).collect();
-        let numbers = numbers.join(separator.encode_utf8(&mut [0; 4]));
-        match (v2, coords.is_empty()) {
-            (true, true) => "0".into(),
-            (true, false) => numbers,
-            (false, true) => "c".into(),
-            (false, false) => format!("c{separator}{numbers}"),
-        }
+        self.keys.name(coords)
     }
 }
 
@@ -320,37 +332,11 @@ fn chunk_shape(key: &str, found: Option<&Value>, dims: usize) -> Result<Vec<u64>
     Ok(shape)
 }
 
-impl Keys {
-    fn parse(value: Option<&Value>) -> Result<Keys, ZarrError> {
-        let (name, configuration) = named("chunk_key_encoding", value)?;
-        let v2 = match name {
-            "default" => false,
-            "v2" => true,
-            _ => return Err(wrong("chunk_key_encoding", "\"default\" or \"v2\"", value)),
-        };
-        match configuration.and_then(|c| c.get("separator")).map(Value::as_str) {
-            Some(Some("/")) => Ok(Keys { v2, separator: '/' }),
-            Some(Some(".")) => Ok(Keys { v2, separator: '.' }),
-            None => Ok(Keys { v2, separator: if v2 { '.' } else { '/' } }),
-            _ => Err(wrong("chunk_key_encoding.separator", "\"/\" or \".\"", value)),
-        }
-    }
-}
-
 /// Prints the `zarr.json` of an array whose chunks are not encoded, all in one directory.
 pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64], attributes: &Map<String, Value>) -> String {
-    let document = serde_json::json!({
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": shape,
-        "data_type": fill::name(elem),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-        "fill_value": fill::zero(elem),
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": attributes,
-    });
-    format!("{document:#}\n")
+    let about = About { attributes: attributes.clone(), dims: None };
+    let style = Style::new(&Place::default(), &about, elem, shape);
+    style.documents(elem, shape, chunk).into_iter().map(|(_, document)| format!("{document:#}\n")).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::rig::{part, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Store, StoreReader, StoreWriter, StoredArray};
+use polyduct_store::disk::{nonce, Store, StoreReader, StoreWriter, StoredArray};
 use polyduct_store::volume::{Scrub, BLOCK};
 use polyduct_store::{Expect, Options};
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Used {
     fn bring_back(&self, unit: u32, force: bool) {
         let mut store = Store::open(self.dir()).unwrap();
         store.replace(unit, None, force).unwrap();
-        while !store.own().unwrap().rebuild(unit, 100, now()).unwrap().finished {}
+        while !store.own().unwrap().rebuild(unit, 100, nonce()).unwrap().finished {}
     }
 }
 

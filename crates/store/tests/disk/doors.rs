@@ -1,9 +1,9 @@
 //! A copy of the manifest in another directory is a second door to the same units, with a file of locks of its own.
 
-use crate::rig::{write, Place};
+use crate::rig::{check, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_store::disk::manifest::Manifest;
-use polyduct_store::disk::{now, Store, StoreError, StoredArray};
+use polyduct_store::disk::{nonce, Store, StoreError, StoreWriter, StoredArray};
 use polyduct_store::volume::BLOCK;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +19,10 @@ fn doors(data: u32, parity: u32) -> (Place, PathBuf) {
     std::fs::create_dir(&other).unwrap();
     manifest.write(&other).unwrap();
     (place, other)
+}
+
+fn good(all: Vec<Result<(), StoreError>>) {
+    all.into_iter().for_each(|done| done.unwrap());
 }
 
 fn array(dir: &Path) -> StoredArray {
@@ -72,7 +76,7 @@ fn one_counter_is_read_and_written_in_a_turn_of_either() {
                     let mut block = owned.read(entry.object, 0).unwrap();
                     let n = u64::from_le_bytes(block[..8].try_into().unwrap()) + 1;
                     block[..8].copy_from_slice(&n.to_le_bytes());
-                    owned.overwrite(entry.object, 0, &block, now()).unwrap();
+                    owned.overwrite(entry.object, 0, &block, nonce()).unwrap();
                 }
             });
         }
@@ -110,4 +114,50 @@ fn who_comes_by_the_other_door_waits_and_begins_anew() {
     waits.interrupt = None;
     drop(owned);
     assert_eq!(waits.own().unwrap().lost().count(), 0);
+}
+
+/// An appender by either directory, while one by this one is at it, is refused until that is done: nothing it was told of is lost.
+#[test]
+fn of_two_that_append_through_both_doors_one_does() {
+    let dataset = Dataset::new(&[10_000], ElemType::U8).unwrap();
+    let open = |dir: &Path| StoreWriter::open(dir, "y", &dataset, "*", true, &options(0, 1));
+    for (data, parity) in [(2, 1), (1, 1), (2, 0)] {
+        let (place, other) = doors(data, parity);
+        good(write(&place.0, "y", &dataset, "*", 1, true, 0..1));
+        let doors = [&place.0, &other];
+        for step in 1..4 {
+            let mut first = open(doors[step as usize % 2]).unwrap();
+            first.write(&part(&dataset, "*", 0, 1, step)).unwrap();
+            if step == 2 {
+                // The same directory with another file of locks is another door, too.
+                std::fs::remove_file(place.0.join("lock")).unwrap();
+            }
+            for dir in doors {
+                let Err(error) = open(dir) else { panic!("both append, {data}+{parity}") };
+                assert!(error.to_string().contains("another program that appends"), "{error}");
+            }
+            first.close().unwrap();
+        }
+        doors.into_iter().for_each(|dir| good(check(dir, "y", &dataset, "*", 1, 0..4)));
+    }
+}
+
+/// What one writes is nobody's yet, and the other has a turn meanwhile.
+#[test]
+fn new_datasets_through_both_doors_are_both_there() {
+    let dataset = Dataset::new(&[10_000], ElemType::U8).unwrap();
+    let (place, other) = doors(2, 1);
+    let open = |dir: &Path, name| StoreWriter::open(dir, name, &dataset, "*", false, &options(0, 1)).unwrap();
+    let (mut a, mut b) = (open(&place.0, "a"), open(&other, "b"));
+    for step in 0..2 {
+        for port in [&mut a, &mut b] {
+            port.write(&part(&dataset, "*", 0, 1, step)).unwrap();
+        }
+    }
+    a.close().unwrap();
+    b.close().unwrap();
+    for name in ["a", "b"] {
+        good(check(&other, name, &dataset, "*", 1, 0..2));
+    }
+    assert_eq!(Store::open(&other).unwrap().own().unwrap().lost().count(), 0);
 }

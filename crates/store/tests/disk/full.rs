@@ -4,7 +4,7 @@
 use super::rig::{each, options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::Scratch;
-use polyduct_store::disk::{now, Create, Store, StoreError, StoreReader, StoreWriter};
+use polyduct_store::disk::{nonce, Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::volume::{VolumeError, BLOCK};
 use polyduct_store::Expect;
 use std::fs::File;
@@ -151,7 +151,7 @@ fn without_any_room_nothing_is_lost() {
                 for j in 0..400 {
                     let block = (i * 97 + j * 311) % (KEPT / BLOCK as u64);
                     let byte = (i + j + round as u64 * 5) as u8;
-                    match owned.overwrite(entry.object, block, &[byte; BLOCK], now()) {
+                    match owned.overwrite(entry.object, block, &[byte; BLOCK], nonce()) {
                         Ok(()) => {
                             want[block as usize * BLOCK..][..BLOCK].fill(byte);
                             done += 1;
@@ -201,7 +201,7 @@ fn a_replacement_without_room_does_not_join() {
         assert_all(dir, "kept", 1);
         let end = store.replace(0, Some(vec!["spare".into()]), false).and_then(|_| loop {
             let mut owned = store.own()?;
-            match owned.rebuild(0, 100, now()) {
+            match owned.rebuild(0, 100, nonce()) {
                 Ok(progress) if progress.finished => break Ok(()),
                 Ok(_) => {}
                 Err(e) => break Err(owned.error(e)),

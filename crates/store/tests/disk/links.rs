@@ -2,7 +2,7 @@
 
 use crate::rig::{check, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Store, StoreError, StoredArray};
+use polyduct_store::disk::{nonce, Store, StoreError, StoredArray};
 use polyduct_store::volume::{Scrub, VolumeError, BLOCK};
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -76,7 +76,7 @@ fn a_link_is_not_followed_and_the_others_make_up_for_it() {
             let (entry, _) = owned.find("x").unwrap();
             for block in 0..3 {
                 let same = owned.read(entry.object, block).unwrap();
-                owned.overwrite(entry.object, block, &same, now()).unwrap();
+                owned.overwrite(entry.object, block, &same, nonce()).unwrap();
             }
             let lost: Vec<u32> = owned.lost().map(|(unit, _)| unit).collect();
             assert_eq!(lost, [1], "{file}: the unit was used");
@@ -96,7 +96,7 @@ fn comes_back(place: &Place, file: &str, before: &BTreeMap<PathBuf, Vec<u8>>) {
         assert!(e.to_string().contains("unit 1"), "{file}: {e}");
     }
     store.replace(1, Some(vec!["new1".into()]), false).unwrap();
-    while !store.own().unwrap().rebuild(1, 100, now()).unwrap().finished {}
+    while !store.own().unwrap().rebuild(1, 100, nonce()).unwrap().finished {}
     let mut owned = store.own().unwrap();
     let mut scrub = Scrub::new();
     while !owned.scrub(&mut scrub, 100).unwrap().finished {}

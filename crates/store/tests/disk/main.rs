@@ -8,6 +8,7 @@ mod full;
 mod links;
 mod manifests;
 mod mirrors;
+mod old;
 mod ports;
 mod readers;
 mod rig;

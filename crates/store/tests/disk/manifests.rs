@@ -2,7 +2,7 @@
 
 use crate::rig::{check, write, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Create, Store, StoreError};
+use polyduct_store::disk::{nonce, Create, Store, StoreError};
 use std::path::PathBuf;
 
 /// A store of 2+1 units with a dataset, whose unit 1 was in `b`, too, and is in `c` now.
@@ -15,7 +15,7 @@ fn moved_twice() -> (Place, Store, Dataset) {
     for (before, to) in [("unit1", "b"), ("b", "c")] {
         let copy = std::fs::read(place.0.join(before).join("store.toml")).unwrap();
         store.replace_in_use(1, vec![PathBuf::from(to)], false).unwrap();
-        while !store.own().unwrap().rebuild(1, 1000, now()).unwrap().finished {}
+        while !store.own().unwrap().rebuild(1, 1000, nonce()).unwrap().finished {}
         let left = place.0.join(before).join("store.toml");
         assert!(!left.exists(), "a directory that was given up has a copy");
         // As it is where that could not be removed.
@@ -65,7 +65,7 @@ fn a_manifest_that_was_read_long_ago_is_not_gone_on_with() {
     std::fs::rename(&own, &aside).unwrap();
     let mut store = Store::open(&place.0).unwrap();
     store.replace_in_use(1, vec![PathBuf::from("d")], false).unwrap();
-    while !store.own().unwrap().rebuild(1, 1000, now()).unwrap().finished {}
+    while !store.own().unwrap().rebuild(1, 1000, nonce()).unwrap().finished {}
     assert_eq!(long_lived.own().unwrap().lost().count(), 0);
     // What is no manifest because nobody can tell is an error, and nothing is guessed.
     std::fs::remove_file(&own).unwrap();

@@ -4,6 +4,7 @@ use crate::rig::{check, write, Place};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_store::disk::{Store, StoreError, StoredArray};
 use polyduct_store::volume::VolumeError;
+use std::path::Path;
 
 fn dataset() -> Dataset {
     Dataset::new(&[8192], ElemType::U8).unwrap()
@@ -78,4 +79,58 @@ fn with_less_parity_than_data_nothing_more_is_kept() {
     let place = Place::store(2, 1, 4096);
     write(&place.0, "x", &dataset(), "*", 1, false, 0..1).into_iter().for_each(|r| r.unwrap());
     assert!(!place.0.join("served").exists());
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+fn put(dir: &Path, byte: u8) {
+    StoredArray::open(dir, "x").unwrap().write_box(0..1, &[0], &[8192], &[byte; 8192]).unwrap();
+}
+
+fn get(dir: &Path) -> Result<Vec<u8>, StoreError> {
+    let mut got = vec![0; 8192];
+    StoredArray::open(dir, "x")?.read_box(0..1, &[0], &[8192], &mut got)?;
+    Ok(got)
+}
+
+/// A store is copied, and both serve; then one has a unit of the other. Nobody takes the one for the other, and it is said which they
+/// are; who takes one side away has the other.
+#[test]
+fn a_copy_that_has_served_is_not_mixed_into_its_store() {
+    for (ours, theirs) in [(1, 1), (1, 3), (3, 1)] {
+        let (place, other) = (Place::store(1, 1, 4096), Place::new());
+        write(&place.0, "x", &dataset(), "*", 1, false, 0..1).into_iter().for_each(|r| r.unwrap());
+        copy(&place.0, &other.0);
+        (0..ours).for_each(|_| put(&place.0, 7));
+        (0..theirs).for_each(|_| put(&other.0, 9));
+        let own = place.lose(1);
+        copy(&other.0.join("unit1"), &place.0.join("unit1"));
+        let error = get(&place.0).unwrap_err();
+        let StoreError::Volume { source: VolumeError::Forked(sides), .. } = &error else { panic!("{error}") };
+        let mut units = sides.each_ref().map(|side| side.units.clone());
+        units.sort();
+        assert_eq!(units, [[0], [1]], "{error}");
+        assert!(events(&place).contains(&error.to_string()));
+        // With the copy alone it is known that unit 0 has served.
+        let away = place.lose(0);
+        let error = get(&place.0).unwrap_err();
+        let StoreError::Volume { source: VolumeError::Forked(_) | VolumeError::Outdated { .. }, .. } = &error
+        else {
+            panic!("{error}")
+        };
+        std::fs::rename(away, place.0.join("unit0")).unwrap();
+        std::fs::remove_dir_all(place.0.join("unit1")).unwrap();
+        assert_eq!(get(&place.0).unwrap(), [7; 8192]);
+        std::fs::rename(own, place.0.join("unit1")).unwrap();
+        assert_eq!(get(&place.0).unwrap(), [7; 8192]);
+        assert_eq!(get(&other.0).unwrap(), [9; 8192]);
+    }
 }

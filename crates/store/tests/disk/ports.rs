@@ -135,3 +135,22 @@ fn units_that_disagree_and_names_that_are_taken_are_errors_for_all() {
     let files = std::fs::read_dir(place.0.join("unit0/objects")).unwrap().count();
     assert_eq!(files, 2);
 }
+
+/// An opening that has nothing to make up for costs syncs of every unit.
+#[test]
+fn no_epoch_begins_when_a_writer_closes_that_nobody_disturbed() {
+    let place = Place::store(2, 1, 4096);
+    let dataset = Dataset::new(&[100], ElemType::U8).unwrap();
+    let superblock = || std::fs::read(place.0.join("unit0/superblock")).unwrap();
+    for step in 0..3 {
+        let mut out = StoreWriter::open(&place.0, "x", &dataset, "*", true, &options(0, 1)).unwrap();
+        let opened = superblock();
+        out.write(&part(&dataset, "*", 0, 1, step)).unwrap();
+        if step == 1 {
+            drop(Store::open(&place.0).unwrap().own().unwrap());
+        }
+        out.close().unwrap();
+        assert_eq!(superblock() == opened, step != 1, "step {step}");
+    }
+    check(&place.0, "x", &dataset, "*", 1, 0..3).into_iter().for_each(|done| done.unwrap());
+}

@@ -2,8 +2,8 @@
 
 use crate::rig::{options, write, Place};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::disk::{now, Store, StoreError, StoreReader, StoredArray};
-use polyduct_store::volume::units::UnitError;
+use polyduct_store::disk::{nonce, Store, StoreError, StoreReader, StoredArray};
+use polyduct_store::volume::units::{Cause, UnitError};
 use polyduct_store::volume::BLOCK;
 use polyduct_store::Expect;
 use std::os::unix::fs::FileExt;
@@ -28,9 +28,9 @@ fn read(array: &StoredArray) -> Result<Vec<u8>, StoreError> {
 /// The owner loses unit 0, and writes the first block, which only that unit had.
 fn overwrite_without_unit_0(store: &Store) {
     let mut owned = store.own().unwrap();
-    owned.report(UnitError { unit: 0, reason: "it is lost".into(), full: false });
+    owned.report(UnitError { unit: 0, reason: "it is lost".into(), cause: Cause::Disk });
     let (entry, _) = owned.find("x").unwrap();
-    owned.overwrite(entry.object, 0, &[7; BLOCK], now()).unwrap();
+    owned.overwrite(entry.object, 0, &[7; BLOCK], nonce()).unwrap();
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn an_old_set_of_lost_units_is_not_gone_on_with_though_the_manifest_is_gone() {
     let array = StoredArray::of(readers, "x").unwrap();
     let old = read(&array).unwrap();
     owners.replace(2, Some(vec!["new2".into()]), false).unwrap();
-    while !owners.own().unwrap().rebuild(2, 100, now()).unwrap().finished {}
+    while !owners.own().unwrap().rebuild(2, 100, nonce()).unwrap().finished {}
     std::fs::remove_file(&manifest).unwrap();
     // What it knows is that unit 2 is lost: nobody contradicts unit 0.
     overwrite_without_unit_0(&owners);
@@ -60,12 +60,12 @@ fn a_port_learns_it_too() {
     let mut bytes = vec![0; LEN as usize];
     port.read(&mut bytes).unwrap();
     owners.replace(2, Some(vec!["new2".into()]), false).unwrap();
-    while !owners.own().unwrap().rebuild(2, 100, now()).unwrap().finished {}
+    while !owners.own().unwrap().rebuild(2, 100, nonce()).unwrap().finished {}
     // Step 1 is in row 1, of which unit 1 has the first block and unit 0 the parity.
     let mut owned = owners.own().unwrap();
-    owned.report(UnitError { unit: 1, reason: "it is lost".into(), full: false });
+    owned.report(UnitError { unit: 1, reason: "it is lost".into(), cause: Cause::Disk });
     let (entry, _) = owned.find("x").unwrap();
-    owned.overwrite(entry.object, 2, &[7; BLOCK], now()).unwrap();
+    owned.overwrite(entry.object, 2, &[7; BLOCK], nonce()).unwrap();
     drop(owned);
     port.read(&mut bytes).unwrap();
     assert!(bytes[..BLOCK] == [7; BLOCK], "it was told that it is written");
@@ -82,9 +82,9 @@ fn a_unit_that_is_lost_in_a_turn_is_not_read_from_then_on() {
     read(&array).unwrap();
     let mut owned = owners.own().unwrap();
     read(&array).unwrap();
-    owned.report(UnitError { unit: 0, reason: "it is lost".into(), full: false });
+    owned.report(UnitError { unit: 0, reason: "it is lost".into(), cause: Cause::Disk });
     let (entry, _) = owned.find("x").unwrap();
-    owned.overwrite(entry.object, 0, &[7; BLOCK], now()).unwrap();
+    owned.overwrite(entry.object, 0, &[7; BLOCK], nonce()).unwrap();
     assert!(matches!(read(&array), Err(StoreError::Busy { .. })));
     drop(owned);
     assert!(read(&array).unwrap()[..BLOCK] == [7; BLOCK]);
@@ -114,7 +114,7 @@ fn the_number_stays_while_the_units_do() {
     store.replace(1, None, false).unwrap();
     assert!(number() > second);
     let third = number();
-    while !store.own().unwrap().rebuild(1, 100, now()).unwrap().finished {}
+    while !store.own().unwrap().rebuild(1, 100, nonce()).unwrap().finished {}
     assert!(number() > third);
     // A file of locks that is new tells nothing, and is told anew.
     let array = StoredArray::open(&place.0, "x").unwrap();

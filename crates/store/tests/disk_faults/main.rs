@@ -5,7 +5,7 @@ mod uses;
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::faults::{self, PATIENCE, SOME};
 use polyduct_rig::inject::{self, Fault};
-use polyduct_store::disk::{now, Create, Store, StoreError, StoreReader, StoreWriter};
+use polyduct_store::disk::{nonce, Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::{Expect, Options};
 use std::path::{Path, PathBuf};
 
@@ -81,7 +81,7 @@ fn overwrite(dir: &Path) -> Result<(), StoreError> {
     let store = Store::open(dir)?;
     let mut owned = store.own()?;
     let (entry, _) = owned.find("x")?;
-    owned.overwrite(entry.object, 3, &[2; 4096], now()).map_err(|e| owned.error(e))
+    owned.overwrite(entry.object, 3, &[2; 4096], nonce()).map_err(|e| owned.error(e))
 }
 
 /// The version that is there, every byte of this unit's part checked.

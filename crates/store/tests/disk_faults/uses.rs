@@ -3,7 +3,7 @@
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::inject;
-use polyduct_store::disk::{now, Create, Store, StoreError, StoreReader, StoreWriter, StoredArray};
+use polyduct_store::disk::{nonce, Create, Store, StoreError, StoreReader, StoreWriter, StoredArray};
 use polyduct_store::volume::{Scrub, BLOCK};
 use polyduct_store::{Expect, Options};
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ fn in_order(dir: &Path) {
         if lost && !joining {
             store.replace(unit, None, false).unwrap();
         }
-        while lost && !store.own().unwrap().rebuild(unit, 100, now()).unwrap().finished {}
+        while lost && !store.own().unwrap().rebuild(unit, 100, nonce()).unwrap().finished {}
     }
     let mut owned = store.own().unwrap();
     assert_eq!(owned.lost().collect::<Vec<_>>(), []);
@@ -240,7 +240,7 @@ fn rebuild(dir: &Path) -> (Vec<Known>, Option<StoreError>) {
         store.replace(1, with(), false)?;
         loop {
             let mut owned = store.own()?;
-            match owned.rebuild(1, 4, now()) {
+            match owned.rebuild(1, 4, nonce()) {
                 Ok(progress) if progress.finished => return Ok(()),
                 Ok(_) => {}
                 Err(e) => return Err(owned.error(e)),

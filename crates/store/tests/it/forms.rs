@@ -3,7 +3,7 @@
 use crate::oracle::*;
 use crate::roundtrip::{case, check_read};
 use polyduct_layout::{Dataset, ElemType, Layout};
-use polyduct_store::safetensors::{dtype, SafetensorsError};
+use polyduct_store::safetensors::{dtype, Header, SafetensorsError};
 use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Options};
 use proptest::prelude::*;
 use std::path::Path;
@@ -92,6 +92,111 @@ fn one_of_several_tensors_is_read() {
     let only = place.file("one.safetensors");
     std::fs::write(&only, file_of("w", "U8", &[2], &[1, 2])).unwrap();
     assert!(open(&only, &Options::default()).is_ok() && open(&only, &named("w")).is_ok());
+}
+
+/// A file of several tensors with a note, in whatever order; each holds its number over and over.
+fn several(kinds: &[(&str, u64)]) -> Vec<u8> {
+    let (mut entries, mut data) = (vec!["\"__metadata__\":{\"by\":\"hand\"}".to_owned()], Vec::new());
+    for (i, (dtype, count)) in kinds.iter().enumerate() {
+        let begin = data.len() as u64;
+        let end = begin + size_of(dtype) * count;
+        data.resize(end as usize, i as u8 + 1);
+        entries.push(format!(
+            "\"t{i}\":{{\"dtype\":\"{dtype}\",\"shape\":[{count}],\"data_offsets\":[{begin},{end}]}}"
+        ));
+    }
+    let header = format!("{{{}}}", entries.join(","));
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat()
+}
+
+fn size_of(dtype: &str) -> u64 {
+    match dtype {
+        "F64" => 8,
+        "F32" => 4,
+        "BF16" => 2,
+        _ => 1,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_tensor_is_written_and_the_others_stay(
+        kinds in proptest::collection::vec((prop_oneof![Just("U8"), Just("BF16"), Just("F32"), Just("F64"), Just("F8_E4M3")], 0u64..9), 0..6),
+        at in 0usize..7, elem in prop_oneof![Just(ElemType::I8), Just(ElemType::F16), Just(ElemType::I32), Just(ElemType::F64)],
+        units in 1u32..4, steps in 0u64..4,
+    ) {
+        let place = Place::new();
+        let path = place.file("m.safetensors");
+        std::fs::write(&path, several(&kinds)).unwrap();
+        let dataset = Dataset::new(&[5, 3], elem).unwrap();
+        let mapping = "block,*".parse::<Layout>().unwrap().bind(&dataset, units.into()).unwrap();
+        let name = format!("t{at}");
+        let results = write_as(&path, Format::Safetensors, &mapping, steps, &named(&name));
+        prop_assert!(results.iter().all(Result::is_ok), "{:?}", results);
+        let file = std::fs::read(&path).unwrap();
+        let header = Header::parse(&file).unwrap();
+        prop_assert_eq!(header.data_len() as usize + header.len_bytes, file.len());
+        prop_assert_eq!(&header.metadata, &[("by".to_owned(), "hand".to_owned())].into());
+        prop_assert_eq!(header.tensors.len(), kinds.len() + usize::from(at >= kinds.len()));
+        for t in &header.tensors {
+            let bytes = &file[t.begin as usize..t.end as usize];
+            prop_assert!(t.begin.is_multiple_of(t.elem.map_or(1, |e| e.len_bytes())), "{} at {}", t.name, t.begin);
+            if t.name == name {
+                let data: Vec<u8> = (0..steps).flat_map(|s| step_bytes(&dataset, s)).collect();
+                prop_assert_eq!(bytes, data);
+                prop_assert_eq!(t.elem, Some(elem));
+                continue;
+            }
+            let i: usize = t.name[1..].parse().unwrap();
+            let (dtype, count) = kinds[i];
+            prop_assert_eq!((t.dtype.as_str(), t.shape.as_slice()), (dtype, &[count][..]));
+            prop_assert!(bytes.len() as u64 == count * size_of(dtype) && bytes.iter().all(|&b| b == i as u8 + 1));
+        }
+    }
+}
+
+#[test]
+fn tensors_are_not_lost_between_two_programs_or_for_want_of_a_name() {
+    let place = Place::new();
+    let path = place.file("m.safetensors");
+    let before = several(&[("U8", 4), ("F32", 2)]);
+    std::fs::write(&path, &before).unwrap();
+    let dataset = Dataset::new(&[3], ElemType::U8).unwrap();
+    let write = |options: &Options| FileWriter::open(&path, Format::Safetensors, &dataset, "*", options);
+    let refused = |result: Result<(), FileError>, why: &str| match result {
+        Err(FileError::BadPath { problem, .. }) => assert!(problem.contains(why), "{problem}"),
+        other => panic!("{other:?}"),
+    };
+    refused(write(&Options::default()).map(drop), "several tensors; name the one to be written");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let mut ports = [write(&named("a")).unwrap(), write(&named("b")).unwrap()];
+    ports.iter_mut().for_each(|port| port.write(&[7; 3]).unwrap());
+    let [first, second] = &mut ports;
+    first.close().unwrap();
+    refused(second.close().map(drop), "another program replaced it");
+    let names = |path: &Path| {
+        let header = Header::parse(&std::fs::read(path).unwrap()).unwrap();
+        let mut names: Vec<String> = header.tensors.into_iter().map(|t| t.name).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&path), ["a", "t0", "t1"]);
+    // What is no such file is not replaced by one tensor, but as a whole.
+    std::fs::write(&path, "something else").unwrap();
+    assert!(matches!(write(&named("a")).map(drop), Err(FileError::BadSafetensors { .. })));
+    let mut whole = write(&Options::default()).unwrap();
+    whole.write(&[7; 3]).unwrap();
+    whole.close().unwrap();
+    assert_eq!(names(&path), ["data"]);
+    // Nor is one that came while it was not there.
+    std::fs::remove_file(&path).unwrap();
+    let mut late = write(&named("a")).unwrap();
+    late.write(&[7; 3]).unwrap();
+    std::fs::write(&path, &before).unwrap();
+    refused(late.close().map(drop), "another program replaced it");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
 #[test]

@@ -249,7 +249,156 @@ fn a_step_that_was_not_finished_is_not_there() {
     stop.store(false, std::sync::atomic::Ordering::Relaxed);
     // As if it had begun.
     let [temporary] = place.names().try_into().unwrap();
-    std::fs::write(place.file(&temporary).join("c.1.0.0"), [2; 8]).unwrap();
+    std::fs::write(place.file(&temporary).join("new.1.0.0"), [2; 8]).unwrap();
     port.close().unwrap();
     assert_eq!(read_all(&path), Some(("uint8".into(), vec![4, 8], vec![1; 32])));
+}
+
+/// A group of one array `t` with names of dimensions, and metadata of all arrays, as zarr-python writes it.
+fn group(place: &Place, version: u64) -> std::path::PathBuf {
+    let root = place.file("g.zarr");
+    std::fs::create_dir_all(root.join("sub/t")).unwrap();
+    let put = |name: &str, document: &Value| std::fs::write(root.join(name), document.to_string()).unwrap();
+    let (t, attributes) = (old_array(version), json!({"units": "K", "_ARRAY_DIMENSIONS": ["y", "x"]}));
+    if version == 3 {
+        let all = json!({"kind": "inline", "must_understand": false, "metadata": {
+            "sub": {"zarr_format": 3, "node_type": "group", "attributes": {}}, "sub/t": t,
+        }});
+        put(
+            "zarr.json",
+            &json!({"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata": all}),
+        );
+        put("sub/zarr.json", &json!({"zarr_format": 3, "node_type": "group", "attributes": {}}));
+        put("sub/t/zarr.json", &t);
+    } else {
+        let format = json!({"zarr_format": 2});
+        [".zgroup", "sub/.zgroup"].iter().for_each(|name| put(name, &format));
+        put("sub/t/.zarray", &t);
+        put("sub/t/.zattrs", &attributes);
+        let all = json!({".zgroup": format, "sub/.zgroup": format, "sub/t/.zarray": t, "sub/t/.zattrs": attributes});
+        put(".zmetadata", &json!({"zarr_consolidated_format": 1, "metadata": all}));
+    }
+    root
+}
+
+fn old_array(version: u64) -> Value {
+    match version {
+        3 => json!({
+            "zarr_format": 3, "node_type": "array", "shape": [4, 6], "data_type": "float32", "fill_value": "NaN",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "codecs": ["bytes", "zstd"], "attributes": {"units": "K"}, "dimension_names": ["y", "x"],
+        }),
+        _ => json!({
+            "zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<f4", "fill_value": "NaN", "order": "C",
+            "filters": null, "dimension_separator": "/", "compressor": {"id": "zlib", "level": 1},
+        }),
+    }
+}
+
+/// What a group says of an array in it, and the array of itself: the two must agree.
+fn said(root: &Path, version: u64, key: &str) -> Value {
+    let read =
+        |name: &str| -> Value { serde_json::from_slice(&std::fs::read(root.join(name)).unwrap()).unwrap() };
+    if version == 3 {
+        let own = read(&format!("{key}/zarr.json"));
+        assert_eq!(read("zarr.json")["consolidated_metadata"]["metadata"][key], own);
+        return own;
+    }
+    let mut own = read(&format!("{key}/.zarray"));
+    let all = read(".zmetadata")["metadata"].take();
+    assert_eq!(all[format!("{key}/.zarray")], own);
+    own["attributes"] = read(&format!("{key}/.zattrs"));
+    assert_eq!(all[format!("{key}/.zattrs")], own["attributes"]);
+    own["dimension_names"] = own["attributes"]["_ARRAY_DIMENSIONS"].clone();
+    own
+}
+
+#[test]
+fn an_array_in_a_group_is_written_as_the_group_is() {
+    for version in [2, 3] {
+        let place = Place::new();
+        let root = group(&place, version);
+        let write = |name: &str, shape: &[u64], elem: ElemType, units: u32| {
+            let dataset = Dataset::new(shape, elem).unwrap();
+            let map = bind("block,*", &dataset, units);
+            let options = Options { chunk_bytes: 48, ..Options::default() };
+            for result in write_as(&root.join("sub").join(name), Format::Zarr, &map, 1, &options) {
+                result.unwrap();
+            }
+            let expect = Expect { shape: Some(shape.to_vec()), elem: Some(elem), convert: false };
+            check_read(&root.join("sub").join(name), Format::Zarr, &expect, &map, 1);
+            said(&root, version, &format!("sub/{name}"))
+        };
+        // One that is replaced keeps what was said of it, and where its chunks are looked for.
+        let t = write("t", &[4, 6], ElemType::F32, 2);
+        assert_eq!(
+            (&t["dimension_names"], &t["fill_value"], &t["attributes"]["units"]),
+            (&json!(["y", "x"]), &json!("NaN"), &json!("K"))
+        );
+        assert!(root.join(if version == 3 { "sub/t/c/1/0" } else { "sub/t/1/0" }).is_file());
+        // A new one has names, too: those of the one that it is as large as, or others.
+        assert_eq!(write("same", &[4, 6], ElemType::U8, 1)["dimension_names"], json!(["y", "x"]));
+        assert_eq!(
+            write("other", &[3, 6], ElemType::U8, 3)["dimension_names"],
+            json!(["other_dim_0", "other_dim_1"])
+        );
+        // Another size of a dimension that others have, too, is another dimension; a fill value is of its own type alone.
+        let t = write("t", &[4, 5], ElemType::I16, 1);
+        assert_eq!(t["dimension_names"], json!(["y", "t_dim_1"]));
+        assert_eq!(t["fill_value"], if version == 3 { json!(0) } else { Value::Null });
+        let names: Vec<_> = place.names();
+        assert_eq!(names, ["g.zarr"], "version {version}");
+    }
+}
+
+#[test]
+fn what_a_group_says_and_cannot_be_renewed_is_not_made_wrong() {
+    let place = Place::new();
+    let root = group(&place, 3);
+    let dataset = Dataset::new(&[4], ElemType::U8).unwrap();
+    let before = std::fs::read(root.join("sub/t/zarr.json")).unwrap();
+    for (text, why) in [
+        ("{\"node_type\": ", "byte "),
+        (r#"{"node_type": "group", "consolidated_metadata": {"kind": "new"}}"#, "kind that is not known"),
+    ] {
+        std::fs::write(root.join("zarr.json"), text).unwrap();
+        let mut port =
+            FileWriter::open(&root.join("sub/t"), Format::Zarr, &dataset, "*", &unit(0, 1)).unwrap();
+        port.write(b"abcd").unwrap();
+        let error = port.close().unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        drop(port);
+        assert_eq!(std::fs::read(root.join("sub/t/zarr.json")).unwrap(), before);
+    }
+    let bf16 = Dataset::new(&[4], ElemType::Bf16).unwrap();
+    let place = Place::new();
+    let root = group(&place, 2);
+    let error = FileWriter::open(&root.join("x"), Format::Zarr, &bf16, "*", &unit(0, 1)).map(drop);
+    assert!(matches!(error, Err(FileError::NoForm { format: "Zarr version 2", .. })), "{error:?}");
+}
+
+#[test]
+fn many_programs_write_into_one_group() {
+    for version in [2, 3] {
+        let place = Place::new();
+        let root = group(&place, version);
+        let dataset = Dataset::new(&[4, 6], ElemType::U8).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let path = root.join(format!("sub/n{i}"));
+                scope.spawn(move || {
+                    for round in 0..5u8 {
+                        let mut port =
+                            FileWriter::open(&path, Format::Zarr, &dataset, "*,*", &unit(0, 1)).unwrap();
+                        port.write(&[round; 24]).unwrap();
+                        port.close().unwrap();
+                    }
+                });
+            }
+        });
+        for i in 0..8 {
+            assert_eq!(said(&root, version, &format!("sub/n{i}"))["dimension_names"], json!(["y", "x"]));
+        }
+    }
 }

@@ -3,8 +3,11 @@
 mod basics;
 mod crash;
 mod failed_syncs;
+mod foreign;
 mod forged;
+mod forks;
 mod mirrors;
+mod old;
 mod rebuild;
 mod rebuild_faults;
 mod replay;

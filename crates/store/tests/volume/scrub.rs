@@ -1,9 +1,9 @@
 //! All words are checked, and what is damaged is made good.
 
 use super::basics::{block, entry, rows, ID};
-use super::sim::{Disks, Sim};
+use super::sim::{Disks, Failure, Sim};
 use polyduct_store::volume::planted::Bug;
-use polyduct_store::volume::scrub::LISTED;
+use polyduct_store::volume::scrub::{Report, LISTED};
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Cursor, Geometry, Scrub, Volume, VolumeError, BLOCK};
 use std::sync::Arc;
@@ -193,4 +193,70 @@ fn the_store_is_in_use_while_it_is_scrubbed() {
     assert_eq!(report.repaired.iter().map(|(&u, &n)| (u, n)).collect::<Vec<_>>(), [(3, 1)]);
     v.units_mut().dead.push(1);
     assert!(matches!(v.scrub(&mut Scrub::from(Cursor::default()), 1), Err(VolumeError::TooManyLost { .. })));
+}
+
+/// Scrubs a 2+1 store of which some is damaged, and gives the report and who is lost.
+fn scrubbed_of(mut sim: Sim, steps: u64) -> (Report, Vec<(u32, String)>, Sim) {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut v = Volume::open(&mut sim, ID, g, 4000).unwrap();
+    let mut scrub = Scrub::new();
+    while !v.scrub(&mut scrub, steps).unwrap().finished {}
+    read(&mut v).unwrap();
+    let lost = v.lost().map(|(unit, why)| (unit, why.to_owned())).collect();
+    drop(v);
+    (scrub.report().clone(), lost, sim)
+}
+
+/// Blocks of both objects that are damaged, all on unit 1.
+fn rotten() -> Sim {
+    let mut sim = Sim::of(filled(Geometry::new(2, 1, BLOCK as u64).unwrap()), &[]);
+    for (object, word) in [(0, 2), (0, 4), (1, 5)] {
+        sim.rot(1, File::Data(object), word * BLOCK as u64 + 100);
+    }
+    sim
+}
+
+#[test]
+fn what_cannot_be_written_anew_is_not_made_good_and_the_rest_is_checked() {
+    let data = (1, File::Data(0), 4);
+    for steps in [1, 3, u64::MAX] {
+        for (what, why) in [
+            (Sim { unwritable: [data].into(), ..rotten() }, "input/output error"),
+            (Sim { rotting: [data].into(), ..rotten() }, "the disk does not keep what is written"),
+            (Sim { full_files: vec![(1, File::Data(0))], ..rotten() }, "no space left on device"),
+        ] {
+            // Without room nothing of the object can be written.
+            let blocks = if what.full_files.is_empty() { 1 } else { 2 };
+            let (report, lost, sim) = scrubbed_of(what, steps);
+            assert_eq!(report.unrepaired, [(1, (blocks, why.to_owned()))].into(), "{steps}");
+            assert_eq!(report.repaired, [(1, 3 - blocks)].into());
+            assert_eq!((report.words, report.checked[&1], report.damaged), (2 * ROWS, 2 * ROWS, 0));
+            assert_eq!(lost, []);
+            // Each time again, until the disk is mended.
+            let again = Sim { history: Vec::new(), ..sim };
+            let (report, lost, sim) = scrubbed_of(again, steps);
+            assert_eq!((report.unrepaired[&1].0, report.repaired.len(), lost.len()), (blocks, 0, 0));
+            let mended = Sim { disks: sim.disks, ..Sim::default() };
+            let (report, ..) = scrubbed_of(mended, steps);
+            assert!(report.repaired == [(1, blocks)].into() && report.unrepaired.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_is_lost_to_a_failed_sync_is_so_at_the_next_opening() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut sim = rotten();
+    let mut v = Volume::open(&mut sim, ID, g, 4000).unwrap();
+    v.units_mut().failing = Some((0, Failure::Sync));
+    let mut scrub = Scrub::new();
+    while !v.scrub(&mut scrub, 5).unwrap().finished {}
+    assert_eq!(v.units().failed.map(|(unit, _)| unit), Some(1));
+    let report = scrub.report();
+    assert_eq!((report.unrepaired[&1].0, report.repaired.len(), report.words), (2, 0, 2 * ROWS));
+    assert_eq!((report.checked[&0], report.checked[&1]), (2 * ROWS, 5));
+    drop(v);
+    let mut v = Volume::open(&mut sim, ID, g, 5000).unwrap();
+    assert_eq!(v.lost().map(|(unit, _)| unit).collect::<Vec<_>>(), [1]);
+    read(&mut v).unwrap();
 }

@@ -1,6 +1,6 @@
 //! A disk for each unit that forgets what was not synced, and the states in which a cut may leave it.
 
-use polyduct_store::volume::units::{Done, File, Request, UnitError, Units};
+use polyduct_store::volume::units::{Cause, Done, File, Request, UnitError, Units};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -73,6 +73,10 @@ pub struct Sim {
     pub full_files: Vec<(u32, File)>,
     /// Blocks of 4 KiB of units' files that cannot be read until they are written as a whole.
     pub unreadable: BTreeSet<(u32, File, u64)>,
+    /// Blocks of 4 KiB of units' files that cannot be written.
+    pub unwritable: BTreeSet<(u32, File, u64)>,
+    /// Blocks of 4 KiB of units' files that rot again whenever they are written.
+    pub rotting: BTreeSet<(u32, File, u64)>,
     /// Units fail when they are to take a record out of their log.
     pub stuck: bool,
     /// A write of this unit's data or checksums, after so many others, goes wrong.
@@ -189,17 +193,23 @@ impl Sim {
     fn one(&mut self, request: Request) -> Result<Done, UnitError> {
         let unit = request.unit();
         if self.dead.contains(&unit) {
-            return Err(UnitError { unit, reason: "it is gone".to_owned(), full: false });
+            return Err(UnitError { unit, reason: "it is gone".to_owned(), cause: Cause::Disk });
         }
-        let error = || UnitError { unit, reason: "input/output error".to_owned(), full: false };
+        let error = || UnitError { unit, reason: "input/output error".to_owned(), cause: Cause::Disk };
         match request {
+            Request::ReadBack { file, at, len, .. } => self.one(Request::Read { unit, file, at, len }),
+            Request::Write { file, at, ref bytes, .. }
+                if blocks_of(at, bytes.len()).any(|b| self.unwritable.contains(&(unit, file, b))) =>
+            {
+                Err(error())
+            }
             Request::Read { file, at, len, .. } if self.meets_unreadable(unit, file, at, len) => Err(error()),
             Request::Write { file, at, ref bytes, .. } if self.is_torn(unit, file, at, bytes.len()) => {
                 Err(error())
             }
             Request::Log { bytes, .. } if self.stuck && bytes.iter().all(|&b| b == 0) => Err(error()),
             Request::Log { .. } if self.fails(Failure::Full, unit, File::Log) => {
-                Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
+                Err(UnitError { unit, reason: "no space left on device".to_owned(), cause: Cause::Full })
             }
             Request::Log { at, bytes, .. } => self.one(Request::Write { unit, file: File::Log, at, bytes }),
             Request::Read { file, at, len, .. } => {
@@ -210,7 +220,7 @@ impl Sim {
             Request::Write { file, .. }
                 if self.full.contains(&unit) || self.full_files.contains(&(unit, file)) =>
             {
-                Err(UnitError { unit, reason: "no space left on device".to_owned(), full: true })
+                Err(UnitError { unit, reason: "no space left on device".to_owned(), cause: Cause::Full })
             }
             Request::Write { file, at, bytes, .. } => {
                 let whole = blocks_of(at, bytes.len());
@@ -218,6 +228,9 @@ impl Sim {
                 if let Some(at) = self.place(unit, file, at) {
                     write(&mut self.disks, (unit, file), at, &bytes);
                     self.history.push(Event::Write { unit, file, at, bytes });
+                    if let Some(bad) = whole.into_iter().find(|&b| self.rotting.contains(&(unit, file, b))) {
+                        self.rot(unit, file, bad * 4096);
+                    }
                 }
                 Ok(Done::Yes)
             }

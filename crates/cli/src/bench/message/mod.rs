@@ -13,6 +13,7 @@ pub mod error;
 mod link_carrier;
 mod net_carrier;
 pub mod pair;
+mod python;
 mod region;
 mod relay;
 pub mod scenes;
@@ -34,6 +35,9 @@ pub struct MessageArgs {
     /// The script that runs the peers. A case says so where it, or the peer, is missing.
     #[arg(long, default_value = "bench/peers/run.py")]
     peers: PathBuf,
+    /// The Python in which polyduct is installed, for the cases between two Python programs.
+    #[arg(long, default_value = ".venv/bin/python")]
+    python: PathBuf,
 }
 
 /// Carries out `polyduct bench message`.
@@ -41,5 +45,6 @@ pub fn message(args: &MessageArgs) -> u8 {
     let effort = pair::Effort { quick: args.quick };
     let mut cases = cases::cases(args.choice.rounds(), effort, &args.peers);
     cases.extend(by_size::cases(args.choice.rounds(), effort, &args.peers));
+    cases.extend(python::cases(args.choice.rounds(), &args.peers, &args.python));
     args.choice.measure(cases, "message")
 }

@@ -21,6 +21,12 @@ impl Peers {
         peer_seconds(&self.0, peer, &format!("message-latency-{len}"))
     }
 
+    /// Seconds one way of an array of `len` bytes from Python, by mpi4py.
+    pub fn array_latency(&self, len: usize, busy: bool) -> Theirs {
+        let busy = if busy { "-busy" } else { "" };
+        peer_seconds(&self.0, "mpi4py", &format!("array-latency-{len}{busy}"))
+    }
+
     /// Seconds of each message of a stream.
     pub fn stream(&self, peer: &str, len: usize) -> Theirs {
         peer_seconds(&self.0, peer, &format!("message-rate-{len}"))

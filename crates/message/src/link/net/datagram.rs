@@ -2,13 +2,16 @@
 //!
 //! Datagrams of one length to one address go out as one segmented send where the kernel splits it (UDP GSO), else as one
 //! `sendmmsg`; what comes is read by `recvmmsg`, joined where the kernel joins it (UDP GRO). A datagram is a header of
-//! [`HEADER`] bytes and a frame, sealed or plain.
+//! [`HEADER`] bytes and a frame, sealed or plain. Hosts on the way may cut it (IPv4's DF is not set), so that a path for shorter
+//! ones carries it, too, if more slowly.
 
+use super::ports;
 use super::socket::sys;
 use crate::error::LinkError;
 use crate::link::seal::{Opener, Sealer, TAG};
 use polyduct_os::{Errno, OsError};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{self, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -18,7 +21,7 @@ use std::ops::Range;
 pub const MAGIC: [u8; 4] = *b"PDND";
 /// Bytes before the frame: magic, the receiver's index, the record's number.
 pub const HEADER: usize = 16;
-/// Bytes of a datagram that every path carries (RFC 9000 assumes the same).
+/// Bytes of a datagram that nearly every path carries whole (RFC 9000 assumes the same).
 pub const SAFE: usize = 1200;
 /// Bytes of a datagram to this machine.
 pub const LOCAL: usize = 16_000;
@@ -57,17 +60,27 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Binds a socket; port 0 takes a free one. `offload` lets the kernel cut and join where it can.
+    /// Binds a socket; port 0 takes a free one, of those that the [environment](super::ports) allows. `offload` lets the kernel cut and join where it can.
     ///
     /// # Errors
     /// [`OsError::AddrInUse`], or the system's.
     pub fn bind(addr: SocketAddr, offload: bool) -> Result<Datagrams, OsError> {
+        ports::bind_in(addr, ports::range()?, |addr| Datagrams::bind_at(addr, offload))
+    }
+
+    fn bind_at(addr: SocketAddr, offload: bool) -> Result<Datagrams, OsError> {
         let fail = |op, e: std::io::Error| match Errno::from_io_error(&e).unwrap_or(Errno::IO) {
             Errno::ADDRINUSE => OsError::AddrInUse { name: addr.to_string() },
             e => sys(op, addr.to_string(), e),
         };
         let socket = UdpSocket::bind(addr).map_err(|e| fail("bind", e))?;
+        polyduct_os::fork::keep(&socket);
         let state = UdpSocketState::new((&socket).into()).map_err(|e| fail("setsockopt", e))?;
+        // Where a path carries less than a datagram has, the system may cut it.
+        let _ = match addr {
+            SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT),
+            SocketAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT),
+        };
         // Less than asked for is no failure.
         let _ = state.set_send_buffer_size((&socket).into(), SOCKET_BUFFER);
         let _ = state.set_recv_buffer_size((&socket).into(), SOCKET_BUFFER);
@@ -158,42 +171,52 @@ impl Datagrams {
         self.runs.push(Run { to, segment: len, bytes: start..end, closed: false });
     }
 
-    /// Sends what waits. Returns whether nothing is left; what a peer's host refuses counts as lost on the way.
+    /// Sends what waits. Returns whether nothing is left; what the system or a peer's host refuses counts as lost on the way, and is
+    /// of no matter to the others.
     ///
     /// # Errors
     /// The system's: the socket is of no further use.
     pub fn flush(&mut self) -> Result<bool, OsError> {
-        let mut sent = 0;
+        let (mut sent, mut failed) = (0, None);
         while sent < self.runs.len() {
-            let segmented = self.runs[sent].bytes.len() > self.runs[sent].segment;
+            let run = &self.runs[sent];
+            let segmented = run.bytes.len() > run.segment;
             let result = match segmented || sent + 1 == self.runs.len() {
-                true => self.send_run(&self.runs[sent]).map(|()| 1),
+                true => self.send_run(run).map(|()| 1),
                 false => self.send_many(sent),
             };
             match result {
                 Ok(n) => sent += n,
                 Err(Errno::AGAIN) => break,
-                // A full device queue, or an answer to an earlier datagram: this one is lost, as datagrams are.
-                Err(
-                    Errno::NOBUFS
-                    | Errno::CONNREFUSED
-                    | Errno::HOSTUNREACH
-                    | Errno::NETUNREACH
-                    | Errno::NETDOWN
-                    | Errno::PERM
-                    | Errno::MSGSIZE
-                    | Errno::IO
-                    | Errno::INVAL
-                    | Errno::HOSTDOWN,
-                ) => sent += 1,
-                Err(e) => return Err(sys("sendmsg", "a UDP socket", e)),
+                Err(e) if is_fatal(e) => {
+                    failed = Some(sys("sendmsg", "a UDP socket", e));
+                    sent = self.runs.len();
+                }
+                // It may be that the way there does not take several in one: they go one by one.
+                Err(Errno::INVAL | Errno::MSGSIZE | Errno::IO) if segmented => {
+                    self.take_apart(sent);
+                    self.segments = self.segments.min(self.state.max_gso_segments());
+                }
+                // A full device queue, a route that refuses, an answer to an earlier datagram: this one is lost, as datagrams are.
+                Err(_) => sent += 1,
             }
         }
         self.runs.drain(..sent);
         if self.runs.is_empty() {
             self.out.clear();
         }
-        Ok(self.runs.is_empty())
+        failed.map_or(Ok(self.runs.is_empty()), Err)
+    }
+
+    /// Makes a run for each datagram of a run.
+    fn take_apart(&mut self, at: usize) {
+        let Run { to, segment, bytes, .. } = &self.runs[at];
+        let single = |start: usize| {
+            let bytes = start..(start + segment).min(bytes.end);
+            Run { to: *to, segment: bytes.len(), bytes, closed: true }
+        };
+        let apart: Vec<_> = bytes.clone().step_by(*segment).map(single).collect();
+        self.runs.splice(at..=at, apart);
     }
 
     fn send_run(&self, run: &Run) -> Result<(), Errno> {
@@ -243,12 +266,18 @@ impl Datagrams {
             }
             Err(e) => match Errno::from_io_error(&e).unwrap_or(Errno::IO) {
                 Errno::AGAIN => Ok(false),
+                Errno::NOMEM => Ok(false),
                 // Answers of hosts to what was sent before.
-                Errno::INTR | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH => Ok(true),
+                e if !is_fatal(e) => Ok(true),
                 e => Err(sys("recvmmsg", "a UDP socket", e)),
             },
         }
     }
+}
+
+/// Whether it is about the socket, and not about one datagram.
+fn is_fatal(error: Errno) -> bool {
+    matches!(error, Errno::BADF | Errno::NOTSOCK | Errno::FAULT | Errno::OPNOTSUPP)
 }
 
 const TOO_LONG: LinkError =

@@ -4,7 +4,7 @@ use super::inbox::Inbox;
 use super::socket::{connect, is_connected, write, Patience};
 use super::Fault;
 use crate::error::LinkError;
-use crate::link::noise::{Established, Initiator, Message, Terms};
+use crate::link::noise::{Established, Initiator, Terms};
 use crate::types::Address;
 use core::time::Duration;
 use std::io::IoSlice;
@@ -53,7 +53,7 @@ impl Dial {
 
     /// When [`serve`](Dial::serve) must be called at the latest.
     pub fn deadline(&self) -> Duration {
-        self.begun + self.timeout
+        self.begun.saturating_add(self.timeout)
     }
 
     /// Goes on as far as it can; the keys at the end.
@@ -93,69 +93,6 @@ impl Dial {
         match write(&self.stream, &[IoSlice::new(bytes)])? {
             Some(n) if n == bytes.len() => Ok(()),
             _ => Err(LinkError::Closed.into()),
-        }
-    }
-}
-
-/// Over datagrams: messages of the handshake go again after this long without an answer.
-pub const REPEAT: Duration = Duration::from_millis(50);
-
-/// An attempt to reach a unit by datagrams.
-pub(crate) struct Call {
-    pub addr: SocketAddr,
-    /// What the peer is to send with.
-    pub index: u32,
-    initiator: Initiator,
-    begun: Duration,
-    again: Duration,
-    timeout: Duration,
-    /// What somebody answered without a proof: only told if nothing better comes.
-    refused: Option<LinkError>,
-}
-
-impl Call {
-    pub fn new(
-        terms: &Terms,
-        to: Address,
-        addr: SocketAddr,
-        now: Duration,
-        timeout: Duration,
-    ) -> Result<Call, Fault> {
-        let (initiator, index) = (Initiator::new(terms, to)?, terms.me.index);
-        Ok(Call { addr, index, initiator, begun: now, again: now, timeout, refused: None })
-    }
-
-    /// What was answered without a proof so far.
-    pub fn refused(&self) -> Option<&LinkError> {
-        self.refused.as_ref()
-    }
-
-    /// When [`due`](Call::due) has something to say.
-    pub fn deadline(&self) -> Duration {
-        self.again.min(self.begun + self.timeout)
-    }
-
-    /// What to send now, if anything.
-    pub fn due(&mut self, now: Duration) -> Result<Option<&Message>, Fault> {
-        if now >= self.begun + self.timeout {
-            let late = LinkError::Deadline { what: "an answer", limit_ms: self.timeout.as_millis() as u64 };
-            return Err(self.refused.take().unwrap_or(late).into());
-        }
-        if now < self.again {
-            return Ok(None);
-        }
-        self.again = now + REPEAT;
-        Ok(Some(self.initiator.message()))
-    }
-
-    /// Takes a message of a handshake that may be the answer.
-    pub fn handle(&mut self, bytes: &[u8]) -> Option<(Established, Message)> {
-        match self.initiator.answer(bytes) {
-            Ok(done) => Some(done),
-            Err(error) => {
-                self.refused = Some(error);
-                None
-            }
         }
     }
 }

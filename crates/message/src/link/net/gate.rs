@@ -1,10 +1,13 @@
 //! Where strangers come in: bounded in number, bytes and time, until they have proved that they know the key.
 //!
 //! 1. There are at most [`STRANGERS`] at once, each with one fixed buffer; what else it costs to read them is made only
-//!    after the proof in their first message. Together they hold less than 64 KiB.
-//! 2. When all places are taken, newcomers wait in the kernel. A stranger that has not said its first message within
-//!    [`Limits::grace`] makes room for them; one that has not come through within [`Limits::deadline`] goes in any case.
-//! 3. Whatever one of them does, the others go on.
+//!    after the proof in their first message. Together they hold less than 128 KiB.
+//! 2. When all places are taken, a newcomer gets that of a stranger from an address that has more than half of them and has not
+//!    said its first message; or of any that has been silent for [`Limits::grace`], or not confirmed for [`Limits::confirm`].
+//!    Where there is none, newcomers wait in the kernel. One that has not come through within [`Limits::deadline`] goes in any
+//!    case.
+//! 3. A first message that came before is a recorded one: it is dropped at the cost of a look.
+//! 4. Whatever one of them does, the others go on.
 
 use super::events::{Events, Interest};
 use super::inbox::Inbox;
@@ -12,18 +15,23 @@ use super::lives::Lives;
 use super::socket::{accept, write, Patience};
 use super::Fault;
 use crate::error::LinkError;
-use crate::link::hello::{Carrier, Refusal};
+use crate::link::hello::{Carrier, Refusal, HEADER};
 use crate::link::noise::{Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
-use polyduct_os::poll::EventFd;
+use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_os::OsError;
+use std::collections::HashSet;
 use std::io::IoSlice;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Strangers at once, at most.
-pub const STRANGERS: usize = 16;
+pub const STRANGERS: usize = 64;
+/// Places that one address may hold against others with strangers that say nothing.
+const SHARE: usize = STRANGERS / 2;
+/// First messages that are known again, at least: as many as a domain has units.
+const KNOWN: usize = 4096;
 
 /// How long strangers may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +40,34 @@ pub struct Limits {
     pub deadline: Duration,
     /// From the connection to the first message, where others wait.
     pub grace: Duration,
+    /// From the connection to the confirmation, where others wait.
+    pub confirm: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { deadline: Duration::from_secs(5), grace: Duration::from_millis(100) }
+        let ms = Duration::from_millis;
+        Limits { deadline: ms(5000), grace: ms(100), confirm: ms(1000) }
+    }
+}
+
+/// First messages that came, by a part of what is drawn anew for each.
+#[derive(Default)]
+struct Known {
+    now: HashSet<u64>,
+    before: HashSet<u64>,
+}
+
+impl Known {
+    fn has(&self, first: u64) -> bool {
+        self.now.contains(&first) || self.before.contains(&first)
+    }
+
+    fn add(&mut self, first: u64) {
+        if self.now.len() == KNOWN {
+            self.before = std::mem::take(&mut self.now);
+        }
+        self.now.insert(first);
     }
 }
 
@@ -93,6 +124,7 @@ pub struct Gate {
     /// The listener, unless full, and the strangers.
     events: Events,
     lives: Lives,
+    known: Known,
 }
 
 impl Gate {
@@ -111,7 +143,20 @@ impl Gate {
         let events = Events::new()?;
         events.add(&listener, 0, Interest::Readable)?;
         let (full, rests_until) = (false, Duration::ZERO);
-        Ok(Gate { listener, terms, patience, limits, strangers, spare, full, rests_until, events, lives })
+        let known = Known::default();
+        Ok(Gate {
+            listener,
+            terms,
+            patience,
+            limits,
+            strangers,
+            spare,
+            full,
+            rests_until,
+            events,
+            lives,
+            known,
+        })
     }
 
     /// Whether all places are taken: newcomers wait.
@@ -141,11 +186,7 @@ impl Gate {
 
     /// When [`serve`](Gate::serve) must be called at the latest.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let (grace, deadline) = (self.limits.grace, self.limits.deadline);
-        let due = |s: &Stranger| match self.full && s.pending.is_none() {
-            true => s.since + grace,
-            false => s.since + deadline,
-        };
+        let due = |s: &Stranger| s.since + if self.full { self.granted(s) } else { self.limits.deadline };
         let rest = Some(self.rests_until).filter(|_| self.full && self.strangers.len() < STRANGERS);
         self.strangers.iter().map(due).chain(rest).min()
     }
@@ -160,8 +201,8 @@ impl Gate {
             at += usize::from(!self.serve_one(at, now, &mut told));
         }
         loop {
-            let full = now < self.rests_until
-                || self.strangers.len() == STRANGERS && !self.make_room(now, &mut told);
+            let crowded = self.strangers.len() == STRANGERS && self.somebody_waits()?;
+            let full = now < self.rests_until || crowded && !self.make_room(now, &mut told);
             if full != self.full {
                 self.full = full;
                 match full {
@@ -169,7 +210,7 @@ impl Gate {
                     false => self.events.add(&self.listener, 0, Interest::Readable)?,
                 }
             }
-            if full {
+            if full || self.strangers.len() == STRANGERS {
                 return Ok(());
             }
             match accept(&self.listener, self.patience) {
@@ -183,6 +224,7 @@ impl Gate {
                     self.serve_one(self.strangers.len() - 1, now, &mut told);
                 }
                 Ok(None) => return Ok(()),
+                Err(OsError::OutOfDescriptors { .. }) if self.make_room(now, &mut told) => {}
                 Err(OsError::OutOfDescriptors { .. }) => {
                     if !self.refuse_one(&mut told) {
                         match self.spare {
@@ -205,7 +247,7 @@ impl Gate {
     /// Returns whether it left its place; another may be there then.
     fn serve_one(&mut self, at: usize, now: Duration, told: &mut impl FnMut(Visit)) -> bool {
         let stranger = &mut self.strangers[at];
-        let outcome = match stranger.hear(&self.terms, &self.lives) {
+        let outcome = match stranger.hear(&self.terms, &self.lives, &mut self.known) {
             Ok(None) if now < stranger.since + self.limits.deadline => return false,
             Ok(None) => {
                 let limit_ms = self.limits.deadline.as_millis() as u64;
@@ -234,19 +276,52 @@ impl Gate {
         true
     }
 
-    /// Drops who has been silent longest and has used up its grace.
+    /// Whether there is a newcomer: nobody gives way to nobody.
+    fn somebody_waits(&self) -> Result<bool, OsError> {
+        Ok(poll(&mut [PollItem::readable(&self.listener)], Some(Duration::ZERO))? > 0)
+    }
+
+    /// How long this one may take where others wait.
+    fn granted(&self, stranger: &Stranger) -> Duration {
+        if stranger.pending.is_some() {
+            self.limits.confirm
+        } else {
+            self.limits.grace
+        }
+    }
+
+    /// Drops one for a newcomer. Returns whether there is room.
     fn make_room(&mut self, now: Duration, told: &mut impl FnMut(Visit)) -> bool {
-        let grace = self.limits.grace;
-        let silent = |s: &Stranger| s.pending.is_none() && now >= s.since + grace;
-        let Some(at) = self.strangers.iter().position(silent) else { return false };
-        let stranger = self.strangers.remove(at);
-        stranger.refuse(&LinkError::Busy, self.terms.trusted);
-        let limit_ms = grace.as_millis() as u64;
-        told(Visit::TurnedAway(
-            stranger.addr,
-            LinkError::Deadline { what: "the first message", limit_ms }.into(),
-        ));
-        true
+        while let Some(at) = self.gives_way(now) {
+            let silent = self.strangers[at].pending.is_none();
+            // Its word may have come by now.
+            if self.serve_one(at, now, told) {
+                return true;
+            }
+            if silent && self.strangers[at].pending.is_some() {
+                continue;
+            }
+            let stranger = self.strangers.remove(at);
+            stranger.refuse(&LinkError::Busy, self.terms.trusted);
+            let what = if silent { "the first message" } else { "the proof of the key" };
+            let limit_ms = (now - stranger.since).as_millis() as u64;
+            told(Visit::TurnedAway(stranger.addr, LinkError::Deadline { what, limit_ms }.into()));
+            return true;
+        }
+        false
+    }
+
+    /// Whose place a newcomer gets.
+    fn gives_way(&self, now: Duration) -> Option<usize> {
+        let strangers = || self.strangers.iter().enumerate();
+        let held = |host: u64| self.strangers.iter().filter(|s| host_of(s.addr) == host).count();
+        // Only one address can have so many; of its strangers the one that came first.
+        let crowd = strangers().map(|(_, s)| host_of(s.addr)).find(|&host| held(host) > SHARE);
+        let over = strangers().find(|(_, s)| s.pending.is_none() && Some(host_of(s.addr)) == crowd);
+        let late = || strangers().filter(|(_, s)| now >= s.since + self.granted(s));
+        let silent = || late().find(|(_, s)| s.pending.is_none());
+        let pending = || late().max_by_key(|(at, s)| (held(host_of(s.addr)), usize::MAX - at));
+        over.or_else(silent).or_else(pending).map(|(at, _)| at)
     }
 
     /// Uses the spare descriptor to tell one newcomer that there is none left. Returns whether one more may wait.
@@ -271,7 +346,12 @@ impl AsFd for Gate {
 }
 
 impl Stranger {
-    fn hear(&mut self, terms: &Terms, lives: &Lives) -> Result<Option<Established>, Fault> {
+    fn hear(
+        &mut self,
+        terms: &Terms,
+        lives: &Lives,
+        known: &mut Known,
+    ) -> Result<Option<Established>, Fault> {
         loop {
             let Some(message) = self.inbox.read(&self.stream)? else { return Ok(None) };
             if let Some(pending) = &mut self.pending {
@@ -280,7 +360,12 @@ impl Stranger {
                 lives.check(&established.peer)?;
                 return Ok(Some(established));
             }
+            let drawn = drawn(message);
+            if drawn.is_some_and(|drawn| known.has(drawn)) {
+                return Err(LinkError::OutOfTurn { what: "a first message that came before" }.into());
+            }
             let pending = Pending::new(terms, message)?;
+            drawn.into_iter().for_each(|drawn| known.add(drawn));
             lives.check(pending.claims())?;
             self.inbox.clear();
             let answer = pending.message().bytes();
@@ -296,6 +381,19 @@ impl Stranger {
         if let Some(refusal) = Refusal::of(error) {
             refuse(&self.stream, refusal, trusted);
         }
+    }
+}
+
+/// Eight bytes of what is drawn anew for each first message.
+fn drawn(first: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*first.get(HEADER..)?.first_chunk()?))
+}
+
+/// What one host has of its own: an address, of version 6 the network that is mostly one's.
+fn host_of(addr: SocketAddr) -> u64 {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
     }
 }
 

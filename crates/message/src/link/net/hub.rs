@@ -2,10 +2,12 @@
 //! program's own call it in turns. Calls take the time and never wait.
 
 mod arrive;
+mod mend;
 
+use super::call::Call;
 use super::config::{NetConfig, NetEvent, Transport};
 use super::datagram::{self, Datagrams};
-use super::dial::{Call, Dial};
+use super::dial::Dial;
 use super::events::{Events, Interest};
 use super::gate::Gate;
 use super::knock::Knock;
@@ -36,6 +38,8 @@ const WAY: u64 = 4 << 32;
 const FRAME: u32 = 1 << 20;
 /// Strangers turned away that are told between two polls.
 const TOLD: usize = 64;
+/// Answers to strangers that wait for the socket.
+const REPLIES: usize = 1024;
 /// A unit that could not be reached is dialled again after this long.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -110,7 +114,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 let socket = Datagrams::bind(config.listen, config.offload)?;
                 events.add(socket.socket(), DATAGRAMS, Interest::Readable)?;
                 let addr = socket.local_addr()?;
-                knock = Some(Knock::new(terms.clone(), config.limits.deadline, lives));
+                knock = Some(Knock::new(terms.clone(), config.limits.deadline, lives)?);
                 datagrams = Some(socket);
                 addr
             }
@@ -199,35 +203,26 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some((index, number, record)) = datagram::split(bytes) else {
             return self.handshake(from, bytes, now);
         };
-        let Some(&(unit, at)) = self.by_index.get(&index) else { return };
+        let Some(&(unit, at)) = self.by_index.get(&index) else {
+            return self.called(index, number, record, now);
+        };
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         let Some(Some(Way::Route(route))) = peer.ways.get_mut(at) else { return };
+        let mut opened = std::mem::take(&mut self.opened);
         // What does not open, or is no frame, is noise on the way.
-        let Ok(frame) = datagram::open(&mut route.opener, number, record, &mut self.opened) else { return };
-        route.confirm = None;
-        let give = &mut self.give;
+        if let Ok(frame) = datagram::open(&mut route.opener, number, record, &mut opened) {
+            self.take_frame(unit, at, frame, now);
+        }
+        self.opened = opened;
+    }
+
+    fn take_frame(&mut self, unit: Address, at: usize, frame: &[u8], now: Duration) {
+        let (Some(peer), give) = (self.peers.get_mut(&unit), &mut self.give) else { return };
         let taken = peer.session.handle_frame(now, PathId(at as u8), frame, &mut |i| give(unit, i));
         if let Err(error) = taken {
             tracing::debug!(unit, %error, "dropped a frame");
         }
         self.mark(unit);
-    }
-
-    /// A way to a peer is over; with the last one, so is the peer.
-    fn way_lost(&mut self, unit: Address, at: usize, fault: Fault, now: Duration) {
-        let Some(peer) = self.peers.get_mut(&unit) else { return };
-        peer.ways[at] = None;
-        peer.session.handle_path_down(now, PathId(at as u8));
-        let error = match fault {
-            Fault::Peer(error) => MessageError::BadPeer { unit, error },
-            // Where both began at once, the other connection goes on.
-            Fault::System(OsError::PeerClosed) if peer.has_way() => return,
-            Fault::System(OsError::PeerClosed) => {
-                MessageError::PeerLost { unit, reason: "its connection ended".to_owned() }
-            }
-            Fault::System(error) => MessageError::PeerLost { unit, reason: error.to_string() },
-        };
-        self.lose(unit, error, now);
     }
 
     /// A peer is of no further use. The user is told after what had come from it.
@@ -329,13 +324,10 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let mut next = self.gate.as_ref().and_then(Gate::next_deadline);
         let mut sooner = |t: Option<Duration>| next = next.into_iter().chain(t).min();
         self.attempts.values().for_each(|attempt| sooner(Some(due(attempt))));
+        sooner(self.mend_all(now));
         let mut late = Vec::new();
         for (&unit, peer) in self.peers.iter_mut().filter(|(_, p)| p.gone.is_none()) {
-            let confirm = peer.ways.iter().find_map(|way| match way {
-                Some(Way::Route(route)) => route.confirm.as_ref().map(|(_, again)| *again),
-                _ => None,
-            });
-            let deadline = peer.session.next_deadline().into_iter().chain(confirm).min();
+            let deadline = peer.session.next_deadline();
             if deadline.is_some_and(|t| now >= t) {
                 peer.session.handle_time(now);
                 late.push(unit);
@@ -403,10 +395,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
             }
             Event::Closed => NetEvent::Closed { unit },
             Event::Broken(why) => {
-                let reason = match why {
-                    Broken::Silent(time) => format!("not heard for {time:.1?}"),
-                    Broken::Aborted(code) => format!("it ended the session with code {code}"),
-                    Broken::Here => "the session was ended here".to_owned(),
+                let reason = match (why, &peer.broken) {
+                    (Broken::Silent(time), Some(fault)) => {
+                        format!("its connection broke ({fault}) and could not be made again for {time:.1?}")
+                    }
+                    (Broken::Silent(time), None) => format!("not heard for {time:.1?}"),
+                    (Broken::Aborted(code), _) => format!("it ended the session with code {code}"),
+                    (Broken::Here, _) => "the session was ended here".to_owned(),
                 };
                 self.lose(unit, MessageError::PeerLost { unit, reason }, now);
                 return None;

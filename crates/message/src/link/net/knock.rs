@@ -1,19 +1,23 @@
-//! Strangers that come by datagrams: nothing is kept of them before a first message that shows the key, and little after.
+//! Strangers that come by datagrams: nothing is kept of them before they have shown that they can be reached and know the key.
 //!
-//! Whoever connects repeats its message until it is answered, so nothing here has a timer. A first message that was recorded
-//! and is sent again fills one of [`PLACES`] places until newer ones push it out; it cannot be confirmed.
+//! Who knocks is given a cookie. A first message is made for that cookie, so it counts at one address and for seconds: one that
+//! was recorded and is sent again from elsewhere, or later, is answered like a knock. Only who knows the key takes up one of
+//! [`PLACES`], for as long as a handshake may take. Whoever connects repeats its message until it is answered, so nothing here
+//! has a timer.
 
+use super::cookie::{answer, Cookies};
 use super::lives::Lives;
 use crate::error::LinkError;
-use crate::link::hello::{Header, Kind, Refusal, MESSAGE_LIMIT};
-use crate::link::noise::{Established, Pending, Terms};
+use crate::link::hello::{Kind, Refusal, MESSAGE_LIMIT};
+use crate::link::noise::{split, Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
+use polyduct_os::OsError;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Handshakes under way, at most.
-pub const PLACES: usize = 16;
+/// Handshakes under way, at most: as many as a domain has units. One more is not answered, and comes again.
+pub const PLACES: usize = 4096;
 
 struct Place {
     from: SocketAddr,
@@ -28,6 +32,8 @@ struct Place {
 pub struct Knock {
     terms: Terms,
     deadline: Duration,
+    cookies: Cookies,
+    /// In the order in which they began.
     places: VecDeque<Place>,
     lives: Lives,
 }
@@ -51,24 +57,39 @@ pub enum Reply {
 
 impl Knock {
     /// Nobody but `lives` has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
-    pub fn new(terms: Terms, deadline: Duration, lives: Lives) -> Knock {
-        Knock { terms, deadline, places: VecDeque::with_capacity(PLACES), lives }
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn new(terms: Terms, deadline: Duration, lives: Lives) -> Result<Knock, OsError> {
+        Ok(Knock { terms, deadline, cookies: Cookies::fresh()?, places: VecDeque::new(), lives })
     }
 
     /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.
     pub fn handle(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, index: u32) -> Reply {
-        self.places.retain(|p| now < p.since + self.deadline);
-        let kind = match Header::decode(bytes) {
-            Ok(header) => header.kind,
+        while self.places.front().is_some_and(|p| now >= p.since + self.deadline) {
+            self.places.pop_front();
+        }
+        let (header, body) = match split(bytes) {
+            Ok(parts) => parts,
             Err(error) => return self.refuse(error, bytes),
         };
-        match kind {
-            Kind::First => self.first(from, bytes, now, index),
+        match header.kind {
+            Kind::Knock | Kind::First if header.trusted != self.terms.trusted => {
+                self.refuse(LinkError::Trust { mine: self.terms.trusted }, bytes)
+            }
+            Kind::First if body.first_chunk().is_some_and(|c| self.cookies.is_good(c, from, now)) => {
+                self.first(from, bytes, now, index)
+            }
+            Kind::Knock | Kind::First => {
+                let cookie = answer(&header, body, &self.cookies.make(from, now));
+                cookie.map_or(Reply::Nothing, |cookie| Reply::Answer(cookie.bytes().to_vec()))
+            }
             Kind::Confirm => {
                 // Several handshakes may be under way with one address; the right one is where the confirmation fits.
-                for at in
-                    (0..self.places.len()).filter(|&at| self.places[at].from == from).collect::<Vec<_>>()
-                {
+                for at in 0..self.places.len() {
+                    if self.places[at].from != from {
+                        continue;
+                    }
                     if let Ok(established) = self.places[at].pending.confirm(bytes) {
                         let index = self.places.remove(at).map_or(0, |p| p.index);
                         return Reply::Arrival { established: Box::new(established), index };
@@ -77,14 +98,18 @@ impl Knock {
                 Reply::Nothing
             }
             // Those are for the side that connects.
-            Kind::Answer | Kind::Refusal => Reply::Nothing,
+            Kind::Answer | Kind::Refusal | Kind::Cookie => Reply::Nothing,
         }
     }
 
+    /// Takes a first message with a good cookie.
     fn first(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, index: u32) -> Reply {
         let known = self.places.iter().find(|p| p.from == from && p.first.starts_with(bytes));
         if let Some(place) = known {
             return Reply::Answer(place.pending.message().bytes().to_vec());
+        }
+        if self.places.len() == PLACES {
+            return Reply::Nothing;
         }
         let mut terms = self.terms.clone();
         terms.me.index = index;
@@ -98,15 +123,15 @@ impl Knock {
         let answer = pending.message().bytes().to_vec();
         let mut first = [0; MESSAGE_LIMIT];
         first[..bytes.len()].copy_from_slice(bytes); // A message that decodes is no longer.
-        if self.places.len() == PLACES {
-            self.places.pop_front();
-        }
         self.places.push_back(Place { from, since: now, first, pending, index });
         Reply::Answer(answer)
     }
 
     /// No refusal is longer than what it answers, so that nobody can be flooded with them.
     fn refuse(&self, error: LinkError, bytes: &[u8]) -> Reply {
+        if bytes.get(6) == Some(&(Kind::Refusal as u8)) {
+            return Reply::Nothing; // In no version are refusals answered.
+        }
         let refusal = Refusal::of(&error).map(|r| r.encode(self.terms.carrier, self.terms.trusted));
         match refusal {
             Some(refusal) if refusal.len() <= bytes.len() => Reply::Refuse(refusal.to_vec(), error),

@@ -1,10 +1,12 @@
 //! Links over a network: TCP connections and UDP datagrams.
 //!
-//! Strangers come to the [gate]; whoever is to be reached is [dialled](dial). After the proof of the key a
+//! Strangers come to the [gate]; whoever is to be reached is [dialled](dial), or [called](call). After the proof of the key a
 //! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
 //! that depend on the time take it as an argument.
 
+pub mod call;
 pub mod config;
+mod cookie;
 
 pub mod datagram;
 pub mod dial;
@@ -16,8 +18,10 @@ mod hub;
 mod inbox;
 pub mod knock;
 pub mod lives;
+mod pace;
 mod peer;
 pub mod pool;
+pub mod ports;
 mod serve;
 pub mod socket;
 pub mod stream;

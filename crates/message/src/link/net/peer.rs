@@ -2,11 +2,12 @@
 
 use super::datagram::Datagrams;
 use super::events::{Events, Interest};
+use super::pace::Pace;
+use super::socket::set_unsent;
 use super::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
 use super::Fault;
 use crate::engine::{Begun, Incoming, PathId, Session, Transmit};
 use crate::error::{LinkError, MessageError};
-use crate::link::noise::Message;
 use crate::link::seal::{Opener, Sealer};
 use crate::types::Address;
 use crate::wire::Frame;
@@ -15,15 +16,15 @@ use std::net::{SocketAddr, TcpStream};
 
 /// Ways between two units: one that the lower address began, one that the higher did, where both began at once.
 pub(crate) const WAYS: usize = 2;
-/// Bytes given to a connection before its socket has taken them: what high priority may have to wait for.
-const QUEUED: usize = 512 << 10;
-
 pub(crate) struct Conn {
     pub stream: TcpStream,
     pub reader: StreamReader,
     pub writer: StreamWriter,
     pub number: u64,
     pub waits_to_write: bool,
+    /// Bytes of a frame, at most.
+    pub frame: usize,
+    pub pace: Pace,
 }
 
 pub(crate) struct Route {
@@ -33,13 +34,11 @@ pub(crate) struct Route {
     pub mine: u32,
     pub sealer: Sealer,
     pub opener: Opener,
-    /// The last message of the handshake, until the peer has shown that it has it, and when it goes again.
-    pub confirm: Option<(Message, Duration)>,
 }
 
 pub(crate) enum Way {
-    Conn(Conn),
-    Route(Route),
+    Conn(Box<Conn>),
+    Route(Box<Route>),
 }
 
 pub(crate) struct Peer<B> {
@@ -48,6 +47,8 @@ pub(crate) struct Peer<B> {
     pub ways: [Option<Way>; WAYS],
     /// It said that it sends no more, and the user knows.
     pub left: bool,
+    /// Its last connection broke, so, and is to be made again.
+    pub broken: Option<Fault>,
     /// It is over; the user is told after what had come.
     pub gone: Option<MessageError>,
     /// It stands in the queue of those who may have something to tell.
@@ -123,14 +124,21 @@ fn pump_conn<B: AsMut<[u8]>>(
 ) -> Result<(), Fault> {
     let all = loop {
         let mut more = true;
-        while conn.writer.queued_bytes() < QUEUED {
+        while conn.writer.queued_bytes() < conn.pace.at_once() {
             more = session.poll_transmit(now, path, transmit);
             if !more {
                 break;
             }
             conn.writer.push(transmit.len_bytes(), pieces(transmit))?;
         }
-        let all = conn.writer.queued_bytes() == 0 || conn.writer.write(&conn.stream)?;
+        let queued = conn.writer.queued_bytes();
+        let all = queued == 0 || conn.writer.write(&conn.stream)?;
+        // Sealing makes a little more of it.
+        if conn.pace.wrote(now, queued.saturating_sub(conn.writer.queued_bytes()), all) {
+            session.limit_frames(path, conn.pace.at_once().min(conn.frame));
+            conn.writer.apart = conn.pace.at_once() < super::pace::FIRST;
+            set_unsent(&conn.stream, conn.pace.at_once())?;
+        }
         if !all || !more {
             break all;
         }
@@ -162,12 +170,6 @@ fn pump_route<B: AsMut<[u8]>>(
     datagrams: &mut Datagrams,
     transmit: &mut Transmit,
 ) -> Result<(), Fault> {
-    if let Some((message, again)) = &mut route.confirm {
-        if now >= *again {
-            datagrams.send_raw(route.to, message.bytes());
-            *again = now + super::dial::REPEAT;
-        }
-    }
     while datagrams.has_room() && session.poll_transmit(now, path, transmit) {
         datagrams.send(route.to, route.theirs, &mut route.sealer, transmit.slices())?;
         if !datagrams.has_room() {

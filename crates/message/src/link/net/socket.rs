@@ -4,20 +4,23 @@ use core::time::Duration;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
-use polyduct_os::{Errno, OsError};
+use super::ports;
+use polyduct_os::{fork, Errno, OsError};
 use rustix::io::retry_on_intr;
 use rustix::net::{self, sockopt, AddressFamily, SocketFlags, SocketType};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// Connections that the kernel keeps for us while the gate is full.
 const BACKLOG: i32 = 1024;
-/// Unanswered probes after which a silent connection is dead.
-const PROBES: u32 = 3;
+/// The kernel asks an idle connection this often within the time after which it counts as dead, at most.
+const PROBES: u64 = 100;
 
 /// How sockets notice that the other host is gone. A process that dies is noticed at once, because its host says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Sent bytes stay unacknowledged, or an idle connection stays silent, for at most this long.
+    /// An idle connection stays silent for at most this long, which the kernel counts in whole seconds, two or more. What is sent
+    /// and not acknowledged is for the users of connections to look after: the kernel would count the time in which the
+    /// other end's window is shut, because its program is busy.
     pub dead_after: Duration,
 }
 
@@ -29,16 +32,15 @@ impl Default for Patience {
 }
 
 pub(crate) fn sys(op: &'static str, what: impl Into<String>, errno: Errno) -> OsError {
-    let what = what.into();
-    match errno {
-        Errno::MFILE | Errno::NFILE => OsError::OutOfDescriptors { op, what },
-        errno => OsError::System { op, what, errno },
-    }
+    OsError::sys(op, what, errno)
 }
 
 fn socket(addr: &SocketAddr) -> Result<OwnedFd, OsError> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    net::socket_with(family, SocketType::STREAM, FLAGS, None).map_err(|e| sys("socket", addr.to_string(), e))
+    let fd = net::socket_with(family, SocketType::STREAM, FLAGS, None)
+        .map_err(|e| sys("socket", addr.to_string(), e))?;
+    fork::keep(&fd);
+    Ok(fd)
 }
 
 /// The addresses of a host by its name, or the address that it is. None where the system knows no such host. It may ask a
@@ -47,11 +49,15 @@ pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
     (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
 
-/// Listens at an address; port 0 takes a free one.
+/// Listens at an address; port 0 takes a free one, of those that the [environment](super::ports) allows.
 ///
 /// # Errors
 /// [`OsError::AddrInUse`], or the system's.
 pub fn listen(addr: SocketAddr) -> Result<TcpListener, OsError> {
+    ports::bind_in(addr, ports::range()?, listen_at)
+}
+
+fn listen_at(addr: SocketAddr) -> Result<TcpListener, OsError> {
     let fail = |op, e| match e {
         Errno::ADDRINUSE => OsError::AddrInUse { name: addr.to_string() },
         e => sys(op, addr.to_string(), e),
@@ -70,7 +76,9 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, OsError> {
 /// The system's.
 pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
     let fail = |e| sys("dup", "a listener", Errno::from_io_error(&e).unwrap_or(Errno::IO));
-    listener.try_clone().map_err(fail)
+    let again = listener.try_clone().map_err(fail)?;
+    fork::keep(&again);
+    Ok(again)
 }
 
 /// Begins to connect: the socket becomes writable when it is connected or has failed; then ask [`is_connected`].
@@ -80,6 +88,8 @@ pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
 pub fn connect(addr: SocketAddr, patience: Patience) -> Result<TcpStream, OsError> {
     let fd = socket(&addr)?;
     prepare(&fd, patience)?;
+    let millis = u32::try_from(patience.dead_after.as_millis()).unwrap_or(u32::MAX).max(1);
+    connect_within(&fd, millis)?;
     match net::connect(&fd, &addr) {
         // Interrupted, it goes on by itself like one that is in progress.
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd.into()),
@@ -95,7 +105,7 @@ pub fn is_connected(stream: &TcpStream, addr: SocketAddr) -> Result<bool, OsErro
     let failed = |e| connect_failed(addr, e);
     sockopt::socket_error(stream).map_err(failed)?.map_err(failed)?;
     match net::getpeername(stream) {
-        Ok(_) => Ok(true),
+        Ok(_) => connect_within(stream, 0).map(|()| true),
         Err(Errno::NOTCONN) => Ok(false),
         Err(e) => Err(failed(e)),
     }
@@ -119,6 +129,7 @@ pub fn accept(
     loop {
         match retry_on_intr(|| net::acceptfrom_with(listener, FLAGS)) {
             Ok((fd, addr)) => {
+                fork::keep(&fd);
                 let Some(addr) = addr.and_then(|a| SocketAddr::try_from(a).ok()) else { continue };
                 return match prepare(&fd, patience) {
                     Ok(()) => Ok(Some((fd.into(), addr))),
@@ -146,14 +157,34 @@ fn prepare(fd: &OwnedFd, patience: Patience) -> Result<(), OsError> {
     let fail = |e| sys("setsockopt", "a TCP socket", e);
     // Messages are gathered above; whatever is written shall go.
     sockopt::set_tcp_nodelay(fd, true).map_err(fail)?;
-    let millis = u32::try_from(patience.dead_after.as_millis()).unwrap_or(u32::MAX).max(1);
-    sockopt::set_tcp_user_timeout(fd, millis).map_err(fail)?;
-    // The kernel counts whole seconds.
-    let step = Duration::from_secs((patience.dead_after.as_secs() / u64::from(PROBES)).max(1));
+    let (step, probes) = probes(patience);
+    let step = Duration::from_secs(step);
     sockopt::set_tcp_keepidle(fd, step).map_err(fail)?;
     sockopt::set_tcp_keepintvl(fd, step).map_err(fail)?;
-    sockopt::set_tcp_keepcnt(fd, PROBES).map_err(fail)?;
+    sockopt::set_tcp_keepcnt(fd, probes).map_err(fail)?;
     sockopt::set_socket_keepalive(fd, true).map_err(fail)
+}
+
+/// After how many seconds the kernel asks an idle connection, and then again; and how many unanswered questions end it after as
+/// many seconds more.
+fn probes(patience: Patience) -> (u64, u32) {
+    let seconds = patience.dead_after.as_millis().div_ceil(1000).clamp(2, 1 << 20) as u64;
+    let step = seconds.div_ceil(PROBES);
+    (step, (seconds.div_ceil(step) - 1).max(1) as u32)
+}
+
+/// How long the kernel tries to connect before it gives up with what it knows; 0: as long as it likes, and once connected.
+fn connect_within(fd: impl std::os::fd::AsFd, millis: u32) -> Result<(), OsError> {
+    sockopt::set_tcp_user_timeout(fd, millis).map_err(|e| sys("setsockopt", "a TCP socket", e))
+}
+
+/// The kernel takes no more of a connection while so many bytes are not sent.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn set_unsent(stream: &TcpStream, bytes: usize) -> Result<(), OsError> {
+    let set = socket2::SockRef::from(stream).set_tcp_notsent_lowat(u32::try_from(bytes).unwrap_or(u32::MAX));
+    set.map_err(|e| sys("setsockopt", "a TCP connection", Errno::from_io_error(&e).unwrap_or(Errno::IO)))
 }
 
 /// The address at which a listener listens.
@@ -171,7 +202,23 @@ pub fn local_addr(listener: &TcpListener) -> Result<SocketAddr, OsError> {
 /// # Errors
 /// [`OsError::PeerClosed`] where nobody reads any more.
 pub fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Result<Option<usize>, OsError> {
-    let flags = net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT;
+    write_with(stream, parts, net::SendFlags::empty())
+}
+
+/// The same, and the kernel does not join what follows with it to longer packets: of those, two wait for the link at least.
+pub(crate) fn write_apart(
+    stream: &TcpStream,
+    parts: &[std::io::IoSlice<'_>],
+) -> Result<Option<usize>, OsError> {
+    write_with(stream, parts, net::SendFlags::EOR)
+}
+
+fn write_with(
+    stream: &TcpStream,
+    parts: &[std::io::IoSlice<'_>],
+    flags: net::SendFlags,
+) -> Result<Option<usize>, OsError> {
+    let flags = flags | net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT;
     let mut control = net::SendAncillaryBuffer::default();
     match retry_on_intr(|| net::sendmsg(stream, parts, &mut control, flags)) {
         Ok(n) => Ok(Some(n)),
@@ -192,5 +239,23 @@ pub fn read(stream: &TcpStream, parts: &mut [std::io::IoSliceMut<'_>]) -> Result
         Err(Errno::AGAIN) => Ok(None),
         Err(Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Err(OsError::PeerClosed),
         Err(e) => Err(sys("readv", "a TCP connection", e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_connections_are_asked_until_their_time_is_over() {
+        for (millis, step, asked) in
+            [(1, 1, 1), (2000, 1, 1), (2500, 1, 2), (10_000, 1, 9), (100_000, 1, 99), (600_000, 6, 99)]
+        {
+            let patience = Patience { dead_after: Duration::from_millis(millis) };
+            assert_eq!(probes(patience), (step, asked), "{millis}");
+        }
+        // The kernel takes no more than that.
+        let (step, asked) = probes(Patience { dead_after: Duration::MAX });
+        assert!(step <= 32767 && asked <= 127, "{step} {asked}");
     }
 }

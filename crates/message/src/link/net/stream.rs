@@ -55,13 +55,15 @@ pub struct StreamWriter {
     end: usize,
     /// Short pieces for the next record.
     pending: Vec<u8>,
+    /// The link is slow: what is written goes in packets of its own.
+    pub(crate) apart: bool,
 }
 
 impl StreamWriter {
     /// A writer after the handshake.
     pub fn new(sealer: Sealer) -> StreamWriter {
         let (queue, pending) = (VecDeque::new(), Vec::new());
-        StreamWriter { sealer, queue, queued: 0, own: Vec::new(), start: 0, end: 0, pending }
+        StreamWriter { sealer, queue, queued: 0, own: Vec::new(), start: 0, end: 0, pending, apart: false }
     }
 
     /// Bytes that wait for the socket. Whoever pushes keeps it bounded: a caller stops at its limit and goes on when
@@ -116,7 +118,8 @@ impl StreamWriter {
                 });
                 count += 1;
             }
-            match socket::write(stream, &slices[..count])? {
+            let write = if self.apart { socket::write_apart } else { socket::write };
+            match write(stream, &slices[..count])? {
                 Some(n) => {
                     self.written(n);
                     turn = turn.saturating_sub(n);

@@ -174,7 +174,7 @@ mod tests {
     use std::time::Duration;
 
     fn at(time: Duration) -> Duration {
-        clock::now() + time
+        clock::now().saturating_add(time)
     }
 
     #[test]

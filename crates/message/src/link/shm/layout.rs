@@ -15,10 +15,11 @@ use crate::error::LinkError;
 use crate::types::Priority;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::sync::{AtomicU64, Ordering, Words};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// "plyduct", and the version of what lies in the segment in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x03");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
 const FIRST_LINE: usize = CONTROL + 16;
@@ -52,6 +53,8 @@ pub struct Sizes {
     pub first_fragment: u32,
     /// The longest fragment. At most a quarter of the ring whatever is set here.
     pub max_fragment: u32,
+    /// How much the rings on which this process sends may grow by, those of all its links together.
+    pub grow_bytes: u64,
 }
 
 impl Default for Sizes {
@@ -64,6 +67,7 @@ impl Default for Sizes {
             whole_bytes: 8 << 10,
             first_fragment: 8 << 10,
             max_fragment: 64 << 10,
+            grow_bytes: 32 << 20,
         }
     }
 }
@@ -79,6 +83,7 @@ impl Sizes {
             whole_bytes: 256,
             first_fragment: 256,
             max_fragment: 256,
+            grow_bytes: 0,
         }
     }
 
@@ -101,6 +106,27 @@ impl Sizes {
         power("lines of low priority", self.low_lines, 8, 1 << 20)?;
         power("payload bytes of high priority", self.high_bytes, 1 << 10, 1 << 30)?;
         power("payload bytes of low priority", self.low_bytes, 1 << 10, 1 << 30)
+    }
+
+    /// Units of a ring's payload that are used at first: what a few messages take that go as one piece.
+    pub fn first_window(&self) -> u32 {
+        let piece = self.whole_bytes.max(self.first_fragment).clamp(64, 1 << 28);
+        4 * piece.next_power_of_two() / UNIT as u32
+    }
+
+    /// Bytes of a pair's segment that are used at first: all lines, and the windows of payload.
+    pub fn first_bytes(&self) -> u64 {
+        let window = self.first_window() * UNIT as u32;
+        let lines = (self.high_lines + self.low_lines) * UNIT as u32;
+        2 * u64::from(lines + window.min(self.high_bytes) + window.min(self.low_bytes))
+    }
+
+    /// Where the payload lies of a direction (0: from the creator) and priority (0: high).
+    fn payload(&self, direction: usize, priority: usize) -> Range<usize> {
+        let lines = 2 * (self.high_lines as usize + self.low_lines as usize) * 64;
+        let (high, low) = (self.high_bytes as usize, self.low_bytes as usize);
+        let start = FIRST_LINE * 64 + lines + direction * (high + low) + priority * high;
+        start..start + [high, low][priority]
     }
 
     fn shape(&self, priority: Priority) -> Shape {
@@ -193,7 +219,7 @@ impl Lane {
 }
 
 impl Area {
-    /// Makes the segment of a pair, all of its memory in place.
+    /// Makes the segment of a pair, with memory for the lines and the first windows of payload.
     pub fn create(sizes: &Sizes) -> Result<Area, crate::MessageError> {
         sizes.check().map_err(|error| match error {
             LinkError::BadField { what, found, .. } => {
@@ -201,8 +227,15 @@ impl Area {
             }
             _ => crate::MessageError::Limit { what: "sizes of a link", limit: 0, found: 0 },
         })?;
-        let segment = Segment::create("polyduct link", sizes.segment_bytes())?;
-        segment.prefault(0..segment.len())?;
+        let lines = 0..sizes.payload(0, 0).start;
+        let window = |(direction, priority)| {
+            let Range { start, end } = sizes.payload(direction, priority);
+            start..end.min(start + sizes.first_window() as usize * UNIT)
+        };
+        let lanes = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let parts: Vec<_> = [lines].into_iter().chain(lanes.map(window)).collect();
+        let segment = Segment::create_partly("polyduct link", sizes.segment_bytes(), &parts)?;
+        segment.prefault(0..FIRST_LINE * 64)?;
         let area = Area { segment, sizes: sizes.clone(), side: Side::Creator };
         let [magic, lines, bytes, at, ..] = &area.words(HEADER).w;
         lines.store(u64::from(sizes.high_lines) << 32 | u64::from(sizes.low_lines), Ordering::Relaxed);
@@ -214,8 +247,9 @@ impl Area {
 
     /// Maps the segment that a peer made. `mine` gives what each sender chooses for itself.
     pub fn attach(fd: OwnedFd, max_bytes: usize, mine: &Sizes) -> Result<Area, AttachError> {
-        let segment = Segment::from_fd(fd, Sizes::least().segment_bytes(), max_bytes, Access::ReadWrite)?;
-        segment.prefault(0..segment.len())?;
+        let segment =
+            Segment::from_fd_partly(fd, Sizes::least().segment_bytes(), max_bytes, Access::ReadWrite)?;
+        segment.prefault(0..FIRST_LINE * 64)?;
         let mut area = Area { segment, sizes: mine.clone(), side: Side::Guest };
         let [magic, lines, bytes, _, at, ..] = &area.words(HEADER).w;
         let found = magic.load(Ordering::Acquire);
@@ -249,10 +283,8 @@ impl Area {
         let direction = usize::from(from == Side::Guest);
         let (p, sizes) = (usize::from(priority == Priority::Low), &self.sizes);
         let ring = |p: usize| [sizes.high_lines, sizes.low_lines][p] as usize * 64;
-        let data = |p: usize| [sizes.high_bytes, sizes.low_bytes][p] as usize;
         let lines = FIRST_LINE * 64 + direction * (ring(0) + ring(1)) + p * ring(0);
-        let payload =
-            FIRST_LINE * 64 + 2 * (ring(0) + ring(1)) + direction * (data(0) + data(1)) + p * data(0);
+        let payload = sizes.payload(direction, p).start;
         let control = CONTROL + 4 * (2 * direction + p);
         let base = self.segment.address() as *mut u8;
         Lane {
@@ -268,6 +300,13 @@ impl Area {
     pub fn peers_mapping(&self) -> (u64, u64) {
         let at = if self.side == Side::Creator { 4 } else { 3 };
         (self.words(HEADER).w[at].load(Ordering::Acquire), MAGIC)
+    }
+
+    /// Gives some units of a lane on which this side sends their memory.
+    pub fn reserve(&self, priority: Priority, units: Range<u32>) -> polyduct_os::Result<()> {
+        let lane = self.lane(true, priority);
+        let base = lane.payload as usize - self.segment.address() as usize;
+        self.segment.reserve(base + units.start as usize * UNIT..base + units.end as usize * UNIT)
     }
 
     /// The segment.

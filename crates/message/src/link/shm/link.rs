@@ -1,17 +1,17 @@
 //! The two ends of a pair.
 
 use super::bell::Bell;
-use super::layout::{Area, AttachError, Lane, Sizes};
+use super::layout::{Area, AttachError, Lane, Sizes, UNIT};
 use super::receiver::Receiver;
 use super::record::{Kind, Tag};
-use super::ring::{alarm, publish, NoRoom, Outlet};
+use super::ring::{alarm, publish, Claim, NoRoom, Outlet};
 use super::sender::Sender;
 use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
 use polyduct_os::process::PidFd;
 use polyduct_os::remote::RemoteReader;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// One end of a pair. Cheap to clone; the segment goes with the last of its clones, senders and receivers.
@@ -25,6 +25,8 @@ pub struct Link {
 pub(super) struct Shared {
     /// The sending side of both lanes, high first.
     pub outlets: [Outlet; 2],
+    /// What the rings of this link have of [`GROWN`].
+    grown: Mutex<u64>,
     pub area: Area,
     /// Messages that this side has taken, high and low, modulo 2³².
     pub taken: [AtomicU32; 2],
@@ -36,6 +38,16 @@ pub(super) struct Shared {
     handles: Mutex<Handles>,
     /// Channels with a message that was given up, which there was no room to say.
     abandoned: Mutex<Vec<(ChannelId, Priority)>>,
+}
+
+/// Bytes that the rings on which this process sends have grown by, in all its links.
+static GROWN: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let grown = self.grown.get_mut().unwrap_or_else(PoisonError::into_inner);
+        GROWN.fetch_sub(*grown, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +75,34 @@ impl Shared {
             sent.wrapping_sub(taken.load(Ordering::Relaxed)).min(lane.shape.lines)
         };
         [of(Priority::High, &self.taken[0]), of(Priority::Low, &self.taken[1])]
+    }
+
+    /// Makes the window of a lane as wide, if all links together may take so much, or if it `must` be. Returns whether it is.
+    #[cold]
+    pub fn widen(&self, priority: Priority, window: u32, must: bool) -> bool {
+        let (outlet, shape) = (self.outlet(priority), self.area.lane(true, priority).shape);
+        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (old, new) = (outlet.window(shape), window.min(shape.units));
+        if new <= old {
+            return window <= old;
+        }
+        let bytes = u64::from(new - old) * UNIT as u64;
+        let most = self.area.sizes().grow_bytes;
+        let take = |all: u64| (must || all + bytes <= most).then_some(all + bytes);
+        if GROWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return false;
+        }
+        if self.area.reserve(priority, old..new).is_err() {
+            GROWN.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        *grown += bytes;
+        outlet.widen(new);
+        true
+    }
+
+    pub fn outlet(&self, priority: Priority) -> &Outlet {
+        &self.outlets[usize::from(priority == Priority::Low)]
     }
 
     /// Why there is no use in going on, if there is none. `None` inside: it was closed on this side.
@@ -96,12 +136,12 @@ impl Shared {
 
     fn write_abandon(&self, channel: ChannelId, priority: Priority) -> Result<u32, NoRoom> {
         let lane = self.area.lane(true, priority);
-        let outlet = &self.outlets[usize::from(priority == Priority::Low)];
         // SAFETY: `self` keeps the area mapped.
         let (receiver, sent) = unsafe { (lane.receiver(), lane.sent()) };
-        let at = outlet.claim(lane.shape, 0, &receiver[0])?;
+        let Claim { at, .. } = self.outlet(priority).claim(lane.shape, 0, &receiver[0], || false)?;
+        let tag = Tag::pack(channel.0, Kind::Abandon, false, 0);
         // SAFETY: as above.
-        publish(unsafe { lane.line(at.line) }, at.line, Tag::pack(channel.0, Kind::Abandon, 0), [0; 7]);
+        publish(unsafe { lane.line(at.line) }, at.line, tag, [0; 7]);
         if alarm::count(sent, 0) {
             self.call();
         }
@@ -133,9 +173,11 @@ impl Link {
     }
 
     fn of(area: Area) -> Link {
+        let window = area.sizes().first_window();
         Link {
             shared: Arc::new(Shared {
-                outlets: Default::default(),
+                outlets: [(); 2].map(|()| Outlet::new(window)),
+                grown: Mutex::default(),
                 area,
                 taken: Default::default(),
                 peer: OnceLock::new(),

@@ -278,7 +278,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 return Ok(Step::Nothing);
             }
             self.count(shared);
-            self.advance(shared, 0);
+            self.advance(shared, at.unit, 0);
             return Ok(Step::Took);
         }
         if tag.channel >= MAX_CHANNELS {
@@ -293,7 +293,10 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 "at most a quarter of the ring",
             ));
         }
-        let from = self.lane.payload(self.lane.shape.start(at.unit, units));
+        let Some(start) = self.inlet.start(self.lane.shape, units, tag.anew) else {
+            return Err(bad(shared, "a record's payload", ring_bytes.into(), "before the ring's end"));
+        };
+        let from = self.lane.payload(start);
         let bytes = ring_bytes as usize;
         match tag.kind {
             k if k == Kind::Whole as u8 => {
@@ -334,13 +337,13 @@ impl<B: AsMut<[u8]>> Inward<B> {
                     Pull::Piece => return Ok(Step::Took),
                     Pull::Over => {}
                 }
-                self.advance(shared, 0);
+                self.advance(shared, at.unit, 0);
                 self.show(shared);
                 return Ok(Step::Took);
             }
             k => return Err(bad(shared, "a record's kind", k.into(), "one of this version")),
         }
-        self.advance(shared, units);
+        self.advance(shared, start, units);
         Ok(Step::Took)
     }
 
@@ -496,8 +499,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
     }
 
     #[inline]
-    fn advance(&mut self, shared: &Shared, units: u32) {
-        self.inlet.advance(self.lane.shape, units);
+    fn advance(&mut self, shared: &Shared, start: u32, units: u32) {
+        self.inlet.advance(self.lane.shape, start, units);
         if self.inlet.owes_much(self.lane.shape) {
             self.show(shared);
         }

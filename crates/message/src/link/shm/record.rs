@@ -2,7 +2,7 @@
 //!
 //! | word | |
 //! |---|---|
-//! | 0 | position + 1 (bits 0-31), channel (32-47), kind (48-55), length of what is in the line (56-63) |
+//! | 0 | position + 1 (bits 0-31), channel (32-47), kind (48-54), whether the payload begins at the ring's start (55), length of what is in the line (56-63) |
 //! | 1-3 | handler and four words; of no meaning in `Next` and `Abandon` |
 //! | 3, upper half | bytes of payload in the ring |
 //! | 4-7 | `Inline`: payload. `First`: bytes of the whole message. `Posted`: its bytes, its address, and [whose](posted) it is |
@@ -49,6 +49,8 @@ pub struct Tag {
     pub channel: u16,
     /// The kind, unchecked.
     pub kind: u8,
+    /// The payload begins at the ring's start: what was left before that is left out.
+    pub anew: bool,
     /// Bytes of payload in the line, unchecked.
     pub inline: u8,
 }
@@ -56,14 +58,15 @@ pub struct Tag {
 impl Tag {
     /// Into a word.
     #[inline]
-    pub fn pack(channel: u16, kind: Kind, inline: usize) -> u32 {
-        u32::from(channel) | (kind as u32) << 16 | (inline as u32) << 24
+    pub fn pack(channel: u16, kind: Kind, anew: bool, inline: usize) -> u32 {
+        u32::from(channel) | (kind as u32) << 16 | u32::from(anew) << 23 | (inline as u32) << 24
     }
 
     /// Out of a word.
     #[inline]
     pub fn unpack(tag: u32) -> Tag {
-        Tag { channel: tag as u16, kind: (tag >> 16) as u8, inline: (tag >> 24) as u8 }
+        let (kind, anew) = ((tag >> 16) as u8 & 0x7f, tag & 1 << 23 != 0);
+        Tag { channel: tag as u16, kind, anew, inline: (tag >> 24) as u8 }
     }
 }
 

@@ -42,14 +42,10 @@ impl Place {
 }
 
 impl Shape {
-    /// Where `units` go that follow position `unit`: a payload does not wrap, the rest of the ring is left out.
+    /// The ring's next start after position `unit`; that itself where it is one.
     #[inline]
-    pub fn start(self, unit: u32, units: u32) -> u32 {
-        let at = unit & (self.units - 1);
-        match at + units > self.units {
-            true => unit.wrapping_add(self.units - at),
-            false => unit,
-        }
+    pub fn anew(self, unit: u32) -> u32 {
+        unit.wrapping_add(unit.wrapping_neg() & (self.units - 1))
     }
 
     /// The line's place in the ring.
@@ -80,25 +76,70 @@ pub enum NoRoom {
     Broken(u64),
 }
 
+/// A place for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Where.
+    pub at: Place,
+    /// The payload begins at the ring's start, and what was left before that is left out. The receiver is told.
+    pub anew: bool,
+}
+
 /// The sending side of a lane, in the sender's own memory: its threads share it.
-#[derive(Debug, Default)]
+///
+/// Payload goes through a window at the start of the ring, and the rest of the ring takes no memory until the window is made
+/// wider. Positions are those of the whole ring, so a lap that ends with the window leaves the rest out, as one that ends with
+/// the ring leaves out what a payload does not fit into.
+#[derive(Debug)]
 #[repr(align(64))]
 pub struct Outlet {
     /// The place of the next record.
     tail: AtomicU64,
     /// A head that the receiver has shown: at most the true one, whichever thread read it.
     seen: AtomicU64,
+    /// Units of the window; it only grows.
+    window: AtomicU64,
 }
 
 impl Outlet {
-    /// Claims a line and `units` of payload, at most half the ring's. `shown` is the receiver's word; it is read only where
-    /// the last known head does not do.
+    /// With a window of so many units at first; of the whole ring where it has fewer.
+    pub fn new(window: u32) -> Outlet {
+        Outlet { tail: AtomicU64::new(0), seen: AtomicU64::new(0), window: AtomicU64::new(window.into()) }
+    }
+
+    /// Units of the window.
     #[inline]
-    pub fn claim(&self, shape: Shape, units: u32, shown: &AtomicU64) -> Result<Place, NoRoom> {
+    pub fn window(&self, shape: Shape) -> u32 {
+        (self.window.load(Ordering::Relaxed) as u32).min(shape.units)
+    }
+
+    /// Makes the window as wide, if it is not wider.
+    pub fn widen(&self, window: u32) {
+        self.window.fetch_max(window.into(), Ordering::Relaxed);
+    }
+
+    /// Claims a line and `units` of payload, at most half the window's. `shown` is the receiver's word; it is read only where
+    /// the last known head does not do. `widen` is asked where the window's end is reached, and says whether it is wider now.
+    #[inline]
+    pub fn claim(
+        &self,
+        shape: Shape,
+        units: u32,
+        shown: &AtomicU64,
+        widen: impl Fn() -> bool,
+    ) -> Result<Claim, NoRoom> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
             let at = Place::unpack(tail);
-            let unit = shape.start(at.unit, units);
+            let mut unit = at.unit;
+            let anew = shape.unit(unit) + units as usize > self.window(shape) as usize;
+            if anew {
+                if widen() {
+                    tail = self.tail.load(Ordering::Relaxed);
+                    continue;
+                }
+                unit = shape.anew(unit);
+            }
             let next = Place { line: at.line.wrapping_add(1), unit: unit.wrapping_add(units) };
             // Acquire: what this thread overwrites was read before the head was shown.
             if !shape.holds(Place::unpack(self.seen.load(Ordering::Acquire)), next) {
@@ -113,7 +154,7 @@ impl Outlet {
             let claimed =
                 self.tail.compare_exchange_weak(tail, next.pack(), Ordering::Relaxed, Ordering::Relaxed);
             match claimed {
-                Ok(_) => return Ok(Place { line: at.line, unit }),
+                Ok(_) => return Ok(Claim { at: Place { line: at.line, unit }, anew }),
                 Err(now) => tail = now,
             }
         }
@@ -145,7 +186,12 @@ impl Outlet {
             return Err(NoRoom::Broken(word));
         }
         self.seen.store(word, Ordering::Release);
-        let units = shape.units - tail.unit.wrapping_sub(head.unit);
+        let (head_at, tail_at) = (shape.unit(head.unit) as u32, shape.unit(tail.unit) as u32);
+        // What is claimed ends in the lap that the receiver is in, or in the next one, behind it.
+        let units = match head.unit.wrapping_sub(head_at) == tail.unit.wrapping_sub(tail_at) {
+            true => self.window(shape).saturating_sub(tail_at - head_at.min(tail_at)),
+            false => head_at.saturating_sub(tail_at),
+        };
         Ok((shape.lines - tail.line.wrapping_sub(head.line), units))
     }
 
@@ -214,7 +260,12 @@ fn store_rest(line: &Words, words: [u64; 7]) {
 pub struct Inlet {
     at: Place,
     shown: Place,
+    /// Units that the longest lap had: the sender's window, as far as it is known here.
+    lap: u32,
 }
+
+/// Units that are taken before the sender learns it, at least.
+const OFTEN: u32 = 16;
 
 impl Inlet {
     /// The tag of the next record, if it is there.
@@ -230,18 +281,25 @@ impl Inlet {
         self.at
     }
 
-    /// The next record is done with, and so are its `units` of payload (at most half the ring's).
+    /// Where the next record's `units` of payload begin; `None` where they would pass the ring's end.
     #[inline]
-    pub fn advance(&mut self, shape: Shape, units: u32) {
-        self.at.line = self.at.line.wrapping_add(1);
-        self.at.unit = shape.start(self.at.unit, units).wrapping_add(units);
+    pub fn start(&self, shape: Shape, units: u32, anew: bool) -> Option<u32> {
+        let unit = if anew { shape.anew(self.at.unit) } else { self.at.unit };
+        (shape.unit(unit) + units as usize <= shape.units as usize).then_some(unit)
     }
 
-    /// Whether so much is free that the sender should learn it: a quarter of the ring.
+    /// The next record is done with, and so are its `units` of payload (at most half the ring's), which began at `start`.
+    #[inline]
+    pub fn advance(&mut self, shape: Shape, start: u32, units: u32) {
+        self.at = Place { line: self.at.line.wrapping_add(1), unit: start.wrapping_add(units) };
+        self.lap = self.lap.max(shape.unit(start) as u32 + units);
+    }
+
+    /// Whether so much is free that the sender should learn it: a quarter of the ring, as far as it is used.
     #[inline]
     pub fn owes_much(&self, shape: Shape) -> bool {
         self.at.line.wrapping_sub(self.shown.line) >= shape.lines / 4
-            || self.at.unit.wrapping_sub(self.shown.unit) >= shape.units / 4
+            || self.at.unit.wrapping_sub(self.shown.unit) >= (self.lap / 4).max(OFTEN)
     }
 
     /// Whether anything is free that the sender does not know.
@@ -308,7 +366,8 @@ mod tests {
 
     fn outlet(line: u32) -> Outlet {
         let at = AtomicU64::new(Place { line, unit: 0 }.pack());
-        Outlet { tail: at, seen: AtomicU64::new(Place { line, unit: 0 }.pack()) }
+        let seen = AtomicU64::new(Place { line, unit: 0 }.pack());
+        Outlet { tail: at, seen, window: AtomicU64::new(u64::MAX) }
     }
 
     fn shown(line: u32) -> AtomicU64 {

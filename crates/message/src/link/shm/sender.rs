@@ -4,7 +4,7 @@ use super::cut::{Cut, Pace, Stores};
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
-use super::ring::{alarm, publish, NoRoom, Place};
+use super::ring::{alarm, publish, Claim, NoRoom, Place};
 use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
@@ -46,6 +46,10 @@ pub enum SendError {
 /// A record that comes so many later has its line fetched now: every claim waits for what was stored before, and so for lines
 /// that the receiver has. The next line would be fetched in vain, since the receiver looks at it.
 const SOON: u32 = 4;
+
+/// Units of a payload that is rather written into memory that the receiver's cache has not: what is shorter goes round the
+/// window, which is in the caches of both then.
+const LONG: u32 = 16;
 
 /// Names a record until the receiver has taken it. Good for 2³² further records of the same lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +210,7 @@ impl Sender {
         let mut taken = 0;
         let max = self.cut.longest(open.len);
         while taken < want {
-            let n = (want - taken).min(open.fragment as usize);
+            let n = (want - taken).min(self.longest(open.fragment) as usize);
             let (kind, words) = match open.sent {
                 0 => (Kind::First, [open.len, 0, 0, 0]),
                 _ => (Kind::Next, [0; 4]),
@@ -257,9 +261,9 @@ impl Sender {
             return Err(SendError::NoPull);
         }
         let [a, b, c] = pack_head(&head, 0);
-        let at = self.claim(0)?;
+        let at = self.claim(0)?.at;
         let words = [a, b, c, payload.len() as u64, payload.as_ptr() as u64, posted(at.line), 0];
-        self.publish(at, Tag::pack(self.channel.0, Kind::Posted, 0), words, 1);
+        self.publish(at, Tag::pack(self.channel.0, Kind::Posted, false, 0), words, 1);
         Ok(self.ticket())
     }
 
@@ -346,6 +350,9 @@ impl Sender {
         spin: Duration,
         deadline: Duration,
     ) -> Result<(), SendError> {
+        if 2 * units > self.outlet().window(self.lane.shape) {
+            self.widen(units);
+        }
         let look = |s: &mut &mut Sender| match s.room() {
             Err(e) => Some(Err(e)),
             Ok(_) if s.shared.end().is_some() => Some(Err(s.no_room(NoRoom::Full))),
@@ -372,7 +379,7 @@ impl Sender {
     /// Units of the next record, where `left` bytes are to be sent.
     fn next_units(&self, left: usize) -> u32 {
         let most = match self.open {
-            Some(open) => open.fragment as usize,
+            Some(open) => self.longest(open.fragment) as usize,
             None if left <= INLINE => 0,
             None => usize::max(self.cut.whole_bytes as usize, self.cut.first_fragment as usize),
         };
@@ -380,7 +387,7 @@ impl Sender {
     }
 
     fn outlet(&self) -> &super::ring::Outlet {
-        &self.shared.outlets[usize::from(self.priority == Priority::Low)]
+        self.shared.outlet(self.priority)
     }
 
     fn check_closed_message(&mut self) -> Result<(), SendError> {
@@ -398,9 +405,9 @@ impl Sender {
         if self.open.is_some() {
             self.check_closed_message()?;
         }
-        let at = self.claim(0)?;
+        let at = self.claim(0)?.at;
         let ([a, b, c], [p, q, r, s]) = (pack_head(&head, 0), pack_inline(payload));
-        let tag = Tag::pack(self.channel.0, Kind::Inline, payload.len());
+        let tag = Tag::pack(self.channel.0, Kind::Inline, false, payload.len());
         self.publish(at, tag, [a, b, c, p, q, r, s], 1);
         Ok(())
     }
@@ -422,7 +429,7 @@ impl Sender {
         Piece { payload, stores, ends }: Piece<'_>,
         [p, q, r, s]: [u64; 4],
     ) -> Result<(), SendError> {
-        let at = self.claim(payload.len().div_ceil(UNIT) as u32)?;
+        let Claim { at, anew } = self.claim(payload.len().div_ceil(UNIT) as u32)?;
         let start = stores.timed.then(clock::now);
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
         // ring; `shared` keeps the area mapped.
@@ -433,16 +440,44 @@ impl Sender {
         let units = payload.len().div_ceil(UNIT) as u32;
         polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
         let [a, b, c] = pack_head(&head, payload.len() as u32);
-        let tag = Tag::pack(self.channel.0, kind, 0);
+        let tag = Tag::pack(self.channel.0, kind, anew, 0);
         self.publish(at, tag, [a, b, c, p, q, r, s], u64::from(ends));
         Ok(())
     }
 
     #[inline]
-    fn claim(&self, units: u32) -> Result<Place, SendError> {
+    fn claim(&self, units: u32) -> Result<Claim, SendError> {
         // SAFETY: `shared` keeps the area mapped.
         let shown = unsafe { &self.lane.receiver()[0] };
-        self.outlet().claim(self.lane.shape, units, shown).map_err(|e| self.no_room(e))
+        let (outlet, shape) = (self.outlet(), self.lane.shape);
+        let mut claimed = outlet.claim(shape, units, shown, || units >= LONG && self.widen(units));
+        if claimed == Err(NoRoom::Full) && units > 0 && self.widen(units) {
+            claimed = outlet.claim(shape, units, shown, || self.widen(units));
+        }
+        claimed.map_err(|e| self.no_room(e))
+    }
+
+    /// The window's end is reached, by a long payload or before the receiver has made room at its start: it becomes twice as
+    /// wide, as far as there is memory for it.
+    #[cold]
+    fn widen(&self, units: u32) -> bool {
+        let window = self.outlet().window(self.lane.shape);
+        let must = 2 * units > window;
+        let wider = if must { (2 * units).next_power_of_two() } else { 2 * window };
+        window < self.lane.shape.units && self.shared.widen(self.priority, wider, must)
+    }
+
+    /// How long a fragment may be now: at most a quarter of the window, which is made wider for it where there is memory.
+    #[inline]
+    fn longest(&self, fragment: u32) -> u32 {
+        let quarter = |s: &Sender| s.outlet().window(s.lane.shape) / 4 * UNIT as u32;
+        let most = quarter(self);
+        if fragment <= most {
+            return fragment;
+        }
+        let wider = fragment.div_ceil(UNIT as u32).next_power_of_two() * 4;
+        self.shared.widen(self.priority, wider, false);
+        fragment.min(quarter(self))
     }
 
     #[cold]

@@ -1,8 +1,8 @@
 //! What a turn holds of the units.
 
-use super::is_full;
-use super::{Disks, Unit};
+use super::{cause_of, errno_of, is_full, Disks, Unit, Unopened};
 use crate::disk::turn::Share;
+use crate::volume::units::Cause;
 use std::fmt::Display;
 use std::os::fd::AsFd;
 
@@ -23,11 +23,13 @@ impl Disks {
     fn share_of(&mut self, unit: usize) {
         let Some(Ok(of)) = self.units.get_mut(unit) else { return };
         let Some(first) = of.chain.first() else { return };
-        match Share::of(first.dir.as_fd()) {
+        match Share::of(first.dir.as_fd(), of.read_only) {
             Ok(share) => of.share = Some(share),
+            // Nobody can have changed it, or nobody can be told.
+            Err(_) if of.read_only => {}
             // What is to be removed to make room needs a turn.
             Err(e) if e.errno().is_some_and(is_full) => {}
-            Err(e) => self.units[unit] = Err(e.to_string()),
+            Err(e) => self.units[unit] = Err(Unopened::of(&e, cause_of(errno_of(&e)))),
         }
     }
 
@@ -38,6 +40,11 @@ impl Disks {
     /// Whether somebody waits for any of the units.
     pub(in crate::disk) fn are_wanted(&mut self) -> bool {
         self.shares().any(|share| share.is_wanted())
+    }
+
+    /// The process that has what is to be taken, as far as the units tell.
+    pub(in crate::disk) fn holder(&mut self) -> Option<u32> {
+        self.shares().find_map(|share| share.holder())
     }
 
     /// Takes what a turn is to hold, or nothing where another has some of it: then that one is told that somebody waits. A unit of
@@ -95,7 +102,7 @@ impl Disks {
         match does(self.units.get_mut(unit)?.as_mut().ok()?.share.as_mut()?) {
             Ok(done) => Some(done),
             Err(e) => {
-                self.units[unit] = Err(e.to_string());
+                self.units[unit] = Err(Unopened::of(&e, Cause::Disk));
                 None
             }
         }

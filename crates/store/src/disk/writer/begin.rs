@@ -55,7 +55,7 @@ pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
 }
 
 /// What is held for an object: that it is in use, and that nobody else appends to it.
-pub type Held = (InUse, Option<InUse>);
+pub type Held = Vec<InUse>;
 
 /// Unit 0's part of opening.
 pub fn begin(
@@ -97,15 +97,16 @@ pub fn begin(
                 });
             }
         }
-        let appending = store.append_alone(entry.object, name)?;
-        (entry.object, meta, (store.use_object(entry.object)?, Some(appending)))
+        let mut held = owned.append_alone(entry.object, name)?;
+        held.push(store.use_object(entry.object)?);
+        (entry.object, meta, held)
     } else {
         let (object, in_use) = owned.fresh()?;
         let mut meta = Meta::new(*dataset);
         meta.attributes.clone_from(&options.attributes);
         meta.descr.clone_from(&options.descr);
         meta.stepped = options.stepped;
-        (object, meta, (in_use, None))
+        (object, meta, in_use)
     };
     meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
     let start = Start {
@@ -116,5 +117,7 @@ pub fn begin(
         joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
         meta: meta.to_bytes(&store.shown)?,
     };
+    // Where nobody else has a turn until it closes, no epoch begins for that.
+    owned.goes_on();
     Ok((start, there, held))
 }

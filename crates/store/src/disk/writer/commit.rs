@@ -4,7 +4,7 @@ use super::StoreWriter;
 use crate::disk::io::{identity, replaced, Identity};
 use crate::disk::owned::Owned;
 use crate::disk::StoreError;
-use crate::volume::units::{File as Named, UnitError};
+use crate::volume::units::{Cause, File as Named, UnitError};
 use crate::volume::Entry;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 pub struct End {
     pub steps: u64,
-    pub failed: Vec<(u32, String, bool)>,
+    pub failed: Vec<(u32, String, Cause)>,
     pub files: Vec<Option<Identity>>,
 }
 
@@ -30,34 +30,51 @@ impl StoreWriter {
             });
         }
         let mut owned = self.store.own()?;
-        for (unit, reason, full) in ends.iter().flat_map(|end| &end.failed) {
-            if *full {
-                let reason = reason.clone();
-                return Err(self.refused(UnitError { unit: *unit, reason, full: true }));
+        // A unit that was replaced meanwhile has other files, or none: what it came to before does not matter.
+        let mut now = Vec::new();
+        for unit in 0..self.store.geometry().units() {
+            now.push(match owned.units().rows(unit, Named::Data(self.object), false) {
+                Ok((file, _)) => identity(&file),
+                Err(e) if matches!(e.cause, Cause::Caller(_)) => return Err(self.refused(e)),
+                Err(_) => None,
+            });
+        }
+        let replaced = replaced(ends.iter().map(|end| &end.files[..]), |unit| now[unit as usize]);
+        let mut late: Vec<u32> = replaced.into_iter().chain(self.lost.iter().copied()).collect();
+        // One that was not there when a writer wanted to open it may be by now.
+        let unopened = |end: &End, unit: u32| end.files.get(unit as usize).is_none_or(Option::is_none);
+        for end in ends {
+            let failed = end.failed.iter().filter(|(_, _, cause)| *cause == Cause::Disk);
+            late.extend(failed.map(|&(unit, ..)| unit).filter(|&unit| unopened(end, unit)));
+        }
+        let failed = ends.iter().flat_map(|end| &end.failed).filter(|(unit, ..)| !late.contains(unit));
+        for (unit, reason, cause) in failed {
+            let error = UnitError { unit: *unit, reason: reason.clone(), cause: *cause };
+            match cause {
+                Cause::Disk => owned.report(error),
+                Cause::Full | Cause::Caller(_) => return Err(self.refused(error)),
             }
-            owned.report(UnitError { unit: *unit, reason: reason.clone(), full: false });
         }
-        // What is used now and was not when the rows were written, lacks them.
-        let used_again: Vec<u32> = {
-            let lost: Vec<u32> =
-                owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect();
-            self.lost.iter().copied().filter(|unit| !lost.contains(unit)).collect()
-        };
-        for unit in used_again {
-            let reason = "it lacks what was written while it was not used".to_owned();
-            owned.report(UnitError { unit, reason, full: false });
-        }
-        // A unit that was replaced meanwhile has other files, or none.
-        let now = |unit| identity(&owned.units().rows(unit, Named::Data(self.object), false).ok()?.0);
-        for unit in replaced(ends.iter().map(|end| &end.files[..]), now) {
-            let reason = "it was replaced while this was written, and lacks it".to_owned();
-            owned.report(UnitError { unit, reason, full: false });
-        }
+        // They lack what was written; those of them that are used now get it.
+        late.sort_unstable();
+        late.dedup();
+        let rows = self.meta.place(self.fill, self.before).0..self.meta.rows(self.fill);
+        owned.complete(self.object, rows, &late).map_err(StoreError::volume(shown))?;
         let name = self.name_now(&owned)?;
         let mut meta = self.meta.clone();
         if let Some(Some(_)) = self.appends_to {
+            let (_, there) = owned.find(&name)?;
+            // Whose steps were acknowledged would lose them.
+            if there.steps != self.before {
+                return Err(StoreError::Bad {
+                    store: shown.clone(),
+                    what: format!("the number of steps of {name:?}, to which another program has appended,"),
+                    found: there.steps.to_string(),
+                    expected: format!("{}, as when this one began to append", self.before),
+                });
+            }
             // Others may have changed them meanwhile.
-            meta.attributes = owned.find(&name)?.1.attributes;
+            meta.attributes = there.attributes;
         }
         owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());

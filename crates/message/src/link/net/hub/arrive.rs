@@ -1,20 +1,23 @@
 //! How units become peers: attempts of this side, strangers at the door, and the ways that both open.
 
-use super::{agreement, Attempt, Hub, AGAIN, DIAL, FRAME, TOLD, WAY};
+use super::{agreement, Attempt, Hub, AGAIN, DIAL, FRAME, REPLIES, TOLD, WAY};
 use crate::engine::{PathId, Session, SessionId};
 use crate::error::{LinkError, MessageError};
-use crate::link::hello::{self, Identity};
+use crate::link::hello::{Header, Identity, Kind};
 use crate::link::key;
+use crate::link::net::call::Call;
 use crate::link::net::config::{NetConfig, NetEvent, Transport};
 use crate::link::net::datagram;
-use crate::link::net::dial::{Call, Dial};
+use crate::link::net::dial::Dial;
 use crate::link::net::events::Interest;
 use crate::link::net::gate::Visit;
 use crate::link::net::knock::Reply;
+use crate::link::net::pace::{self, Pace};
 use crate::link::net::peer::{Conn, Peer, Route, Way};
+use crate::link::net::socket::set_unsent;
 use crate::link::net::stream::{StreamReader, StreamWriter};
 use crate::link::net::Fault;
-use crate::link::noise::{Established, Message};
+use crate::link::noise::Established;
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
@@ -47,7 +50,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    fn dial(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Dial, Fault> {
+    pub(super) fn dial(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Dial, Fault> {
         let NetConfig { patience, connect_timeout, .. } = self.config;
         let dial = Dial::new(&self.terms, unit, addr, patience, now, connect_timeout)?;
         self.events.add(dial.waits_for().0, DIAL | u64::from(unit), Interest::Both)?;
@@ -57,7 +60,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     fn call(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Call, Fault> {
         let mut terms = self.terms.clone();
         terms.me.index = self.fresh_index()?;
-        Call::new(&terms, unit, addr, now, self.config.connect_timeout)
+        Call::new(terms, unit, addr, now, self.config.connect_timeout)
     }
 
     fn fresh_index(&self) -> Result<u32, OsError> {
@@ -65,7 +68,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
             let mut bytes = [0; 4];
             key::random(&mut bytes)?;
             let index = u32::from_le_bytes(bytes);
-            if !self.by_index.contains_key(&index) {
+            let called = |a: &Attempt| matches!(a, Attempt::Call(call) if call.index() == index);
+            if !self.by_index.contains_key(&index) && !self.attempts.values().any(called) {
                 return Ok(index);
             }
         }
@@ -95,18 +99,18 @@ impl<B: AsMut<[u8]>> Hub<B> {
             },
             Attempt::Call(call) => {
                 let addr = call.addr;
-                match (call.due(now), &mut self.datagrams) {
-                    (Ok(Some(message)), Some(datagrams)) => {
-                        datagrams.send_raw(addr, message.bytes());
-                        Ok(())
-                    }
-                    (other, _) => other.map(|_| ()),
-                }
+                let due = call.due(now);
+                // The socket may be reading now: it goes out afterwards.
+                due.map(|message| self.replies.extend(message.map(|m| (addr, m.bytes().to_vec()))))
             }
         };
         if let Err(fault) = result {
             self.attempts.remove(&unit);
-            self.unreachable(unit, fault, now);
+            match self.peers.contains_key(&unit) {
+                false => self.unreachable(unit, fault, now),
+                // It may have come by itself.
+                true => self.not_mended(unit, fault, now),
+            }
         }
     }
 
@@ -139,13 +143,16 @@ impl<B: AsMut<[u8]>> Hub<B> {
             true => self.events.change(&stream, number, Interest::Readable),
             false => self.events.add(&stream, number, Interest::Readable),
         };
+        let added = added.and_then(|()| set_unsent(&stream, pace::FIRST));
         let (mut reader, writer) = (StreamReader::new(opener, FRAME as usize), StreamWriter::new(sealer));
         if mine {
             reader.may_be_refused(self.config.me);
         }
-        let conn = Conn { stream, reader, writer, number, waits_to_write: false };
+        let frame = (peer.frame_limit as usize).min(FRAME as usize);
+        let pace = Pace::new(now);
+        let conn = Conn { stream, reader, writer, number, waits_to_write: false, frame, pace };
         match added {
-            Ok(()) => self.open(&peer, at, Way::Conn(conn), FRAME as usize, now),
+            Ok(()) => self.open(&peer, at, Way::Conn(Box::new(conn)), FRAME as usize, now),
             Err(error) => {
                 tracing::warn!(unit = peer.unit, %error, "cannot watch a connection");
                 self.turn_back(peer.unit);
@@ -158,17 +165,21 @@ impl<B: AsMut<[u8]>> Hub<B> {
         to: SocketAddr,
         mine: u32,
         established: Established,
-        confirm: Option<Message>,
+        called: bool,
         now: Duration,
     ) {
         let Established { peer, sealer, opener } = established;
-        let Some(at) = self.way_for(&peer, confirm.is_some(), now) else { return };
+        let Some(at) = self.way_for(&peer, called, now) else { return };
         let bytes = if to.ip().is_loopback() { datagram::LOCAL } else { self.config.datagram_bytes };
         let frame = datagram::frame_limit(bytes.min(datagram::LIMIT));
-        let confirm = confirm.map(|message| (message, now));
         self.by_index.insert(mine, (peer.unit, at));
-        let route = Route { to, theirs: peer.index, mine, sealer, opener, confirm };
-        self.open(&peer, at, Way::Route(route), frame, now);
+        let route = Route { to, theirs: peer.index, mine, sealer, opener };
+        self.open(&peer, at, Way::Route(Box::new(route)), frame, now);
+        if let Some(known) = self.peers.get_mut(&peer.unit).filter(|_| !called) {
+            // Who called waits for a frame. It goes when the socket has been read.
+            known.session.ask();
+            self.mark(peer.unit);
+        }
     }
 
     /// There is no place for one that the door let in: unless it is a peer already, it may come again.
@@ -184,15 +195,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
         if unit >= self.config.units || unit == self.config.me || self.closing {
             return None;
         }
-        if peer.features != agreement(&self.config) {
-            let (found, expected) = (peer.features.into(), "the same as here, by their checksum");
-            let error = LinkError::BadField { what: "settings of the session", found, expected };
+        if let Err(error) = self.check_settings(peer) {
             self.notes.push_back(NetEvent::Unreachable { unit, fault: error.into() });
             return None;
         }
         if let Some(there) = self.peers.get(&unit).filter(|p| p.incarnation != incarnation) {
             // The door refuses it by name, unless both knocked before either was in.
-            if !self.config.replaces && there.gone.is_none() && !there.left {
+            if !self.config.replaces && there.gone.is_none() && !there.left && there.broken.is_none() {
                 tracing::warn!(unit, "turned another process away that says it is a unit that is connected");
                 return None;
             }
@@ -202,8 +211,29 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
         self.lost.remove(&unit);
         let at = usize::from((self.config.me < unit) != mine);
-        let taken = self.peers.get(&unit).is_some_and(|p| p.gone.is_some() || p.ways[at].is_some());
-        (!taken).then_some(at)
+        let Some(there) = self.peers.get_mut(&unit) else { return Some(at) };
+        if let Some(old) = there.ways[at].take_if(|_| !mine) {
+            // It began anew: it has forgotten this one, or lost it.
+            if let Way::Route(old) = old {
+                self.by_index.remove(&old.mine);
+            }
+            there.session.handle_path_down(now, PathId(at as u8));
+        }
+        (there.gone.is_none() && there.ways[at].is_none()).then_some(at)
+    }
+
+    fn check_settings(&self, peer: &Identity) -> Result<(), LinkError> {
+        if peer.features == agreement(&self.config) {
+            return Ok(());
+        }
+        let (found, expected) = (peer.features.into(), "the same as here, by their checksum");
+        Err(LinkError::BadField { what: "settings of the session", found, expected })
+    }
+
+    /// Who answered this side's call has other settings: it will not take this side in.
+    fn disagrees(&self, unit: Address) -> Option<LinkError> {
+        let Some(Attempt::Call(call)) = self.attempts.get(&unit) else { return None };
+        self.check_settings(call.peer()?).err()
     }
 
     fn open(&mut self, peer: &Identity, at: usize, way: Way, frame: usize, now: Duration) {
@@ -217,35 +247,55 @@ impl<B: AsMut<[u8]>> Hub<B> {
             // A sealed datagram is its own checksum.
             config.checksum &= self.terms.trusted;
             let session = Session::new(config, unit, id, now);
-            Peer { incarnation, session, ways: [None, None], left: false, gone: None, ready: false }
+            Peer {
+                incarnation,
+                session,
+                ways: [None, None],
+                left: false,
+                broken: None,
+                gone: None,
+                ready: false,
+            }
         });
         known.ways[at] = Some(way);
+        known.broken = None;
         let frame = frame.min(peer.frame_limit as usize);
         if let Err(error) = known.session.handle_path_up(now, PathId(at as u8), frame) {
             self.lose(unit, error, now);
         }
-        // The one that the other side began may have come first.
-        if let Some(Attempt::Call(_)) = self.attempts.get(&unit) {
-            self.attempts.remove(&unit);
+        // The one that the other side began may have come first. What that may already take for a way has to become one.
+        if let Some(Attempt::Call(call)) = self.attempts.get(&unit) {
+            if !call.confirms() {
+                self.attempts.remove(&unit);
+            }
         }
         self.pump(unit, now);
     }
 
     pub(super) fn handshake(&mut self, from: SocketAddr, bytes: &[u8], now: Duration) {
-        if hello::check_start(bytes).is_err_and(|e| !matches!(e, LinkError::Version { .. })) {
-            return;
-        }
-        let mut answered = None;
-        for (unit, attempt) in &mut self.attempts {
-            if let Attempt::Call(call) = attempt {
-                if call.addr == from {
-                    answered = answered.or(call.handle(bytes).map(|done| (*unit, call.index, done)));
+        let kind = match Header::decode(bytes) {
+            Ok(header) => Some(header.kind),
+            Err(LinkError::Version { .. }) => None,
+            Err(_) => return,
+        };
+        let answer = matches!(kind, Some(Kind::Answer | Kind::Refusal | Kind::Cookie));
+        if answer || kind.is_none() {
+            let useful = self.attempts.iter_mut().filter_map(|(unit, attempt)| match attempt {
+                Attempt::Call(call) if call.addr == from => call.handle(bytes, now).then_some(*unit),
+                _ => None,
+            });
+            for unit in useful.collect::<Vec<_>>() {
+                match self.disagrees(unit) {
+                    None => self.go_on(unit, now),
+                    Some(error) => {
+                        self.attempts.remove(&unit);
+                        self.unreachable(unit, error.into(), now);
+                    }
                 }
             }
         }
-        if let Some((unit, index, (established, confirm))) = answered {
-            self.attempts.remove(&unit);
-            return self.adopt_route(from, index, established, Some(confirm), now);
+        if answer {
+            return;
         }
         let (Ok(index), Some(knock)) = (self.fresh_index(), self.knock.as_mut()) else { return };
         match knock.handle(from, bytes, now, index) {
@@ -255,13 +305,31 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 self.reply(from, &bytes);
                 self.turned_away(from, error.into());
             }
-            Reply::Arrival { established, index } => self.adopt_route(from, index, *established, None, now),
+            Reply::Arrival { established, index } => self.adopt_route(from, index, *established, false, now),
+        }
+    }
+
+    /// A datagram came with an index that belongs to no way: to one that is about to be one, perhaps.
+    pub(super) fn called(&mut self, index: u32, number: u64, record: &[u8], now: Duration) {
+        let found = self.attempts.iter_mut().find_map(|(unit, attempt)| match attempt {
+            Attempt::Call(call) if call.index() == index => {
+                call.proof(number, record, &mut self.opened).map(|frame| (*unit, frame.to_vec()))
+            }
+            _ => None,
+        });
+        let Some((unit, frame)) = found else { return };
+        let Some(Attempt::Call(call)) = self.attempts.remove(&unit) else { return };
+        let addr = call.addr;
+        let Some(established) = call.into_established() else { return };
+        self.adopt_route(addr, index, established, true, now);
+        if let Some(&(unit, at)) = self.by_index.get(&index) {
+            self.take_frame(unit, at, &frame, now);
         }
     }
 
     /// The socket is reading now: answers go out afterwards.
     fn reply(&mut self, to: SocketAddr, bytes: &[u8]) {
-        if self.replies.len() < TOLD {
+        if self.replies.len() < REPLIES {
             self.replies.push((to, bytes.to_vec()));
         }
     }

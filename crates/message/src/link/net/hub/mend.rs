@@ -1,0 +1,92 @@
+//! Connections that break: a fault of the network is no end of a unit. Both sides dial again, and the session goes on where it was.
+
+use super::{Attempt, Hub, AGAIN};
+use crate::engine::PathId;
+use crate::error::{LinkError, MessageError};
+use crate::link::net::Fault;
+use crate::types::Address;
+use core::time::Duration;
+use polyduct_os::OsError;
+
+impl<B: AsMut<[u8]>> Hub<B> {
+    /// A way to a peer is over. With the last one so is the peer, unless there is hope that it is made again.
+    pub(super) fn way_lost(&mut self, unit: Address, at: usize, fault: Fault, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        peer.ways[at] = None;
+        peer.session.handle_path_down(now, PathId(at as u8));
+        let hope = is_of_the_way(&fault) && peer.gone.is_none() && !peer.left && !peer.session.is_broken();
+        // Where both began at once, the other connection goes on.
+        if hope && peer.has_way() {
+            return;
+        }
+        let reachable = self.book.contains_key(&unit) && !self.closing;
+        if !hope || !reachable {
+            return self.lose(unit, error_of(unit, fault), now);
+        }
+        tracing::warn!(unit, %fault, "a connection broke: it is made again");
+        peer.broken = Some(fault);
+        self.not_before.remove(&unit);
+        self.mend(unit, now);
+    }
+
+    /// Dials a peer again, unless that goes on already.
+    fn mend(&mut self, unit: Address, now: Duration) {
+        if self.attempts.contains_key(&unit) || self.not_before.get(&unit).is_some_and(|t| now < *t) {
+            return;
+        }
+        let Some(&addr) = self.book.get(&unit) else { return };
+        match self.dial(unit, addr, now) {
+            Ok(dial) => {
+                self.attempts.insert(unit, Attempt::Dial(Box::new(dial)));
+                self.go_on(unit, now);
+            }
+            Err(fault) => self.not_mended(unit, fault, now),
+        }
+    }
+
+    /// An attempt to reach a peer again failed.
+    pub(super) fn not_mended(&mut self, unit: Address, fault: Fault, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        let Some(broke) = peer.broken.take_if(|_| peer.gone.is_none()) else { return };
+        match fault {
+            // Its process, or what was there, is gone: that is why.
+            Fault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke), now),
+            Fault::Peer(LinkError::Dead { .. }) => self.lose(unit, error_of(unit, broke), now),
+            fault if is_of_the_way(&fault) => {
+                peer.broken = Some(broke);
+                self.not_before.insert(unit, now + AGAIN);
+            }
+            fault => self.lose(unit, error_of(unit, fault), now),
+        }
+    }
+
+    /// Dials again whom it is time to. Returns when the next is. A session that waits too long for its peer gives it up by itself.
+    pub(super) fn mend_all(&mut self, now: Duration) -> Option<Duration> {
+        let broken = |peer: &super::Peer<B>| peer.broken.is_some() && peer.gone.is_none();
+        let units: Vec<_> = self.peers.iter().filter(|(_, p)| broken(p)).map(|(unit, _)| *unit).collect();
+        units.iter().for_each(|&unit| self.mend(unit, now));
+        units.iter().filter_map(|unit| self.not_before.get(unit)).filter(|t| **t > now).min().copied()
+    }
+}
+
+/// Whether another attempt may do better.
+fn is_of_the_way(fault: &Fault) -> bool {
+    match fault {
+        Fault::System(_) => true,
+        Fault::Peer(error) => {
+            matches!(error, LinkError::Busy | LinkError::Closed | LinkError::Deadline { .. })
+        }
+    }
+}
+
+fn error_of(unit: Address, fault: Fault) -> MessageError {
+    match fault {
+        Fault::Peer(error) if !is_of_the_way(&Fault::Peer(error.clone())) => {
+            MessageError::BadPeer { unit, error }
+        }
+        Fault::System(OsError::PeerClosed) => {
+            MessageError::PeerLost { unit, reason: "its connection ended".to_owned() }
+        }
+        fault => MessageError::PeerLost { unit, reason: fault.to_string() },
+    }
+}

@@ -1,0 +1,117 @@
+//! A unit 0 that replaces another: the survivors come back to it with what they kept of the pipe.
+
+use super::admit::same_pipe;
+use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, SELF};
+use crate::error::{Refusal, UnitName};
+use crate::wire::{FromHost, Hello, Role};
+use std::collections::BTreeMap;
+
+impl<F> Rendezvous<F> {
+    /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
+    pub fn revives_nothing(&mut self) {
+        self.revives = false;
+    }
+
+    /// Whether survivors of an earlier pipe are coming back.
+    pub fn is_reviving(&self) -> bool {
+        self.phase == Phase::Reviving
+    }
+
+    /// Whether a process asks for a place as if it had had none: a survivor that had not been told to go.
+    pub fn is_early(&self, pid: u32) -> bool {
+        self.early.iter().any(|e| e.pid == pid)
+    }
+
+    /// These units have come to their end: nobody takes their places.
+    pub fn closed(&mut self, units: impl Iterator<Item = UnitName>) {
+        self.closed.extend(units.map(key));
+    }
+
+    /// Whether the pipe comes to its end: who finds no place in it then is told so, and comes again for the next one.
+    pub fn ends(&mut self, ending: Ending) {
+        self.ending = ending;
+    }
+
+    /// All survivors are back, or unit 0 has all it needs of them: it may go.
+    pub fn revived(&mut self) -> Vec<Action> {
+        if self.phase != Phase::Reviving {
+            return Vec::new();
+        }
+        self.phase = Phase::Running;
+        let mut actions = vec![Action::Go];
+        for Early { conn, pid, hello, fds } in std::mem::take(&mut self.early) {
+            self.hello(conn, pid, hello, fds, &mut actions);
+        }
+        actions
+    }
+
+    /// Whether this connection is one of a survivor that has more to hand over.
+    pub(super) fn is_back(&self, conn: ConnId) -> bool {
+        let member = self.by_conn.get(&conn).and_then(|key| self.members.get(key));
+        self.phase != Phase::Over && member.is_some_and(|m| m.hello.rejoin.is_some() && !m.ready)
+    }
+
+    /// Keeps slots of writer units, where there are none of theirs yet.
+    pub(super) fn keep(&mut self, slots: impl Iterator<Item = (u32, F)>) {
+        let writers = self.welcome.as_ref().map_or(0, |w| w.writers);
+        for (unit, slots) in slots.filter(|(unit, _)| *unit < writers) {
+            self.segments.entry(unit).or_insert(slots);
+        }
+    }
+
+    /// A survivor of a pipe that lost its unit 0, which this one replaces.
+    pub(super) fn rejoin(
+        &mut self,
+        conn: ConnId,
+        pid: u32,
+        hello: Hello,
+        mut fds: Vec<F>,
+        actions: &mut Vec<Action>,
+    ) {
+        let first = self.phase == Phase::Gathering && self.revives;
+        let known = hello.rejoin.clone().filter(|w| match &self.welcome {
+            None => first && self.welcomes_me(w),
+            Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
+        });
+        let mut refuse =
+            |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+        let (Some(welcome), Some(control)) = (known, fds.pop()) else { return refuse(Refusal::Over) };
+        let (key, units) = match hello.role {
+            Role::Writer { .. } => ((0, hello.unit), Some(welcome.writers)),
+            Role::Reader { .. } => {
+                let units = welcome.readers.get(welcome.program as usize).copied();
+                ((welcome.program.saturating_add(1), hello.unit), units)
+            }
+        };
+        if units.is_none_or(|units| hello.unit >= units || hello.units != units) {
+            return refuse(Refusal::UnitRange { unit: hello.unit, units: hello.units });
+        }
+        if let Some(there) = self.members.get(&key) {
+            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid, programs: 0 });
+        }
+        if self.welcome.is_none() {
+            self.control = Some(control);
+            self.programs.clone_from(&welcome.reader_programs);
+            self.phase = Phase::Reviving;
+            self.welcome = Some(welcome.clone());
+            actions.push(Action::Revive(welcome.clone()));
+            if let Some(me) = self.members.get_mut(&(0, 0)) {
+                me.ready = true;
+                actions.push(Action::Join(SELF, name((0, 0)), me.pid, me.hello.start_time));
+            }
+            // The slots that unit 0 came with are of no use where readers have its predecessor's mapped.
+            self.segments.clear();
+            // Other units that came before replace somebody, too.
+            let (me, others) =
+                std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
+            self.members = me;
+            for Member { conn, pid, hello, .. } in BTreeMap::into_values(others) {
+                self.by_conn.remove(&conn);
+                self.early.push(Early { conn, pid, hello, fds: Vec::new() });
+            }
+        }
+        actions.push(Action::Join(conn, name(key), pid, hello.start_time));
+        self.by_conn.insert(conn, key);
+        self.members.insert(key, Member { conn, pid, hello, ready: false });
+    }
+}

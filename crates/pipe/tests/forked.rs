@@ -1,0 +1,117 @@
+//! Units that have forked are killed while their children live on: the others learn of it as if there were no children, and the
+//! pipe's name, or its port, is free.
+
+mod common;
+
+use common::at::{At, Read, Write};
+use common::net::{place, trust, Across};
+use common::{reader_options, unique, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_rig::fork::{end, Forked};
+use polyduct_rig::{say, tests, Unit};
+use std::time::{Duration, Instant};
+
+/// How long the others may take to know.
+const KNOWN: Duration = Duration::from_secs(2);
+
+fn main() {
+    polyduct_rig::main(
+        unit,
+        tests![
+            on_one_host_the_loss_of_a_unit_with_a_child_is_known,
+            across_hosts_the_loss_of_a_unit_with_a_child_is_known,
+        ],
+    );
+}
+
+/// One process of a pipe of two writer units and a reader: `role unit forks place`.
+fn unit(spec: &str) {
+    let f: Vec<&str> = spec.split(' ').collect();
+    match f[3].split_once(':') {
+        Some((host, port)) => {
+            let place = Place { host: host.into(), port: port.parse().unwrap(), name: "forked".into() };
+            run(&Across { place, trust: trust(true) }, f[0], f[1].parse().unwrap(), f[2] == "true");
+        }
+        None => run(&f[3].to_owned(), f[0], f[1].parse().unwrap(), f[2] == "true"),
+    }
+}
+
+fn run<A: At>(at: &A, role: &str, unit: u32, forks: bool) {
+    let of = if role == "w" { writer_options(unit, 2) } else { reader_options("r", unit, 1) };
+    let options = Options { timeout: Some(Duration::from_secs(30)), ..of };
+    let opened = || {
+        if forks {
+            say(&format!("child {}", Forked::sleeper().pid()));
+        }
+        say("open");
+    };
+    let done = if role == "w" {
+        let given = Given::Dataset(Dataset::new(&[64], ElemType::U64).unwrap());
+        let mut w = at.writer(&given, "block", &options).unwrap();
+        opened();
+        loop {
+            if let Err(e) = w.step_with(|slot| slot.fill(1)) {
+                break e;
+            }
+        }
+    } else {
+        let mut r = at.reader("*", &Expect::default(), &options).unwrap();
+        opened();
+        let mut part = [0; 512];
+        loop {
+            if let Err(e) = r.read(&mut part) {
+                break e;
+            }
+        }
+    };
+    match done {
+        PipeError::PeerLost { unit, pid, silence: None, .. } => say(&format!("lost {unit} {pid}")),
+        other => say(&format!("other {other}")),
+    }
+}
+
+fn start(place: &str, victim: usize) -> Vec<Unit> {
+    let roles = [("w", 0), ("w", 1), ("r", 0)];
+    let unit = |(n, (role, unit)): (usize, &(&str, u32))| {
+        let name = format!("{} unit {unit}", if *role == "w" { "writer" } else { "reader" });
+        Unit::start(name, &format!("{role} {unit} {} {place}", n == victim))
+    };
+    roles.iter().enumerate().map(unit).collect()
+}
+
+/// Each unit in turn is killed while a child of it lives, all at one place.
+fn check(place: &str) {
+    for victim in 0..3 {
+        let mut units = start(place, victim);
+        assert!(units[victim].wait_line("child"), "{}: {}", units[victim].name, units[victim].last());
+        let child: u32 = units[victim].last()["child ".len()..].parse().unwrap();
+        for unit in &mut units {
+            assert!(unit.wait_line("open"), "{}: {}", unit.name, unit.last());
+        }
+        let lost = format!("lost {} {}", units[victim].name, units[victim].pid());
+        units[victim].kill();
+        let begun = Instant::now();
+        for (n, unit) in units.iter_mut().enumerate().filter(|(n, _)| *n != victim) {
+            assert_eq!(unit.end(), lost, "{n}, {place}");
+        }
+        let took = begun.elapsed();
+        // What it had is free for the next, though the child is there.
+        let mut next = start(place, 3);
+        for unit in &mut next {
+            assert!(unit.wait_line("open"), "{}: {}", unit.name, unit.last());
+        }
+        end(child);
+        assert!(took < KNOWN, "{lost} known after {took:?}, {place}");
+    }
+}
+
+fn on_one_host_the_loss_of_a_unit_with_a_child_is_known() {
+    check(&unique("forked"));
+}
+
+fn across_hosts_the_loss_of_a_unit_with_a_child_is_known() {
+    let Place { host, port, .. } = place();
+    check(&format!("{host}:{port}"));
+}

@@ -1,0 +1,66 @@
+//! Pipes across hosts whose units compute for longer than a host may be silent: nobody is taken for dead. The processes are of one
+//! host, whose kernel counts a window that is shut as one between two hosts would.
+
+mod common;
+
+use common::net::{place, trust};
+use common::{reader_options, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::{NetReader, NetWriter, Place};
+use polyduct_pipe::{Expect, Given, Options};
+use polyduct_rig::{say, tests, Unit};
+use std::time::Duration;
+
+const STEPS: u64 = 4;
+/// Megabytes of a part, and how long the reader computes between two steps.
+const CASES: [(u64, u64); 3] = [(16, 3000), (6, 4000), (64, 3000)];
+
+fn main() {
+    polyduct_rig::main(unit, tests![a_reader_that_computes_is_not_taken_for_dead]);
+}
+
+/// One process: `role host port trusted megabytes pause`.
+fn unit(spec: &str) {
+    let f: Vec<&str> = spec.split(' ').collect();
+    let number = |i: usize| f[i].parse::<u64>().unwrap();
+    let place = Place { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
+    let trust = trust(f[3] == "true");
+    let timeout = Some(Duration::from_secs(60));
+    if f[0] == "w" {
+        let data = Dataset::new(&[number(4) << 17], ElemType::U64).unwrap();
+        let options = Options { timeout, ..writer_options(0, 1) };
+        let mut w = NetWriter::open(&place, &trust, &Given::Dataset(data), "*", &options).unwrap();
+        for step in 0..STEPS {
+            let mut slot = w.step().unwrap();
+            slot.fill(step as u8 + 1);
+            slot.publish().unwrap();
+        }
+        w.close().unwrap();
+    } else {
+        let options = Options { timeout, ..reader_options("r", 0, 1) };
+        let mut r = NetReader::open(&place, &trust, "*", &Expect::default(), &options).unwrap();
+        let mut part = vec![0; r.local_len_bytes()];
+        while let Some(step) = r.read(&mut part).unwrap() {
+            assert!(part.iter().all(|&b| b == step as u8 + 1), "step {step} is torn");
+            // It computes.
+            std::thread::sleep(Duration::from_millis(number(5)));
+        }
+        assert_eq!(r.stats().steps, STEPS);
+    }
+    say("end");
+}
+
+fn a_reader_that_computes_is_not_taken_for_dead() {
+    let mut units = Vec::new();
+    for (case, trusted) in CASES.iter().flat_map(|case| [(case, true), (case, false)]) {
+        let (at, (megabytes, pause)) = (place(), case);
+        for role in ["w", "r"] {
+            let spec = format!("{role} {} {} {trusted} {megabytes} {pause}", at.host, at.port);
+            let name = format!("{role} of {megabytes} MiB every {pause} ms, trusted {trusted}");
+            units.push(Unit::start(name, &spec));
+        }
+    }
+    for unit in &mut units {
+        assert_eq!(unit.end(), "end", "{}", unit.name);
+    }
+}

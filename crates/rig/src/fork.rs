@@ -1,0 +1,36 @@
+//! Children that are forked and go on as they are, as Python's `multiprocessing` makes them.
+
+/// A child that was forked. It ends by itself after a minute.
+pub struct Forked(libc::pid_t);
+
+impl Forked {
+    /// Forks this process. The child sleeps, and has all that this process has, but for its standard input and output.
+    pub fn sleeper() -> Forked {
+        // SAFETY: the child makes system calls only.
+        match unsafe { libc::fork() } {
+            // SAFETY: system calls.
+            0 => unsafe {
+                for fd in 0..3 {
+                    libc::close(fd);
+                }
+                libc::sleep(60);
+                libc::_exit(0)
+            },
+            pid => {
+                assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+                Forked(pid)
+            }
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Ends a child of another process that [`Forked::sleeper`] has made.
+pub fn end(pid: u32) {
+    // SAFETY: a system call.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}

@@ -1,0 +1,169 @@
+//! Units that were copied, and served on their own: what they have is never taken for that of the others,
+//! whatever their clock said and however often they were opened; and it is said which have gone on apart.
+
+use super::basics::{block, entry, rows, ID};
+use super::sim::{Disks, Sim};
+use polyduct_store::volume::{Geometry, Volume, VolumeError, BLOCK};
+
+const BLOCKS: u64 = 4;
+
+/// A store with "a", of blocks with seeds from 0 on.
+fn made(g: Geometry) -> Disks {
+    let mut sim = Sim::default();
+    let mut v = Volume::create(&mut sim, ID, g, 1).unwrap();
+    let object = v.new_object().unwrap();
+    let n = g.row_blocks();
+    for row in 0..BLOCKS.div_ceil(n) {
+        v.write_row(object, row, &rows((row * n..).take(n as usize))).unwrap();
+    }
+    v.commit(vec![("a".into(), entry(object, BLOCKS.next_multiple_of(n)))], 2).unwrap();
+    drop(v);
+    sim.disks
+}
+
+/// The store is opened so many times without some units, and blocks are overwritten each time.
+fn goes_on(disks: &Disks, g: Geometry, without: &[u32], times: u64, clock: u64, seed: u64) -> Disks {
+    let mut sim = Sim::of(disks.clone(), without);
+    for i in 0..times {
+        let mut v = Volume::open(&mut sim, ID, g, clock + i).unwrap();
+        for b in 0..BLOCKS {
+            v.overwrite(0, b, &block(seed + b), clock + i).unwrap();
+        }
+        if i % 2 == 0 {
+            v.close(clock + i).unwrap();
+        }
+    }
+    sim.disks
+}
+
+/// Units have what they have somewhere else; what the store's own directory has stays.
+fn mixed(ours: &Disks, theirs: &Disks, units: &[u32]) -> Disks {
+    let of = |unit: &u32| units.contains(unit);
+    let keep = ours.iter().filter(|(key, _)| !of(&key.0));
+    keep.chain(theirs.iter().filter(|(key, _)| of(&key.0)))
+        .map(|(key, bytes)| (*key, bytes.clone()))
+        .collect()
+}
+
+/// Whose the content is: that of one seed throughout.
+fn seed(v: &mut Volume<&mut Sim>, known: &[u64]) -> Result<u64, String> {
+    let whose = |found: &[u8; BLOCK], b| known.iter().copied().find(|&seed| *found == block(seed + b));
+    let all: Vec<Option<u64>> = (0..BLOCKS).map(|b| whose(&v.read(0, b).unwrap(), b)).collect();
+    match all[0] {
+        Some(seed) if all.iter().all(|&other| other == Some(seed)) => Ok(seed),
+        _ => Err(format!("blocks of several: {all:?}")),
+    }
+}
+
+/// Who was left out is made anew from the others, whatever its log still says; then any unit may be lost.
+fn heals(mut v: Volume<&mut Sim>, g: Geometry, seen: u64) -> Result<(), String> {
+    let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
+    for unit in lost {
+        v.replace(unit, false, 7).map_err(|e| e.to_string())?;
+        while !v.rebuild(unit, 100, 8).map_err(|e| e.to_string())?.finished {}
+    }
+    v.overwrite(0, 0, &block(seen), 9).map_err(|e| e.to_string())?;
+    let disks = v.units().disks.clone();
+    for unit in 0..g.units() {
+        let mut sim = Sim::of(disks.clone(), &[unit]);
+        let mut v = Volume::open(&mut sim, ID, g, 10).map_err(|e| e.to_string())?;
+        if v.lost().count() != 1 || seed(&mut v, &[seen])? != seen {
+            return Err(format!("unit {unit} lost then: {:?}", v.lost().collect::<Vec<_>>()));
+        }
+    }
+    Ok(())
+}
+
+const OURS: u64 = 1000;
+const THEIRS: u64 = 2000;
+
+/// All mixtures of two lines that went on so many times each, with a clock of its own.
+fn mixtures(g: Geometry, here: u64, there: u64, clocks: (u64, u64)) {
+    let base = made(g);
+    let (units, enough) = (g.units(), g.data() as usize);
+    // The copy is of as many units as are enough; the other line lacks none, or as many as it can.
+    for (taken, away) in [(0..g.data(), None), (g.parity()..units, None), (0..g.data(), Some(units - 1))] {
+        let taken: Vec<u32> = taken.collect();
+        let not_taken: Vec<u32> = (0..units).filter(|unit| !taken.contains(unit)).collect();
+        let ours = goes_on(&base, g, &away.into_iter().collect::<Vec<_>>(), here, clocks.0, OURS);
+        let theirs = goes_on(&base, g, &not_taken, there, clocks.1, THEIRS);
+        for set in 0_u32..1 << taken.len() {
+            let copies: Vec<u32> =
+                (0..).zip(&taken).filter(|(i, _)| set >> i & 1 != 0).map(|(_, &u)| u).collect();
+            let case = format!(
+                "{}+{}, {here} and {there} times, clocks {clocks:?}, {copies:?} are copies",
+                g.data(),
+                g.parity()
+            );
+            let own = (0..units).filter(|unit| !copies.contains(unit) && Some(*unit) != away).count();
+            let mut sim = Sim::of(mixed(&ours, &theirs, &copies), &[]);
+            let apart = here > 0 && there > 0;
+            let opened = Volume::open(&mut sim, ID, g, 5);
+            match opened {
+                Ok(mut v) => {
+                    let seen = seed(&mut v, &[0, OURS, THEIRS]).unwrap_or_else(|e| panic!("{case}: {e}"));
+                    let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
+                    if apart && !copies.is_empty() {
+                        // Who is left out is all of one side.
+                        let (side, others) = match seen {
+                            OURS => (own, &copies),
+                            THEIRS => (copies.len(), &not_taken),
+                            _ => panic!("{case}: neither is there"),
+                        };
+                        assert!(
+                            side >= enough && others.iter().all(|unit| lost.contains(unit)),
+                            "{case}: {lost:?}"
+                        );
+                        assert!(own < enough || copies.len() < enough, "{case}: both could serve");
+                        let said = v.lost().filter(|(_, why)| why.contains("gone on apart")).count();
+                        assert!(own == 0 || said > 0, "{case}: {:?}", v.lost().collect::<Vec<_>>());
+                    } else if copies.is_empty() {
+                        assert_eq!(seen, if here > 0 { OURS } else { 0 }, "{case}");
+                    }
+                    heals(v, g, seen).unwrap_or_else(|e| panic!("{case}: {e}"));
+                }
+                Err(VolumeError::Forked(sides)) => {
+                    let [here, there] = *sides;
+                    assert!(apart, "{case}");
+                    // One side may be away, and known of by what the store remembers.
+                    let of_copies = |side: &[u32]| side.iter().all(|unit| copies.contains(unit));
+                    let mixes =
+                        |side: &[u32]| !of_copies(side) && side.iter().any(|unit| copies.contains(unit));
+                    let known_of = away.is_some() && own < enough;
+                    assert!(
+                        known_of || !mixes(&here.units) && !mixes(&there.units),
+                        "{case}: {here:?} {there:?}"
+                    );
+                    assert!(
+                        known_of || of_copies(&here.units) != of_copies(&there.units),
+                        "{case}: {here:?} {there:?}"
+                    );
+                    assert!(here.epoch != there.epoch, "{case}");
+                }
+                Err(VolumeError::TooManyLost { .. } | VolumeError::Outdated { .. }) => {
+                    assert!(
+                        !apart || own < enough || away.is_some(),
+                        "{case}: {:?}",
+                        Volume::open(&mut sim, ID, g, 5).err()
+                    );
+                }
+                Err(e) => panic!("{case}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_that_went_on_apart_are_not_taken_for_the_store() {
+    const NOW: u64 = 1_795_362_309_016_083;
+    const HOUR: u64 = 3_600_000_000;
+    for (data, parity) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2)] {
+        let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
+        for (here, there) in [(0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (3, 3), (2, 7), (7, 2)] {
+            // An hour behind, a year ahead, and the same.
+            for clock in [NOW - HOUR, NOW + 365 * 24 * HOUR, NOW] {
+                mixtures(g, here, there, (NOW, clock + 100));
+            }
+        }
+    }
+}
