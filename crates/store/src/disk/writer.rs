@@ -130,7 +130,7 @@ impl StoreWriter {
                 &store.disks()?,
                 store.geometry(),
                 store.object(begun.object),
-                begun.generation,
+                begun.stamp,
                 &|unit| lost.contains(&unit),
                 true,
                 options.units,

@@ -71,8 +71,9 @@ use planted::Bug;
 use roll::Roll;
 use sealed::seal;
 use served::Memory;
-use state::{Action, Record, RECORD, SLOT};
+use state::{Action, Past, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
+use sums::Stamp;
 use units::{Cause, Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
@@ -94,12 +95,14 @@ pub struct Volume<U> {
     roll: Roll,
     epoch: Epoch,
     /// Those that the next one follows, the newest first: all that may have been served, up to [`LINE`](state::LINE).
-    line: Vec<Epoch>,
+    line: Vec<Past>,
     /// What was drawn for the epoch that began with the opening.
     drawn: u64,
     /// The highest count of an epoch that anybody may have begun.
     counted: u64,
     generation: u32,
+    /// The highest generation that any block was given in this epoch.
+    written: u32,
     /// The last transaction.
     tx: u64,
     names: BTreeMap<String, Entry>,
@@ -130,9 +133,9 @@ impl<U: Units> Volume<U> {
         &self.names
     }
 
-    /// What rows that are written now have as their blocks' generation.
-    pub fn generation(&self) -> u32 {
-        self.generation
+    /// What rows that are written now have with their blocks.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { generation: self.generation, mark: self.epoch.mark() }
     }
 
     /// The epoch.

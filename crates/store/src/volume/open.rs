@@ -7,7 +7,7 @@ use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
 use super::state::{
-    Catalog, Epoch, Patch, Relation, Superblock, CATALOG, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
+    Catalog, Epoch, Past, Patch, Relation, Superblock, CATALOG, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
 };
 use super::units::{Done, File, Request, Units};
 use super::Volume;
@@ -127,6 +127,7 @@ impl<U: Units> Volume<U> {
             roll: Roll::new(geometry.units()),
             epoch: Epoch::default(),
             line: Vec::new(),
+            written: 0,
             drawn: 0,
             counted: 0,
             generation: 0,
@@ -228,7 +229,7 @@ impl<U: Units> Volume<U> {
         self.line = newest.line.clone();
         // All who were to serve would know of it, where some do not: then what comes next follows the one before.
         if !never_served {
-            self.follows(newest.epoch);
+            self.follows(newest.epoch, newest.generation);
         }
         // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
         let counts = |block: &&Superblock| self.uses(block.unit) || self.has(Bug::StaleCounts);
@@ -249,8 +250,8 @@ impl<U: Units> Volume<U> {
     }
 
     /// What comes next follows this epoch, which may have been served.
-    fn follows(&mut self, epoch: Epoch) {
-        self.line.insert(0, epoch);
+    fn follows(&mut self, epoch: Epoch, generation: u32) {
+        self.line.insert(0, Past { epoch, generation });
         self.line.truncate(LINE);
     }
 
@@ -355,7 +356,7 @@ impl<U: Units> Volume<U> {
             for (what, found, limit) in [
                 ("epochs of a store", self.next_epoch(nonce).count - 1, LAST),
                 ("changes of a store", self.tx, LAST),
-                ("epochs of a store", self.generation.into(), LAST_GENERATION),
+                ("epochs of a store", self.generation.max(self.written).into(), LAST_GENERATION),
             ] {
                 if found >= limit {
                     return Err(VolumeError::Limit { what, found, limit });
@@ -388,9 +389,11 @@ impl<U: Units> Volume<U> {
             self.begins(epoch)?;
             self.counted = epoch.count;
             let line = self.line.clone();
+            // So a generation tells the epoch.
+            let generation = self.generation.max(self.written) + 1;
             for serving in [false, true] {
                 if serving {
-                    self.follows(epoch);
+                    self.follows(epoch, generation);
                 }
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
                 for unit in team.all() {
@@ -406,7 +409,7 @@ impl<U: Units> Volume<U> {
                         joiners: team.joiners,
                         joining: team.joiners.has(unit).then(|| self.mark(unit)).flatten(),
                         serving,
-                        generation: self.generation + 1,
+                        generation,
                         trimmed: self.tx,
                     };
                     let at = seq % 2 * SLOT as u64;
@@ -425,7 +428,7 @@ impl<U: Units> Volume<U> {
                     break;
                 }
             }
-            (self.epoch, self.generation) = (epoch, self.generation + 1);
+            (self.epoch, self.generation) = (epoch, generation);
             if self.team() == team {
                 self.roll.begin();
                 self.tell();

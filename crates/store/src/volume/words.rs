@@ -6,8 +6,8 @@ use super::geometry::{Place, BLOCK};
 use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
-use super::state::{Action, Patch};
-use super::sums::{stride, Home, ObjectId, Sum, SUM};
+use super::state::{Action, Patch, Relation, LINE};
+use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeMap;
@@ -190,7 +190,9 @@ impl<U: Units> Volume<U> {
         let mut entries = old.clone();
         for (&c, block) in &changed {
             let after = self.generation.max(old[c as usize].generation.saturating_add(1));
-            entries[c as usize] = self.sum(Home { chunk: c, ..home }, after, block);
+            self.written = self.written.max(after);
+            let stamp = Stamp { generation: after, ..self.stamp() };
+            entries[c as usize] = self.sum(Home { chunk: c, ..home }, stamp, block);
         }
         let patches: Vec<(u32, Patch)> = changed
             .into_iter()
@@ -238,6 +240,9 @@ impl<U: Units> Volume<U> {
             };
             let entry = |i: usize| Sum::from_bytes(sums.get(i * SUM..).unwrap_or(&[]));
             let (own, copy) = (entry(0), entry(1 + place.chunk as usize));
+            if !(1..sums.len() / SUM).all(|i| c < g.data() || self.counts(entry(i))) {
+                return Ok(None);
+            }
             let same = c == place.chunk || copy == old[place.chunk as usize] || self.has(Bug::CopiesIgnored);
             if !same || !self.fits(own, Home { chunk: c, ..home }, &block) {
                 return Ok(None);
@@ -289,23 +294,54 @@ impl<U: Units> Volume<U> {
         data
     }
 
-    fn sum(&self, home: Home, generation: u32, block: &[u8; BLOCK]) -> Sum {
+    fn sum(&self, home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
         let nowhere = Home { of: ObjectId::default(), chunk: 0, block: 0 };
-        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, generation, block)
+        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, stamp, block)
     }
 
     /// Whether this is the block that the entry was made for. A block that was never written is nobody's.
     fn fits(&self, sum: Sum, home: Home, block: &[u8; BLOCK]) -> bool {
-        let right = || self.sum(home, sum.generation, block) == sum;
-        sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+        let right = || self.sum(home, sum.stamp(), block) == sum;
+        self.counts(sum) && sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+    }
+
+    /// Whether the epoch in which a block was written is one of this store's, as far as its line tells. None that is older than the
+    /// line has to be; and what is newer and not in it was written by a copy of the store that has gone on apart.
+    fn whose(&self, sum: Sum) -> Relation {
+        let wrote = || self.line.iter().filter(|past| past.generation != 0);
+        let first = wrote().map(|past| past.generation).min().unwrap_or(0);
+        if wrote().any(|past| past.epoch.mark() == sum.mark && past.generation <= sum.generation) {
+            Relation::Known
+        } else if self.line.len() < LINE || first <= sum.generation {
+            Relation::Apart
+        } else {
+            Relation::Unknown
+        }
+    }
+
+    /// Whether an entry is not one of a copy that has gone on apart.
+    fn counts(&self, sum: Sum) -> bool {
+        sum.generation == 0 || self.trusts_forks() || self.whose(sum) != Relation::Apart
+    }
+
+    fn trusts_forks(&self) -> bool {
+        self.has(Bug::ForkTrusted) || self.has(Bug::PlaceNotSummed)
+    }
+
+    /// What a unit has that was written apart is as if it could not be read.
+    pub(super) fn forget_apart(&self, found: &mut Found) {
+        let data = self.geometry.data() as usize;
+        for c in 0..found.own.len() {
+            let copies = c.checked_sub(data).and_then(|p| found.copies[p].as_deref()).unwrap_or_default();
+            if !found.own[c].iter().chain(copies).all(|&sum| self.counts(sum)) {
+                found.forget(self.geometry, c);
+            }
+        }
     }
 
     /// The entries of a new word's blocks.
     fn entries(&self, home: Home, word: &[Block]) -> Vec<Sum> {
-        (0..)
-            .zip(word)
-            .map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.generation, block))
-            .collect()
+        (0..).zip(word).map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.stamp(), block)).collect()
     }
 
     /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the data chunks that are
@@ -344,6 +380,7 @@ impl<U: Units> Volume<U> {
                 found.copies.push((1..=data).map(entry).collect());
             }
         }
+        self.forget_apart(&mut found);
         Ok(found)
     }
 
@@ -372,14 +409,16 @@ impl<U: Units> Volume<U> {
         let g = self.geometry;
         let data = g.data() as usize;
         let of = |c: usize| Home { chunk: c as u32, ..home };
+        let fits = |c, sum, block: &[u8; BLOCK]| self.fits(sum, of(c), block);
+        let known = |sum| self.trusts_forks() || self.whose(sum) == Relation::Known;
         let decoded = match self.has(Bug::RottenParity) && found.blocks.iter().all(Option::is_some) {
             true => Ok(self.believe(home, found)),
-            false => super::decode::decode(g, found, &|c, sum, block| self.fits(sum, of(c), block)),
+            false => super::decode::decode(g, found, &fits, &known),
         };
         let (blocks, mut sums, good) = decoded?;
         for (c, block) in blocks.iter().enumerate().skip(data) {
             let now = found.own[c].filter(|&sum| self.fits(sum, of(c), block));
-            sums.push(now.unwrap_or_else(|| self.sum(of(c), self.generation, block)));
+            sums.push(now.unwrap_or_else(|| self.sum(of(c), self.stamp(), block)));
         }
         Ok((Word { blocks, sums }, good))
     }

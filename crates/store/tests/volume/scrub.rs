@@ -42,7 +42,7 @@ fn read(v: &mut Volume<&mut Sim>) -> Result<(), String> {
 /// Damages a block, an entry, or an entry of another's that parity has, of so many words; then scrubs.
 fn scrubbed(g: Geometry, bug: Option<Bug>, steps: u64) -> Result<(), String> {
     let disks = filled(g);
-    let stride = 8 * (1 + u64::from(g.data()));
+    let stride = 12 * (1 + u64::from(g.data()));
     let words = ROWS * u64::from(g.chunk_blocks());
     for unit in 0..g.units() {
         for what in 0..3 {

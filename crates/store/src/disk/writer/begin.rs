@@ -4,6 +4,7 @@ use crate::disk::meta::Meta;
 use crate::disk::turn::InUse;
 use crate::disk::{Fill, Store, StoreError};
 use crate::file::Options;
+use crate::volume::sums::Stamp;
 use polyduct_layout::Dataset;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ pub struct Wish {
 #[derive(Serialize, Deserialize)]
 pub struct Start {
     pub object: u64,
-    pub generation: u32,
+    pub stamp: Stamp,
     pub lost: Vec<u32>,
     pub joining: Vec<u32>,
     pub meta: Vec<u8>,
@@ -111,7 +112,7 @@ pub fn begin(
     meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
     let start = Start {
         object,
-        generation: owned.generation(),
+        stamp: owned.stamp(),
         // Units that are joining are written to.
         lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
         joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
