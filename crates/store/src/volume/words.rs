@@ -23,6 +23,8 @@ pub struct Repair {
     pub block: u64,
 }
 
+/// Blocks of data and parity that one change of the logs overwrites, at most.
+const TOGETHER: usize = 256;
 /// Repairs that are kept until they are asked for, at most.
 const MAX_REPAIRS: usize = 1 << 16;
 
@@ -179,10 +181,73 @@ impl<U: Units> Volume<U> {
         bytes: &[u8; BLOCK],
         nonce: u64,
     ) -> Result<(), VolumeError> {
+        self.overwrite_run(object, block, bytes, nonce)
+    }
+
+    /// The same for blocks that follow each other, whole in `bytes`. Those of one chunk go with one change of the logs, as many as
+    /// that takes.
+    ///
+    /// # Errors
+    /// As [`overwrite`](Volume::overwrite); some of the blocks may be there then.
+    pub fn overwrite_run(
+        &mut self,
+        object: u64,
+        first: u64,
+        bytes: &[u8],
+        nonce: u64,
+    ) -> Result<(), VolumeError> {
+        let (blocks, _) = bytes.as_chunks::<BLOCK>();
+        let most = (TOGETHER / (1 + self.geometry.parity() as usize)).max(1);
+        let mut next = first;
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            // No two of a chunk are of one word.
+            let left = self.geometry.chunk_blocks() - self.geometry.place(next).at;
+            let (now, later) = rest.split_at(rest.len().min(left as usize).min(most));
+            self.overwrite_in_chunk(object, next, now, nonce)?;
+            next += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Overwrites blocks of a chunk that follow each other.
+    fn overwrite_in_chunk(
+        &mut self,
+        object: u64,
+        first: u64,
+        blocks: &[[u8; BLOCK]],
+        nonce: u64,
+    ) -> Result<(), VolumeError> {
+        self.mend(nonce)?;
+        let mut patches = Vec::new();
+        for (block, bytes) in (first..).zip(blocks) {
+            patches.extend(self.patches(object, block, bytes)?);
+        }
+        let g = self.geometry;
+        let place = g.place(first);
+        let unit = g.unit(place.row, place.chunk);
+        if self.has(Bug::PlaceFirst) {
+            patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
+        }
+        let action = Action::Blocks(patches);
+        self.agree(&action, unit, g.parity() as usize + 1, nonce)?;
+        if let Action::Blocks(patches) = action {
+            self.follow(patches)?;
+        }
+        self.mend_or_wait(nonce)
+    }
+
+    /// What is to be written where a block is overwritten: that block first, and then what is computed from it.
+    fn patches(
+        &mut self,
+        object: u64,
+        block: u64,
+        bytes: &[u8; BLOCK],
+    ) -> Result<Vec<(u32, Patch)>, VolumeError> {
         let g = self.geometry;
         let place = g.place(block);
         let home = self.home(object, place)?;
-        self.mend(nonce)?;
         let (changed, old) = match self.change(home, place, bytes)? {
             Some(changed) => changed,
             None => self.change_word(block, home, place, bytes)?,
@@ -194,27 +259,15 @@ impl<U: Units> Volume<U> {
             let stamp = Stamp { generation: after, ..self.stamp() };
             entries[c as usize] = self.sum(Home { chunk: c, ..home }, stamp, block);
         }
-        let patches: Vec<(u32, Patch)> = changed
-            .into_iter()
-            .map(|(c, bytes)| {
-                let lines = self.lines(c, &entries, &|other| other == place.chunk);
-                let at = |to: usize| home.block * stride(g) as u64 + to as u64;
-                let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
-                let bytes: Box<[u8]> = bytes;
-                let block = Some((home.block, bytes.into_vec()));
-                (g.unit(place.row, c), Patch { object, block, sums })
-            })
-            .collect();
-        let first = g.unit(place.row, place.chunk);
-        if self.has(Bug::PlaceFirst) {
-            patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
-        }
-        let action = Action::Blocks(patches);
-        self.agree(&action, first, g.parity() as usize + 1, nonce)?;
-        if let Action::Blocks(patches) = action {
-            self.follow(patches)?;
-        }
-        self.mend_or_wait(nonce)
+        let patch = |(c, bytes): (u32, Block)| {
+            let lines = self.lines(c, &entries, &|other| other == place.chunk);
+            let at = |to: usize| home.block * stride(g) as u64 + to as u64;
+            let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
+            let bytes: Box<[u8]> = bytes;
+            let block = Some((home.block, bytes.into_vec()));
+            (g.unit(place.row, c), Patch { object, block, sums })
+        };
+        Ok(changed.into_iter().map(patch).collect())
     }
 
     /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to
@@ -393,8 +446,20 @@ impl<U: Units> Volume<U> {
             .check_word(home, &found)
             .map_err(|chunks| self.damaged(object, block, place.row, &chunks))?;
         let repaired = self.repair(place.row, &found, &good, &word, home, &[])?;
-        self.note(Cursor { object, block: home.block }, &repaired.written);
+        self.note_kept(Cursor { object, block: home.block }, &repaired.written)?;
         Ok((word, repaired))
+    }
+
+    /// Notes of blocks of a word that were written anew those that the disks give back then.
+    pub(super) fn note_kept(&mut self, word: Cursor, units: &[u32]) -> Result<(), VolumeError> {
+        if units.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        let bad = self.not_made_good(word, units)?;
+        let good: Vec<u32> = units.iter().copied().filter(|unit| !bad.contains(unit)).collect();
+        self.note(word, &good);
+        Ok(())
     }
 
     /// A block of a word of which these chunks, too many, are in doubt.

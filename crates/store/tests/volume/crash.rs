@@ -4,6 +4,7 @@
 
 use super::scenario::{Count, Run, Step};
 use polyduct_store::volume::planted::Bug;
+use polyduct_store::volume::{Geometry, BLOCK};
 
 const IN_USE: &[Step] = &[
     Step::Replace("a", 100),
@@ -202,6 +203,23 @@ fn cuts_of_openings() {
     let bug = Run { bug: Some(Bug::OneLogAgain), ..Run::of(2, 1, 16) };
     let error = bug.enumerate_openings(&[Step::Replace("a", 100)], TWICE, 3).expect_err("it is found");
     println!("{error}");
+}
+
+/// Two blocks are overwritten by one change.
+#[test]
+fn cuts_of_runs_of_blocks() {
+    let steps = [
+        Step::Replace("a", 100),
+        Step::OverwriteTwo("a", 0, 900),
+        Step::OverwriteTwo("a", 2, 910),
+        Step::Reopen,
+        Step::OverwriteTwo("a", 0, 920),
+        Step::Overwrite("a", 1, 930),
+    ];
+    for (data, parity) in [(2, 1), (2, 2)] {
+        let geometry = Geometry::new(data, parity, 2 * BLOCK as u64).unwrap();
+        all(Run { geometry, ..Run::of(data, parity, 16) }, 5_000, &[("runs", &steps)]);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::disk::meta::Meta;
 use crate::disk::turn::InUse;
-use crate::disk::{Fill, Store, StoreError};
+use crate::disk::{Store, StoreError};
 use crate::file::Options;
 use crate::volume::sums::Stamp;
 use polyduct_layout::Dataset;
@@ -69,7 +69,7 @@ pub fn begin(
     let mut owned = store.own()?;
     owned.check_free(name, &[name])?;
     let there = owned.names().get(name).map(|entry| entry.object);
-    let (object, mut meta, held) = if append && there.is_some() {
+    let (object, meta, held) = if append && there.is_some() {
         let (entry, meta) = owned.find(name)?;
         if meta.dataset.shape() != dataset.shape() {
             return Err(StoreError::ShapeDiffers {
@@ -109,7 +109,6 @@ pub fn begin(
         meta.stepped = options.stepped;
         (object, meta, in_use)
     };
-    meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
     let start = Start {
         object,
         stamp: owned.stamp(),
