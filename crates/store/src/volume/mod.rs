@@ -9,6 +9,7 @@
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
 //! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
+//! | `catalog` | the names as a whole, and what is added to that |
 //! | `open`, `replay`, `served` | recovery, and epochs; which was served last, where units that have none in common can serve |
 //! | `span` | runs of words: read, checked and made good at once |
 //! | [`scrub`] | all words checked, in steps |
@@ -35,6 +36,7 @@
 //!
 //! What was agreed survives the loss of any `parity` units, or as many damaged logs: `parity` + 1 logs have it.
 
+mod catalog;
 mod decode;
 mod error;
 pub mod geometry;
@@ -107,6 +109,9 @@ pub struct Volume<U> {
     tx: u64,
     names: BTreeMap<String, Entry>,
     next_object: u64,
+    /// The transaction up to which catalogs have the names, and those that have changed since.
+    catalogued: u64,
+    renamed: BTreeSet<String>,
     /// Files with writes that were not synced.
     dirty: BTreeSet<(u32, File)>,
     repairs: Vec<Repair>,
@@ -261,6 +266,7 @@ impl<U: Units> Volume<U> {
 
     fn name(&mut self, changes: Vec<(String, Option<Entry>)>) {
         for (name, entry) in changes {
+            self.renamed.insert(name.clone());
             match entry {
                 Some(entry) => drop(self.names.insert(name, entry)),
                 None => drop(self.names.remove(&name)),

@@ -6,15 +6,10 @@ use super::planted::Bug;
 use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
-use super::state::{
-    Catalog, Epoch, Past, Patch, Relation, Superblock, CATALOG, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
-};
+use super::state::{Epoch, Past, Patch, Relation, Superblock, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The most that is read of a catalog.
-const CATALOG_READ: usize = 1 << 28;
 
 impl<U: Units> Volume<U> {
     /// Makes the units of a new store, with the number `id`. `nonce` is a number drawn at random.
@@ -134,6 +129,8 @@ impl<U: Units> Volume<U> {
             tx: 0,
             names: BTreeMap::new(),
             next_object: 0,
+            catalogued: 0,
+            renamed: BTreeSet::new(),
             dirty: BTreeSet::new(),
             repairs: Vec::new(),
             replayed: 0,
@@ -152,7 +149,7 @@ impl<U: Units> Volume<U> {
         Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
     }
 
-    fn lose(&mut self, unit: u32, why: impl Into<String>) {
+    pub(super) fn lose(&mut self, unit: u32, why: impl Into<String>) {
         self.roll[unit].lose(why.into());
     }
 
@@ -310,42 +307,6 @@ impl<U: Units> Volume<U> {
         writes
     }
 
-    /// The newest catalog that any unit has.
-    pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
-        let mut newest: Option<Catalog> = None;
-        let mut best = vec![None; self.geometry.units() as usize];
-        for slot in 0..2 {
-            let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
-            for (unit, bytes) in (0..).zip(all) {
-                let bytes = bytes.unwrap_or_default();
-                let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible(self.geometry);
-                let Some(catalog) = unseal::<Catalog>(CATALOG, &bytes).map(|(c, _)| c).filter(own) else {
-                    if !bytes.is_empty() {
-                        self.unreadable
-                            .push((unit, "a copy of its catalog could not be read, and is written anew"));
-                    }
-                    continue;
-                };
-                if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
-                    let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
-                    (best[unit as usize], self.roll[unit].catalog) = (Some(catalog.tx), next);
-                }
-                if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
-                    newest = Some(catalog);
-                }
-            }
-        }
-        // An older one may lack names that the logs no longer tell.
-        let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
-            let read: Vec<u32> = self.roll.read().collect();
-            read.into_iter().for_each(|unit| self.lose(unit, "it has no readable catalog"));
-            return Err(self.too_many());
-        };
-        (self.tx, self.next_object) = (self.tx.max(newest.tx), newest.next_object);
-        self.names = newest.names;
-        Ok(())
-    }
-
     /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those. Units that fail
     /// meanwhile are left behind.
     ///
@@ -369,22 +330,7 @@ impl<U: Units> Volume<U> {
                 return Err(self.too_many());
             }
             let team = self.team();
-            // What is decided is in places where the logs are not needed any more.
-            let (tx, next_object) = (self.tx, self.next_object);
-            let (mut writes, mut syncs) = (Vec::new(), Vec::new());
-            for unit in team.all() {
-                let file = File::Catalog(self.roll[unit].catalog);
-                let names = self.names.clone();
-                let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
-                writes.push(Request::Write { unit, file, at: 0, bytes });
-                syncs.push(Request::Sync { unit, file });
-            }
-            self.run(writes)?;
-            self.run(syncs)?;
-            // The newest is never written over.
-            if !self.has(Bug::OneCatalog) {
-                self.roll.turn_catalogs();
-            }
+            self.write_catalogs(&team)?;
             let epoch = self.next_epoch(nonce);
             self.begins(epoch)?;
             self.counted = epoch.count;

@@ -14,6 +14,8 @@ pub const SUPERBLOCK: Kind = *b"pd-unit\x03";
 pub const RECORD: Kind = *b"pd-tell\x04";
 /// A catalog's kind and version.
 pub const CATALOG: Kind = *b"pd-name\x01";
+/// The same of what is added to one.
+pub const ADDITION: Kind = *b"pd-more\x01";
 /// Numbers of objects are below this.
 pub const MAX_OBJECTS: u64 = 1 << 48;
 /// Nobody counts so far: epochs, transactions, writes of a superblock.
@@ -272,6 +274,52 @@ impl Catalog {
         self.tx < MOST
             && self.next_object <= MAX_OBJECTS
             && self.names.values().all(|entry| entry.is_possible(geometry))
+    }
+}
+
+/// What became of names after a catalog was written: it stands behind that, and those that were added before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addition {
+    /// The store's own number.
+    pub volume: [u8; 16],
+    /// Whose it is.
+    pub unit: u32,
+    /// The checksum of the catalog: others than that mean nothing.
+    pub catalog: u32,
+    /// The last transaction that is in what stands before it.
+    pub before: u64,
+    /// The last that is in it.
+    pub tx: u64,
+    /// The next new object.
+    pub next_object: u64,
+    /// Names, and what they stand for from now on.
+    pub changes: Vec<(String, Option<Entry>)>,
+}
+
+impl Addition {
+    /// Whether it belongs to a catalog with this checksum as it is by now.
+    pub fn follows(&self, catalog: &Catalog, sum: u32) -> bool {
+        (self.volume, self.unit, self.catalog, self.before) == (catalog.volume, catalog.unit, sum, catalog.tx)
+    }
+
+    /// Whether such a one can have been written.
+    pub fn is_possible(&self, geometry: Geometry) -> bool {
+        let entries = self.changes.iter().filter_map(|(_, entry)| entry.as_ref());
+        self.tx < MOST
+            && self.before <= self.tx
+            && self.next_object <= MAX_OBJECTS
+            && entries.into_iter().all(|entry| entry.is_possible(geometry))
+    }
+
+    /// Puts it into the catalog.
+    pub fn apply(self, catalog: &mut Catalog) {
+        (catalog.tx, catalog.next_object) = (self.tx, self.next_object);
+        for (name, entry) in self.changes {
+            match entry {
+                Some(entry) => drop(catalog.names.insert(name, entry)),
+                None => drop(catalog.names.remove(&name)),
+            }
+        }
     }
 }
 

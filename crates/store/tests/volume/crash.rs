@@ -205,6 +205,31 @@ fn cuts_of_openings() {
     println!("{error}");
 }
 
+/// What has changed stands behind catalogs that are long, and in the end they are written anew.
+#[test]
+fn cuts_of_long_catalogs() {
+    let steps = [
+        Step::Replace("a", 100),
+        Step::Describe("a"),
+        Step::Reopen,
+        Step::Replace("b", 200),
+        Step::Reopen,
+        Step::Remove("b"),
+        Step::Overwrite("a", 1, 900),
+        Step::Reopen,
+        Step::Rename("a", "c"),
+        Step::Reopen,
+        Step::Replace("d", 300),
+        Step::Reopen,
+        Step::Replace("e", 400),
+        Step::Reopen,
+        Step::Overwrite("c", 1, 910),
+    ];
+    all(Run::of(2, 1, 12), 5_000, &[("catalogs", &steps)]);
+    all(Run::of(2, 2, 4), 2_000, &[("catalogs", &steps)]);
+    all(Run::of(2, 1, 3).healing(), 5_000, &[("catalogs", &steps)]);
+}
+
 /// Two blocks are overwritten by one change.
 #[test]
 fn cuts_of_runs_of_blocks() {

@@ -15,6 +15,8 @@ pub enum Step {
     Overwrite(&'static str, u64, u64),
     /// Overwrites this block and the next one.
     OverwriteTwo(&'static str, u64, u64),
+    /// Much is known of what the name stands for.
+    Describe(&'static str),
     /// What the first name stands for has the second from now on.
     Rename(&'static str, &'static str),
     Remove(&'static str),
@@ -89,6 +91,10 @@ pub fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside)
         Step::Rename(from, to) => {
             let entry = find(v, from)?;
             v.commit(vec![(from.into(), None), (to.into(), Some(entry))], now)
+        }
+        Step::Describe(name) => {
+            let entry = Entry { about: vec![9; 20_000], ..find(v, name)? };
+            v.commit(vec![(name.into(), Some(entry))], now)
         }
         Step::Remove(name) => v.commit(vec![(name.into(), None)], now),
         Step::Reopen => Ok(()),
