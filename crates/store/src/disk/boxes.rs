@@ -181,7 +181,7 @@ mod tests {
             let mut meta = Meta::new(dataset);
             let fill = Fill::of(g, dataset.len_bytes());
             for appended in [2, 3] {
-                meta.begin_segment("x", fill).unwrap();
+                meta.append(fill);
                 meta.steps += appended;
             }
             // Each dimension: all, a part, with gaps, one, none.

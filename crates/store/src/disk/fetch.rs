@@ -125,7 +125,7 @@ impl OfUnit {
         }
         for &(word, chunk, _) in &self.wanted {
             let sum = self.entry(word, each, 0);
-            let of = |block| Sum::of(Home { of: object, chunk, block: word }, sum.generation, block);
+            let of = |block| Sum::of(Home { of: object, chunk, block: word }, sum.stamp(), block);
             let right = sum.generation != 0 && self.block(word).is_some_and(|block| of(block) == sum);
             self.right.push(right);
         }

@@ -6,7 +6,7 @@ use super::requests::{Done, Files, Job, Requests, Slice};
 use super::turn::{InUse, ALONG, BEING_WRITTEN};
 use crate::file::Without;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
-use crate::volume::sums::{stride, ObjectId};
+use crate::volume::sums::{stride, ObjectId, Stamp};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::lock::Hold;
@@ -65,7 +65,7 @@ struct Asked {
 const WRITTEN: u64 = 0;
 
 impl RowIo {
-    /// For an object, on the units that are not `lost`. `generation` counts for rows that are written. `units` processes share the
+    /// For an object, on the units that are not `lost`. `stamp` is for rows that are written. `units` processes share the
     /// disks.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl RowIo {
         disks: &Disks,
         geometry: Geometry,
         of: ObjectId,
-        generation: u32,
+        stamp: Stamp,
         lost: &dyn Fn(u32) -> bool,
         write: bool,
         units: u32,
@@ -95,7 +95,7 @@ impl RowIo {
         let depth = (DEPTH / units.max(1) as usize).clamp(n.min(4), MAX_UNDER_WAY);
         // As many as are under way, and those that are filled meanwhile.
         let slices = depth.div_ceil(n) * n + n;
-        let rows = Rows::new(geometry, of, generation);
+        let rows = Rows::new(geometry, of, stamp);
         let group = (REQUEST / rows.chunk_bytes()).max(1) as u64;
         Ok(RowIo {
             geometry,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! # A polyduct store. `polyduct store status` shows it.
-//! version = 3
+//! version = 4
 //! id = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 //! data = 4
 //! parity = 1
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The file's name.
 pub const NAME: &str = "store.toml";
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The longest manifest.
 const LIMIT: u64 = 1 << 20;
 /// The most directories of a unit.
@@ -344,15 +344,15 @@ mod tests {
         for (text, says) in [
             (String::new(), "not a manifest"),
             (
-                sealed(&body(2, id, 1, "[[\"a\"]]")),
-                "a store of version 2; this program reads and writes version 3 only",
+                sealed(&body(3, id, 1, "[[\"a\"]]")),
+                "a store of version 3; this program reads and writes version 4 only",
             ),
-            (sealed(&body(3, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
-            (sealed(&body(3, id, 2, "[[\"a\"]]")), "names 1 units"),
-            (sealed(&body(3, id, 0, "[]")), "data units"),
-            (sealed(&body(3, id, 1, "[[]]")), "0 directories"),
-            (sealed(&body(3, id, 1, "[[\"\"]]")), "no path"),
-            (sealed(&format!("{}more = 1\n", body(3, id, 1, "[[\"a\"]]"))), "not a manifest"),
+            (sealed(&body(VERSION, "xyz", 1, "[[\"a\"]]")), "32 hexadecimal"),
+            (sealed(&body(VERSION, id, 2, "[[\"a\"]]")), "names 1 units"),
+            (sealed(&body(VERSION, id, 0, "[]")), "data units"),
+            (sealed(&body(VERSION, id, 1, "[[]]")), "0 directories"),
+            (sealed(&body(VERSION, id, 1, "[[\"\"]]")), "no path"),
+            (sealed(&format!("{}more = 1\n", body(VERSION, id, 1, "[[\"a\"]]"))), "not a manifest"),
         ] {
             let error = Manifest::parse("x", &text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

@@ -123,7 +123,7 @@ impl<'a> Mender<'a> {
                 let (disks, object) = (self.store.disks_to_read()?, self.blocks.object());
                 // Rows are read one after the other: no more is under way than one has.
                 let share = (DEPTH / g.units()).max(1);
-                let io = RowIo::open(&disks, g, self.store.object(object), 0, &is_lost, false, share)
+                let io = RowIo::open(&disks, g, self.store.object(object), 0.into(), &is_lost, false, share)
                     .map_err(StoreError::refused(&self.store.shown))?;
                 self.remaining.insert((lost, io))
             }

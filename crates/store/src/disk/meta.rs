@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// The longest description of a dataset, attributes included.
 const LIMIT: usize = 1 << 20;
-/// Times that a dataset may be appended to where its steps share rows.
+/// Places where steps begin that do not follow those before them: of stores in which appending began a row each time.
 const MAX_SEGMENTS: usize = 1 << 14;
 /// The longest name of a dataset.
 const MAX_NAME: usize = 1024;
@@ -109,25 +109,14 @@ impl Meta {
         }
     }
 
-    /// Further steps begin in a row of their own from here on: rows that others read are not written any more.
-    ///
-    /// # Errors
-    /// [`StoreError::Bad`]: that was done too often.
-    pub fn begin_segment(&mut self, store: &str, fill: Fill) -> Result<(), StoreError> {
-        let row = self.rows(fill);
-        if !self.segments.is_empty() && self.place(fill, self.steps) == (row, 0) {
-            return Ok(());
+    /// Further steps follow those that are there. Gives the row in which they begin if that has others already, which may be read
+    /// meanwhile: it is not to be written as a whole any more.
+    pub fn append(&mut self, fill: Fill) -> Option<u64> {
+        if self.segments.is_empty() {
+            self.segments.push((0, 0));
         }
-        if self.segments.len() >= MAX_SEGMENTS {
-            return Err(StoreError::Bad {
-                store: store.to_owned(),
-                what: "the number of times that a dataset of small steps was appended to".into(),
-                found: self.segments.len().to_string(),
-                expected: format!("at most {MAX_SEGMENTS}; copy it with `polyduct cp`"),
-            });
-        }
-        self.segments.push((self.steps, row));
-        Ok(())
+        let (row, at) = self.place(fill, self.steps);
+        (at > 0).then_some(row)
     }
 
     /// As bytes, for the catalog.
@@ -250,7 +239,7 @@ mod tests {
             assert_eq!((fill.per_row, fill.rows), (per_row, rows), "{bytes}");
             let mut end = 0;
             for appended in [3, 1, 4, 2] {
-                meta.begin_segment("x", fill).unwrap();
+                let (read_row, fresh) = (meta.append(fill), meta.rows(fill));
                 for step in meta.steps..meta.steps + appended {
                     let (row, at) = meta.place(fill, step);
                     let byte = row * fill.row_bytes + at;
@@ -258,15 +247,37 @@ mod tests {
                         byte >= end && at + bytes.min(fill.row_bytes) <= fill.row_bytes,
                         "{bytes} {step}"
                     );
+                    assert!(row >= fresh || read_row == Some(row), "a row that others read");
                     end = byte + bytes;
                 }
-                let fresh = meta.rows(fill);
                 meta.steps += appended;
-                assert!(meta.place(fill, meta.steps - appended).0 >= fresh, "a row that others read");
             }
+            // No room is left between them.
+            assert_eq!((meta.rows(fill), meta.segments.len()), (10_u64.div_ceil(per_row) * rows, 1));
             let again = Meta::parse("x", "n", geometry(), &meta.to_bytes("x").unwrap()).unwrap();
             assert_eq!(again, meta);
         }
+    }
+
+    #[test]
+    fn nobody_counts_how_often_it_was_appended() {
+        let (mut meta, fill) = meta(0, 100);
+        for step in 0..20_000 {
+            meta.append(fill);
+            assert_eq!(meta.place(fill, step), (step / 4, step % 4 * BLOCK as u64));
+            meta.steps += 1;
+        }
+        assert!(meta.to_bytes("x").unwrap().len() < 200);
+        // Where appending began a row each time, further steps follow the last.
+        meta.segments = (0..MAX_SEGMENTS as u64).map(|n| (n, 2 * n)).collect();
+        meta.steps = MAX_SEGMENTS as u64;
+        for n in 1..10 {
+            meta.append(fill);
+            let first = 2 * (MAX_SEGMENTS as u64 - 1);
+            assert_eq!(meta.place(fill, meta.steps), (first + n / 4, n % 4 * BLOCK as u64));
+            meta.steps += 1;
+        }
+        assert_eq!(Meta::parse("x", "n", geometry(), &meta.to_bytes("x").unwrap()).unwrap(), meta);
     }
 
     #[test]

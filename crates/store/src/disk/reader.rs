@@ -67,7 +67,7 @@ fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Resul
         &store.disks_to_read()?,
         store.geometry(),
         store.object(object),
-        0,
+        0.into(),
         &is_lost,
         false,
         options.units,

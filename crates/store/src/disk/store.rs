@@ -15,6 +15,7 @@ use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir, process, Errno, OsError};
+use rustix::fs::StatVfsMountFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -178,12 +179,12 @@ impl Store {
     }
 
     /// The same for who only reads: where the store can be changed it is brought into order; where not, as on a medium that is only
-    /// read, or without the rights, what stands in the logs is done again in memory, and nothing changes.
+    /// read, be it that of one unit, or without the rights, what stands in the logs is done again in memory, and nothing changes.
     ///
     /// # Errors
     /// As [`own`](Store::own).
     pub fn own_to_read(&self) -> Result<Owned<'_>, StoreError> {
-        if self.read_only.is_none() {
+        if self.read_only.is_none() && !self.has_units_to_read()? {
             match self.own() {
                 Err(StoreError::Volume { source: VolumeError::Refused(e), .. })
                     if is_for_want_of_rights(&e) => {}
@@ -196,6 +197,15 @@ impl Store {
         self.take_units(&mut disks)?;
         let volume = Volume::open_among(disks, self.manifest.id, self.geometry(), nonce(), &|_| true);
         Ok(Owned::new(self, volume.map_err(StoreError::volume(&self.shown))?, turn))
+    }
+
+    /// Whether nothing can be written to a file system of some unit. Who only reads must not make such a unit stale: nobody could
+    /// bring it up to date, and where all are so nothing would be left.
+    fn has_units_to_read(&self) -> Result<bool, StoreError> {
+        let is_to_read = |dir: &PathBuf| {
+            rustix::fs::statvfs(dir).is_ok_and(|of| of.f_flag.contains(StatVfsMountFlags::RDONLY))
+        };
+        Ok(units_of(&self.current()?, &self.dir).iter().any(is_to_read))
     }
 
     fn own_with(&self, give_up: bool) -> Result<Owned<'_>, StoreError> {

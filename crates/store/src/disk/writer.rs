@@ -20,6 +20,7 @@ use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 /// One unit's writing end of a dataset in a store.
 ///
@@ -48,6 +49,10 @@ pub struct StoreWriter {
     staging: Option<Staging>,
     /// A row of several steps, of which not all have come.
     open_row: Option<u64>,
+    /// The row in which this port's steps begin, if others are in it that were there before.
+    read_row: Option<u64>,
+    /// Of that row, the bytes of this port's steps: they are overwritten block by block when it closes.
+    tail: Vec<u8>,
     /// When appending, the object that the name stood for, if any.
     appends_to: Option<Option<u64>>,
     /// Units that were not used when this port was opened.
@@ -118,7 +123,8 @@ impl StoreWriter {
             Ok(start)
         })?;
         let (_, mapping, plan) = planned?;
-        let (meta, lost) = (Meta::parse(&shown, name, store.geometry(), &begun.meta)?, begun.lost.clone());
+        let mut meta = Meta::parse(&shown, name, store.geometry(), &begun.meta)?;
+        let (read_row, lost) = (meta.append(fill), begun.lost.clone());
         let along = || append.then(|| store.append_along(begun.object)).transpose();
         let in_use = store.use_object(begun.object).and_then(|in_use| {
             let mut kept = vec![in_use];
@@ -130,7 +136,7 @@ impl StoreWriter {
                 &store.disks()?,
                 store.geometry(),
                 store.object(begun.object),
-                begun.generation,
+                begun.stamp,
                 &|unit| lost.contains(&unit),
                 true,
                 options.units,
@@ -173,6 +179,8 @@ impl StoreWriter {
             io,
             staging,
             open_row: None,
+            read_row,
+            tail: Vec::new(),
             appends_to,
             lost,
             failed: None,
@@ -290,6 +298,10 @@ impl StoreWriter {
         if let Some(staging) = self.staging.as_mut().filter(|_| mine) {
             let bytes = staging.mine(row);
             let bytes = bytes.get(..self.fill.row_bytes as usize).unwrap_or(bytes);
+            if self.read_row == Some(row) {
+                self.tail = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+                return;
+            }
             self.io.write(row..row + 1, Bytes::Shared(bytes));
         }
     }

@@ -42,6 +42,9 @@ pub type Decoded = (Vec<Block>, Vec<Sum>, Vec<bool>);
 /// Whether an entry is of a block of a chunk.
 type Fits<'a> = &'a dyn Fn(usize, Sum, &[u8; BLOCK]) -> bool;
 
+/// Whether it is certain that this store has written what an entry is of.
+type Known<'a> = &'a dyn Fn(Sum) -> bool;
+
 /// A word, and which of its chunks are right in themselves.
 struct Word<'a> {
     geometry: Geometry,
@@ -50,11 +53,17 @@ struct Word<'a> {
     fits: Fits<'a>,
 }
 
-/// Decodes a word. `fits` says whether an entry is of a block of a chunk.
+/// Decodes a word. `fits` says whether an entry is of a block of a chunk; `known`, whether it is certain that this
+/// store has written that: where units speak against each other, what is newest has to be.
 ///
 /// # Errors
 /// The chunks that are in doubt: more than parity makes up for.
-pub fn decode(geometry: Geometry, found: &Found, fits: Fits<'_>) -> Result<Decoded, Vec<usize>> {
+pub fn decode(
+    geometry: Geometry,
+    found: &Found,
+    fits: Fits<'_>,
+    known: Known<'_>,
+) -> Result<Decoded, Vec<usize>> {
     let (data, units) = (geometry.data() as usize, geometry.units() as usize);
     let sound = |c: usize| match (&found.blocks[c], found.own[c]) {
         (Some(block), Some(own)) => fits(c, own, block) && (c < data || found.copies[c - data].is_some()),
@@ -78,7 +87,9 @@ pub fn decode(geometry: Geometry, found: &Found, fits: Fits<'_>) -> Result<Decod
         }
         tried.push(entries);
     }
-    let newest = best.map(|(_, decoded)| decoded).filter(|decoded| word.is_newest(decoded));
+    let newest = best
+        .map(|(_, decoded)| decoded)
+        .filter(|decoded| word.is_newest(decoded) && word.is_certain(decoded, known));
     newest.ok_or_else(|| word.doubtful())
 }
 
@@ -142,6 +153,16 @@ impl<'a> Word<'a> {
                 same || self.copies(c).is_none_or(|copies| !(0..).zip(copies).any(|(d, &sum)| newer(sum, d)))
             }
         })
+    }
+
+    /// Whether all units say the same of each chunk, or what is taken for the newest of it is certainly this store's.
+    fn is_certain(&self, (_, entries, _): &Decoded, known: Known<'_>) -> bool {
+        let same = |c: usize| {
+            let parity = (self.data()..self.units()).filter_map(|p| self.copies(p));
+            self.own(c).is_none_or(|own| own == entries[c])
+                && parity.into_iter().all(|of| of[c] == entries[c])
+        };
+        (0..self.data()).all(|c| same(c) || known(entries[c]))
     }
 
     /// The chunks that are not right in themselves, or that others speak against.

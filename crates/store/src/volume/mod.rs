@@ -9,6 +9,7 @@
 //! | [`rows`] | whole rows, encoded and decoded by whoever writes and reads them |
 //! | `state`, `sealed`, `raw` | superblocks, log records, catalogs |
 //! | `words`, `decode` | reading, repairing and writing blocks; what a damaged word was |
+//! | `catalog` | the names as a whole, and what is added to that |
 //! | `open`, `replay`, `served` | recovery, and epochs; which was served last, where units that have none in common can serve |
 //! | `span` | runs of words: read, checked and made good at once |
 //! | [`scrub`] | all words checked, in steps |
@@ -35,6 +36,7 @@
 //!
 //! What was agreed survives the loss of any `parity` units, or as many damaged logs: `parity` + 1 logs have it.
 
+mod catalog;
 mod decode;
 mod error;
 pub mod geometry;
@@ -71,8 +73,9 @@ use planted::Bug;
 use roll::Roll;
 use sealed::seal;
 use served::Memory;
-use state::{Action, Record, RECORD, SLOT};
+use state::{Action, Past, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
+use sums::Stamp;
 use units::{Cause, Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
@@ -94,16 +97,21 @@ pub struct Volume<U> {
     roll: Roll,
     epoch: Epoch,
     /// Those that the next one follows, the newest first: all that may have been served, up to [`LINE`](state::LINE).
-    line: Vec<Epoch>,
+    line: Vec<Past>,
     /// What was drawn for the epoch that began with the opening.
     drawn: u64,
     /// The highest count of an epoch that anybody may have begun.
     counted: u64,
     generation: u32,
+    /// The highest generation that any block was given in this epoch.
+    written: u32,
     /// The last transaction.
     tx: u64,
     names: BTreeMap<String, Entry>,
     next_object: u64,
+    /// The transaction up to which catalogs have the names, and those that have changed since.
+    catalogued: u64,
+    renamed: BTreeSet<String>,
     /// Files with writes that were not synced.
     dirty: BTreeSet<(u32, File)>,
     repairs: Vec<Repair>,
@@ -130,9 +138,9 @@ impl<U: Units> Volume<U> {
         &self.names
     }
 
-    /// What rows that are written now have as their blocks' generation.
-    pub fn generation(&self) -> u32 {
-        self.generation
+    /// What rows that are written now have with their blocks.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { generation: self.generation, mark: self.epoch.mark() }
     }
 
     /// The epoch.
@@ -258,6 +266,7 @@ impl<U: Units> Volume<U> {
 
     fn name(&mut self, changes: Vec<(String, Option<Entry>)>) {
         for (name, entry) in changes {
+            self.renamed.insert(name.clone());
             match entry {
                 Some(entry) => drop(self.names.insert(name, entry)),
                 None => drop(self.names.remove(&name)),

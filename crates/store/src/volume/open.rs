@@ -6,15 +6,10 @@ use super::planted::Bug;
 use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
-use super::state::{
-    Catalog, Epoch, Patch, Relation, Superblock, CATALOG, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
-};
+use super::state::{Epoch, Past, Patch, Relation, Superblock, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The most that is read of a catalog.
-const CATALOG_READ: usize = 1 << 28;
 
 impl<U: Units> Volume<U> {
     /// Makes the units of a new store, with the number `id`. `nonce` is a number drawn at random.
@@ -127,12 +122,15 @@ impl<U: Units> Volume<U> {
             roll: Roll::new(geometry.units()),
             epoch: Epoch::default(),
             line: Vec::new(),
+            written: 0,
             drawn: 0,
             counted: 0,
             generation: 0,
             tx: 0,
             names: BTreeMap::new(),
             next_object: 0,
+            catalogued: 0,
+            renamed: BTreeSet::new(),
             dirty: BTreeSet::new(),
             repairs: Vec::new(),
             replayed: 0,
@@ -151,7 +149,7 @@ impl<U: Units> Volume<U> {
         Ok(done.into_iter().map(|d| if let Some(Done::Bytes(b)) = d { Some(b) } else { None }).collect())
     }
 
-    fn lose(&mut self, unit: u32, why: impl Into<String>) {
+    pub(super) fn lose(&mut self, unit: u32, why: impl Into<String>) {
         self.roll[unit].lose(why.into());
     }
 
@@ -228,7 +226,7 @@ impl<U: Units> Volume<U> {
         self.line = newest.line.clone();
         // All who were to serve would know of it, where some do not: then what comes next follows the one before.
         if !never_served {
-            self.follows(newest.epoch);
+            self.follows(newest.epoch, newest.generation);
         }
         // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
         let counts = |block: &&Superblock| self.uses(block.unit) || self.has(Bug::StaleCounts);
@@ -249,8 +247,8 @@ impl<U: Units> Volume<U> {
     }
 
     /// What comes next follows this epoch, which may have been served.
-    fn follows(&mut self, epoch: Epoch) {
-        self.line.insert(0, epoch);
+    fn follows(&mut self, epoch: Epoch, generation: u32) {
+        self.line.insert(0, Past { epoch, generation });
         self.line.truncate(LINE);
     }
 
@@ -309,42 +307,6 @@ impl<U: Units> Volume<U> {
         writes
     }
 
-    /// The newest catalog that any unit has.
-    pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
-        let mut newest: Option<Catalog> = None;
-        let mut best = vec![None; self.geometry.units() as usize];
-        for slot in 0..2 {
-            let all = self.read_all(File::Catalog(slot), CATALOG_READ)?;
-            for (unit, bytes) in (0..).zip(all) {
-                let bytes = bytes.unwrap_or_default();
-                let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible(self.geometry);
-                let Some(catalog) = unseal::<Catalog>(CATALOG, &bytes).map(|(c, _)| c).filter(own) else {
-                    if !bytes.is_empty() {
-                        self.unreadable
-                            .push((unit, "a copy of its catalog could not be read, and is written anew"));
-                    }
-                    continue;
-                };
-                if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
-                    let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
-                    (best[unit as usize], self.roll[unit].catalog) = (Some(catalog.tx), next);
-                }
-                if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
-                    newest = Some(catalog);
-                }
-            }
-        }
-        // An older one may lack names that the logs no longer tell.
-        let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
-            let read: Vec<u32> = self.roll.read().collect();
-            read.into_iter().for_each(|unit| self.lose(unit, "it has no readable catalog"));
-            return Err(self.too_many());
-        };
-        (self.tx, self.next_object) = (self.tx.max(newest.tx), newest.next_object);
-        self.names = newest.names;
-        Ok(())
-    }
-
     /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those. Units that fail
     /// meanwhile are left behind.
     ///
@@ -355,7 +317,7 @@ impl<U: Units> Volume<U> {
             for (what, found, limit) in [
                 ("epochs of a store", self.next_epoch(nonce).count - 1, LAST),
                 ("changes of a store", self.tx, LAST),
-                ("epochs of a store", self.generation.into(), LAST_GENERATION),
+                ("epochs of a store", self.generation.max(self.written).into(), LAST_GENERATION),
             ] {
                 if found >= limit {
                     return Err(VolumeError::Limit { what, found, limit });
@@ -368,29 +330,16 @@ impl<U: Units> Volume<U> {
                 return Err(self.too_many());
             }
             let team = self.team();
-            // What is decided is in places where the logs are not needed any more.
-            let (tx, next_object) = (self.tx, self.next_object);
-            let (mut writes, mut syncs) = (Vec::new(), Vec::new());
-            for unit in team.all() {
-                let file = File::Catalog(self.roll[unit].catalog);
-                let names = self.names.clone();
-                let bytes = seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names });
-                writes.push(Request::Write { unit, file, at: 0, bytes });
-                syncs.push(Request::Sync { unit, file });
-            }
-            self.run(writes)?;
-            self.run(syncs)?;
-            // The newest is never written over.
-            if !self.has(Bug::OneCatalog) {
-                self.roll.turn_catalogs();
-            }
+            self.write_catalogs(&team)?;
             let epoch = self.next_epoch(nonce);
             self.begins(epoch)?;
             self.counted = epoch.count;
             let line = self.line.clone();
+            // So a generation tells the epoch.
+            let generation = self.generation.max(self.written) + 1;
             for serving in [false, true] {
                 if serving {
-                    self.follows(epoch);
+                    self.follows(epoch, generation);
                 }
                 let (mut writes, mut syncs) = (Vec::new(), Vec::new());
                 for unit in team.all() {
@@ -406,7 +355,7 @@ impl<U: Units> Volume<U> {
                         joiners: team.joiners,
                         joining: team.joiners.has(unit).then(|| self.mark(unit)).flatten(),
                         serving,
-                        generation: self.generation + 1,
+                        generation,
                         trimmed: self.tx,
                     };
                     let at = seq % 2 * SLOT as u64;
@@ -425,7 +374,7 @@ impl<U: Units> Volume<U> {
                     break;
                 }
             }
-            (self.epoch, self.generation) = (epoch, self.generation + 1);
+            (self.epoch, self.generation) = (epoch, generation);
             if self.team() == team {
                 self.roll.begin();
                 self.tell();

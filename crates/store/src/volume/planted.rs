@@ -25,7 +25,7 @@ pub enum Bug {
     StaleRead,
     /// A checksum is not looked at.
     ChecksumIgnored,
-    /// A checksum does not say where its block belongs.
+    /// A checksum does not say where its block belongs, and nobody asks which epoch it is of.
     PlaceNotSummed,
     /// What parity knows of its data's checksums is not looked at.
     CopiesIgnored,
@@ -55,4 +55,6 @@ pub enum Bug {
     Untold,
     /// What a stale unit says of its transactions counts.
     StaleCounts,
+    /// What a copy of the store wrote that has gone on apart counts.
+    ForkTrusted,
 }

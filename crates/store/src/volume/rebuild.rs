@@ -129,7 +129,7 @@ impl<U: Units> Volume<U> {
         let mut left = words.clamp(1, AT_ONCE);
         while let Some((span, after)) = extents.next(next.at, left) {
             let checked = self.restore(span, &[unit])?;
-            checked.rewritten.iter().for_each(|(word, units)| self.note(*word, units));
+            checked.rewritten.iter().try_for_each(|(word, units)| self.note_kept(*word, units))?;
             self.joined(unit)?;
             next = Mark {
                 at: after,
@@ -315,7 +315,7 @@ impl<U: Units> Volume<U> {
         while let Some((span, next)) = extents.next(at, u64::MAX) {
             let onto: Vec<u32> = onto.iter().copied().filter(|&unit| self.uses(unit)).collect();
             let checked = self.restore(span, &onto)?;
-            checked.rewritten.iter().for_each(|(word, units)| self.note(*word, units));
+            checked.rewritten.iter().try_for_each(|(word, units)| self.note_kept(*word, units))?;
             for error in checked.failed {
                 match error.cause {
                     Cause::Full => return Err(VolumeError::Full(error)),

@@ -4,7 +4,7 @@ use super::error::VolumeError;
 use super::planted::Bug;
 use super::sealed::unseal;
 use super::state::{Action, Epoch, Patch, Record, RECORD};
-use super::sums::stride;
+use super::sums::{stride, Sum};
 use super::units::{File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +120,9 @@ impl<U: Units> Volume<U> {
     /// must not be seen again.
     fn gather(&mut self, patches: Vec<(u32, Patch)>, words: &mut BTreeMap<(u64, u64), Places>) {
         let each = stride(self.geometry) as u64;
+        let sums = patches.iter().flat_map(|(_, patch)| &patch.sums);
+        let highest = sums.map(|(_, sum)| Sum::from_bytes(sum).generation).max().unwrap_or(0);
+        self.written = self.written.max(highest);
         for write in patches.into_iter().flat_map(|(unit, patch)| self.places(unit, vec![patch])) {
             let Request::Write { unit, file, at, .. } = write else { continue };
             let word = match file {

@@ -35,6 +35,20 @@ pub(super) struct Unit {
     pub log: u64,
     /// The slot of its next catalog.
     pub catalog: u8,
+    /// Its newest catalog, if more can be added to it.
+    pub written: Option<Written>,
+}
+
+/// A catalog of a unit, as it lies there with what was added to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    /// Its checksum.
+    pub sum: u32,
+    /// Its bytes, and where the next addition goes.
+    pub len: u64,
+    pub end: u64,
+    /// The last transaction that is in it.
+    pub tx: u64,
 }
 
 /// All units of a store, in order. Of a number that is none of theirs it says that it is neither read nor joining; to use such a
@@ -85,7 +99,7 @@ impl Unit {
 impl Roll {
     /// Of so many units, none of which is lost.
     pub fn new(units: u32) -> Roll {
-        let unit = || Unit { state: State::Read, whole_from: 0, seq: 0, log: 0, catalog: 0 };
+        let unit = || Unit { state: State::Read, whole_from: 0, seq: 0, log: 0, catalog: 0, written: None };
         Roll((0..units).map(|_| unit()).collect())
     }
 
@@ -136,11 +150,6 @@ impl Roll {
     /// The longest log.
     pub fn longest_log(&self) -> u64 {
         self.read().map(|unit| self[unit].log).max().unwrap_or(0)
-    }
-
-    /// The newest catalogs are written: the next ones go to the other slots.
-    pub fn turn_catalogs(&mut self) {
-        self.0.iter_mut().for_each(|of| of.catalog = 1 - of.catalog);
     }
 
     /// An epoch has begun: units that are whole are members, the lost ones are left behind, and all logs begin anew.

@@ -8,7 +8,7 @@ mod bytes;
 pub use bytes::{Bytes, BytesMut};
 
 use super::geometry::{Geometry, BLOCK};
-use super::sums::{stride, Home, ObjectId, Sum, SUM};
+use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub struct Part<'a> {
 pub struct Rows {
     geometry: Geometry,
     of: ObjectId,
-    generation: u32,
+    stamp: Stamp,
     /// Whether checksums are made and looked at: always, but for measurements.
     pub(crate) summed: bool,
     kernels: Kernels,
@@ -41,12 +41,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// For the rows of an object; `generation` is that of the store's epoch, for rows that are written.
-    pub fn new(geometry: Geometry, of: ObjectId, generation: u32) -> Rows {
+    /// For the rows of an object; `stamp` is that of the store's epoch, for rows that are written.
+    pub fn new(geometry: Geometry, of: ObjectId, stamp: impl Into<Stamp>) -> Rows {
         Rows {
             geometry,
             of,
-            generation,
+            stamp: stamp.into(),
             summed: true,
             kernels: Kernels::detect(),
             encoder: None,
@@ -129,7 +129,7 @@ impl Rows {
         let k = self.geometry.data() as usize;
         let block = parts[chunk].0[at * BLOCK..].first_chunk::<BLOCK>();
         let Some(block) = block.filter(|_| self.summed) else { return };
-        let sum = Sum::of(self.home(row, chunk, at), self.generation, block).to_bytes();
+        let sum = Sum::of(self.home(row, chunk, at), self.stamp, block).to_bytes();
         parts[chunk].1[at * each..at * each + SUM].copy_from_slice(&sum);
         if chunk < k {
             let place = at * each + SUM * (1 + chunk);
@@ -220,7 +220,7 @@ impl Rows {
         let Some(part) = parts[c] else { return true };
         let sum = Sum::from_bytes(&part.sums[at * stride(self.geometry)..][..SUM]);
         let block = part.chunk[at * BLOCK..].first_chunk::<BLOCK>();
-        let made = |block| Sum::of(self.home(row, c, at), sum.generation, block);
+        let made = |block| Sum::of(self.home(row, c, at), sum.stamp(), block);
         sum.generation != 0 && block.is_some_and(|block| made(block) == sum)
     }
 
@@ -263,7 +263,7 @@ impl Rows {
                     let block = made[i * len + (at - first) * BLOCK..].first_chunk::<BLOCK>();
                     let right = |block: &[u8; BLOCK]| {
                         let sum = self.agreed(parts, c, at)?;
-                        (Sum::of(self.home(row, c, at), sum.generation, block) == sum).then_some(())
+                        (Sum::of(self.home(row, c, at), sum.stamp(), block) == sum).then_some(())
                     };
                     let from = c * chunk + at * BLOCK;
                     let mut place = to.part(from..from + BLOCK);
@@ -361,7 +361,7 @@ mod tests {
                 for (c, block) in word.iter().enumerate() {
                     assert!(parts[c].0[at * BLOCK..(at + 1) * BLOCK] == block[..], "{k}+{m} {c} {at}");
                     let home = Home { of: of(5), chunk: c as u32, block: 7 * chunk + at as u64 };
-                    let sum = Sum::of(home, 3, block).to_bytes();
+                    let sum = Sum::of(home, 3.into(), block).to_bytes();
                     assert_eq!(parts[c].1[at * stride(g)..][..SUM], sum);
                     let copies = parts[k as usize..].iter().filter(|_| c < k as usize);
                     copies.for_each(|p| assert_eq!(p.1[at * stride(g) + SUM * (1 + c)..][..SUM], sum));

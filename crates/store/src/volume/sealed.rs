@@ -34,6 +34,11 @@ pub fn seal(kind: Kind, value: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
+/// The checksum of the value that begins here.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    bytes.get(12..HEAD).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
 /// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is damaged.
 pub fn unseal<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Option<(T, usize)> {
     let (head, rest) = bytes.split_first_chunk::<HEAD>()?;

@@ -15,7 +15,7 @@
 use super::error::{Side, VolumeError};
 use super::planted::Bug;
 use super::sealed::{seal, unseal, Kind};
-use super::state::{Epoch, Members, Relation, Superblock, LAST, LINE, SLOT};
+use super::state::{Epoch, Members, Past, Relation, Superblock, LAST, LINE, SLOT};
 use super::units::{Done, File, Request, Units, HOME};
 use super::Volume;
 use serde::{Deserialize, Serialize};
@@ -124,8 +124,10 @@ impl<U: Units> Volume<U> {
         let (found, served) = (newest.epoch, last.epoch);
         let relation = newest.relation(served);
         // Who has one of these is stale when it comes back.
-        let (after, line) = (1.min(self.line.len()), &self.line);
-        let begun: Vec<Epoch> = last.begun.iter().copied().filter(|begun| !line.contains(begun)).collect();
+        let after = 1.min(self.line.len());
+        let nothing = |&epoch: &Epoch| Past { epoch, generation: 0 };
+        let is_new = |begun: &&Epoch| self.line.iter().all(|past| past.epoch != **begun);
+        let begun: Vec<Past> = last.begun.iter().filter(is_new).map(nothing).collect();
         self.line.splice(after..after, begun);
         self.line.truncate(LINE);
         if relation == Relation::Known || relation == Relation::Unknown && found.count >= served.count {
@@ -134,7 +136,7 @@ impl<U: Units> Volume<U> {
         let of = |members: Members| (0..self.geometry.units()).filter(|&unit| members.has(unit)).collect();
         if give_up {
             // So is who has that. What is followed is still what is there.
-            self.line.insert(after, served);
+            self.line.insert(after, nothing(&served));
             self.line.truncate(LINE);
             self.memory.given_up = Some((found.count, served.count));
             return Ok(());

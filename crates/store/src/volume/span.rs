@@ -251,6 +251,7 @@ impl<U: Units> Volume<U> {
                     found.copies.push((1..=g.data() as usize).map(entry).collect());
                 }
             }
+            self.forget_apart(&mut found);
             found
         };
         Ok((0..words).map(word).collect())

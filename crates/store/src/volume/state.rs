@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The superblock's kind and version.
-pub const SUPERBLOCK: Kind = *b"pd-unit\x02";
+pub const SUPERBLOCK: Kind = *b"pd-unit\x03";
 /// A log record's kind and version.
-pub const RECORD: Kind = *b"pd-tell\x03";
+pub const RECORD: Kind = *b"pd-tell\x04";
 /// A catalog's kind and version.
 pub const CATALOG: Kind = *b"pd-name\x01";
+/// The same of what is added to one.
+pub const ADDITION: Kind = *b"pd-more\x01";
 /// Numbers of objects are below this.
 pub const MAX_OBJECTS: u64 = 1 << 48;
 /// Nobody counts so far: epochs, transactions, writes of a superblock.
@@ -53,6 +55,22 @@ pub struct Epoch {
     pub nonce: u64,
 }
 
+impl Epoch {
+    /// What is drawn with it, as short as blocks have it.
+    pub fn mark(self) -> u32 {
+        (self.nonce >> 32 ^ self.nonce) as u32
+    }
+}
+
+/// An epoch that went before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// It.
+    pub epoch: Epoch,
+    /// The lowest generation of what was written in it; 0 of one in which nothing was that counts.
+    pub generation: u32,
+}
+
 impl std::fmt::Display for Epoch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{:016x}", self.count, self.nonce)
@@ -87,7 +105,7 @@ pub struct Superblock {
     /// The epoch.
     pub epoch: Epoch,
     /// Those that it follows, the newest first: all that may have been served, up to [`LINE`].
-    pub line: Vec<Epoch>,
+    pub line: Vec<Past>,
     /// Who takes part.
     pub members: Members,
     /// Who is written to and not read: units that are being rebuilt.
@@ -105,7 +123,7 @@ pub struct Superblock {
 impl Superblock {
     /// Whether such a one can have been written: with others nothing could be counted on.
     pub fn is_possible(&self) -> bool {
-        let epochs = self.line.iter().map(|epoch| epoch.count);
+        let epochs = self.line.iter().map(|past| past.epoch.count);
         let mut counts = [self.seq, self.epoch.count, self.trimmed].into_iter().chain(epochs);
         counts.all(|n| n < MOST)
             && self.line.len() <= LINE
@@ -115,7 +133,7 @@ impl Superblock {
 
     /// The epoch that it follows.
     pub fn before(&self) -> Epoch {
-        self.line.first().copied().unwrap_or_default()
+        self.line.first().map_or(Epoch::default(), |past| past.epoch)
     }
 
     /// The last epoch that may have been served, as far as it says.
@@ -129,9 +147,9 @@ impl Superblock {
 
     /// What it tells of an epoch that may have been served.
     pub fn relation(&self, other: Epoch) -> Relation {
-        let all = || self.line.iter().chain([&self.epoch]);
+        let all = || self.line.iter().map(|past| past.epoch).chain([self.epoch]);
         let first = all().map(|epoch| epoch.count).min().unwrap_or(0);
-        if other == Epoch::default() || all().any(|epoch| *epoch == other) {
+        if other == Epoch::default() || all().any(|epoch| epoch == other) {
             Relation::Known
         } else if other.count >= first || self.line.len() < LINE {
             Relation::Apart
@@ -259,6 +277,52 @@ impl Catalog {
     }
 }
 
+/// What became of names after a catalog was written: it stands behind that, and those that were added before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addition {
+    /// The store's own number.
+    pub volume: [u8; 16],
+    /// Whose it is.
+    pub unit: u32,
+    /// The checksum of the catalog: others than that mean nothing.
+    pub catalog: u32,
+    /// The last transaction that is in what stands before it.
+    pub before: u64,
+    /// The last that is in it.
+    pub tx: u64,
+    /// The next new object.
+    pub next_object: u64,
+    /// Names, and what they stand for from now on.
+    pub changes: Vec<(String, Option<Entry>)>,
+}
+
+impl Addition {
+    /// Whether it belongs to a catalog with this checksum as it is by now.
+    pub fn follows(&self, catalog: &Catalog, sum: u32) -> bool {
+        (self.volume, self.unit, self.catalog, self.before) == (catalog.volume, catalog.unit, sum, catalog.tx)
+    }
+
+    /// Whether such a one can have been written.
+    pub fn is_possible(&self, geometry: Geometry) -> bool {
+        let entries = self.changes.iter().filter_map(|(_, entry)| entry.as_ref());
+        self.tx < MOST
+            && self.before <= self.tx
+            && self.next_object <= MAX_OBJECTS
+            && entries.into_iter().all(|entry| entry.is_possible(geometry))
+    }
+
+    /// Puts it into the catalog.
+    pub fn apply(self, catalog: &mut Catalog) {
+        (catalog.tx, catalog.next_object) = (self.tx, self.next_object);
+        for (name, entry) in self.changes {
+            match entry {
+                Some(entry) => drop(catalog.names.insert(name, entry)),
+                None => drop(catalog.names.remove(&name)),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,14 +331,14 @@ mod tests {
     fn what_nobody_can_have_written_is_seen() {
         let geometry = Geometry::new(2, 1, 4096).unwrap();
         let epoch = |count| Epoch { count, nonce: u64::MAX };
-        let good = some(vec![epoch(1)]);
+        let good = some(vec![past(epoch(1))]);
         assert!(good.is_possible());
         let bad: [fn(&mut Superblock); 7] = [
             |s| s.seq = u64::MAX,
             |s| s.epoch.count = MOST,
-            |s| s.line[0].count = MOST,
+            |s| s.line[0].epoch.count = MOST,
             |s| s.trimmed = MOST,
-            |s| s.line = vec![Epoch::default(); LINE + 1],
+            |s| s.line = vec![Past::default(); LINE + 1],
             |s| s.generation = u32::MAX,
             |s| s.joining = Some(Mark { born: u64::MAX, ..Mark::default() }),
         ];
@@ -285,7 +349,7 @@ mod tests {
         }
         let record = |tx, action| Record { volume: [1; 16], unit: 0, epoch: epoch(2), tx, action };
         let blocks = |unit, object, len| {
-            let (block, sums) = (Some((9, vec![0; len])), vec![(9 * 24 + 16, vec![0; SUM])]);
+            let (block, sums) = (Some((9, vec![0; len])), vec![(9 * 36 + 24, vec![0; SUM])]);
             Action::Blocks(vec![(unit, Patch { object, block, sums })])
         };
         let patch = |block, at, len| {
@@ -301,15 +365,15 @@ mod tests {
         for bad in [blocks(3, 0, BLOCK), blocks(0, MAX_OBJECTS, BLOCK), blocks(0, 0, 10), names(u64::MAX)] {
             assert!(!record(5, bad).is_possible(geometry));
         }
-        assert!(record(5, patch(MAX_UNIT_BLOCKS - 1, 24 * (MAX_UNIT_BLOCKS - 1), SUM)).is_possible(geometry));
+        assert!(record(5, patch(MAX_UNIT_BLOCKS - 1, 36 * (MAX_UNIT_BLOCKS - 1), SUM)).is_possible(geometry));
         for (block, at, len) in [
-            (MAX_UNIT_BLOCKS, 24 * MAX_UNIT_BLOCKS, SUM),
+            (MAX_UNIT_BLOCKS, 36 * MAX_UNIT_BLOCKS, SUM),
             (u64::MAX, 0, SUM),
-            (9, 10 * 24, SUM),
-            (9, 8 * 24, SUM),
-            (9, u64::MAX - 7, SUM),
-            (9, 9 * 24 + 4, SUM),
-            (9, 9 * 24, 2 * SUM),
+            (9, 10 * 36, SUM),
+            (9, 8 * 36, SUM),
+            (9, u64::MAX - 11, SUM),
+            (9, 9 * 36 + 4, SUM),
+            (9, 9 * 36, 2 * SUM),
         ] {
             assert!(!record(5, patch(block, at, len)).is_possible(geometry), "{block}, {at}, {len}");
         }
@@ -328,7 +392,7 @@ mod tests {
     #[test]
     fn what_a_superblock_tells_of_epochs() {
         let epoch = |count| Epoch { count, nonce: 7 };
-        let mut block = Superblock { epoch: epoch(9), ..some(vec![epoch(8), epoch(6), epoch(5)]) };
+        let mut block = Superblock { epoch: epoch(9), ..some([8, 6, 5].map(|n| past(epoch(n))).into()) };
         for known in [9, 8, 6, 5].map(epoch).into_iter().chain([Epoch::default()]) {
             assert_eq!(block.relation(known), Relation::Known);
         }
@@ -340,20 +404,25 @@ mod tests {
         assert_eq!((block.before(), block.served()), (epoch(8), epoch(9)));
         block.serving = false;
         assert_eq!(block.served(), epoch(8));
-        block.line = (0..LINE as u64).rev().map(|i| epoch(10 + i)).collect();
+        block.line = (0..LINE as u64).rev().map(|i| past(epoch(10 + i))).collect();
         assert_eq!(
             (block.relation(epoch(4)), block.relation(epoch(8))),
             (Relation::Unknown, Relation::Unknown)
         );
         assert_eq!(block.relation(Epoch { nonce: 8, ..epoch(12) }), Relation::Apart);
         // It fits into its slot, however far it counts.
-        block.line = vec![Epoch { count: MOST - 1, nonce: u64::MAX }; LINE];
+        let last = Epoch { count: MOST - 1, nonce: u64::MAX };
+        block.line = vec![Past { epoch: last, generation: u32::MAX - 1 }; LINE];
         (block.members, block.joiners) = (Members(u128::MAX), Members(u128::MAX));
         (block.seq, block.trimmed) = (MOST - 1, MOST - 1);
         assert!(super::super::sealed::seal(SUPERBLOCK, &block).len() <= SLOT);
     }
 
-    fn some(line: Vec<Epoch>) -> Superblock {
+    fn past(epoch: Epoch) -> Past {
+        Past { epoch, generation: 1 }
+    }
+
+    fn some(line: Vec<Past>) -> Superblock {
         Superblock {
             volume: [1; 16],
             unit: 2,

@@ -6,8 +6,8 @@ use super::geometry::{Place, BLOCK};
 use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
-use super::state::{Action, Patch};
-use super::sums::{stride, Home, ObjectId, Sum, SUM};
+use super::state::{Action, Patch, Relation, LINE};
+use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub struct Repair {
     pub block: u64,
 }
 
+/// Blocks of data and parity that one change of the logs overwrites, at most.
+const TOGETHER: usize = 256;
 /// Repairs that are kept until they are asked for, at most.
 const MAX_REPAIRS: usize = 1 << 16;
 
@@ -179,10 +181,73 @@ impl<U: Units> Volume<U> {
         bytes: &[u8; BLOCK],
         nonce: u64,
     ) -> Result<(), VolumeError> {
+        self.overwrite_run(object, block, bytes, nonce)
+    }
+
+    /// The same for blocks that follow each other, whole in `bytes`. Those of one chunk go with one change of the logs, as many as
+    /// that takes.
+    ///
+    /// # Errors
+    /// As [`overwrite`](Volume::overwrite); some of the blocks may be there then.
+    pub fn overwrite_run(
+        &mut self,
+        object: u64,
+        first: u64,
+        bytes: &[u8],
+        nonce: u64,
+    ) -> Result<(), VolumeError> {
+        let (blocks, _) = bytes.as_chunks::<BLOCK>();
+        let most = (TOGETHER / (1 + self.geometry.parity() as usize)).max(1);
+        let mut next = first;
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            // No two of a chunk are of one word.
+            let left = self.geometry.chunk_blocks() - self.geometry.place(next).at;
+            let (now, later) = rest.split_at(rest.len().min(left as usize).min(most));
+            self.overwrite_in_chunk(object, next, now, nonce)?;
+            next += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Overwrites blocks of a chunk that follow each other.
+    fn overwrite_in_chunk(
+        &mut self,
+        object: u64,
+        first: u64,
+        blocks: &[[u8; BLOCK]],
+        nonce: u64,
+    ) -> Result<(), VolumeError> {
+        self.mend(nonce)?;
+        let mut patches = Vec::new();
+        for (block, bytes) in (first..).zip(blocks) {
+            patches.extend(self.patches(object, block, bytes)?);
+        }
+        let g = self.geometry;
+        let place = g.place(first);
+        let unit = g.unit(place.row, place.chunk);
+        if self.has(Bug::PlaceFirst) {
+            patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
+        }
+        let action = Action::Blocks(patches);
+        self.agree(&action, unit, g.parity() as usize + 1, nonce)?;
+        if let Action::Blocks(patches) = action {
+            self.follow(patches)?;
+        }
+        self.mend_or_wait(nonce)
+    }
+
+    /// What is to be written where a block is overwritten: that block first, and then what is computed from it.
+    fn patches(
+        &mut self,
+        object: u64,
+        block: u64,
+        bytes: &[u8; BLOCK],
+    ) -> Result<Vec<(u32, Patch)>, VolumeError> {
         let g = self.geometry;
         let place = g.place(block);
         let home = self.home(object, place)?;
-        self.mend(nonce)?;
         let (changed, old) = match self.change(home, place, bytes)? {
             Some(changed) => changed,
             None => self.change_word(block, home, place, bytes)?,
@@ -190,29 +255,19 @@ impl<U: Units> Volume<U> {
         let mut entries = old.clone();
         for (&c, block) in &changed {
             let after = self.generation.max(old[c as usize].generation.saturating_add(1));
-            entries[c as usize] = self.sum(Home { chunk: c, ..home }, after, block);
+            self.written = self.written.max(after);
+            let stamp = Stamp { generation: after, ..self.stamp() };
+            entries[c as usize] = self.sum(Home { chunk: c, ..home }, stamp, block);
         }
-        let patches: Vec<(u32, Patch)> = changed
-            .into_iter()
-            .map(|(c, bytes)| {
-                let lines = self.lines(c, &entries, &|other| other == place.chunk);
-                let at = |to: usize| home.block * stride(g) as u64 + to as u64;
-                let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
-                let bytes: Box<[u8]> = bytes;
-                let block = Some((home.block, bytes.into_vec()));
-                (g.unit(place.row, c), Patch { object, block, sums })
-            })
-            .collect();
-        let first = g.unit(place.row, place.chunk);
-        if self.has(Bug::PlaceFirst) {
-            patches.iter().try_for_each(|(unit, patch)| self.put(*unit, vec![patch.clone()]))?;
-        }
-        let action = Action::Blocks(patches);
-        self.agree(&action, first, g.parity() as usize + 1, nonce)?;
-        if let Action::Blocks(patches) = action {
-            self.follow(patches)?;
-        }
-        self.mend_or_wait(nonce)
+        let patch = |(c, bytes): (u32, Block)| {
+            let lines = self.lines(c, &entries, &|other| other == place.chunk);
+            let at = |to: usize| home.block * stride(g) as u64 + to as u64;
+            let sums = lines.into_iter().map(|(to, sum)| (at(to), sum.to_bytes().to_vec())).collect();
+            let bytes: Box<[u8]> = bytes;
+            let block = Some((home.block, bytes.into_vec()));
+            (g.unit(place.row, c), Patch { object, block, sums })
+        };
+        Ok(changed.into_iter().map(patch).collect())
     }
 
     /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to
@@ -238,6 +293,9 @@ impl<U: Units> Volume<U> {
             };
             let entry = |i: usize| Sum::from_bytes(sums.get(i * SUM..).unwrap_or(&[]));
             let (own, copy) = (entry(0), entry(1 + place.chunk as usize));
+            if !(1..sums.len() / SUM).all(|i| c < g.data() || self.counts(entry(i))) {
+                return Ok(None);
+            }
             let same = c == place.chunk || copy == old[place.chunk as usize] || self.has(Bug::CopiesIgnored);
             if !same || !self.fits(own, Home { chunk: c, ..home }, &block) {
                 return Ok(None);
@@ -289,23 +347,54 @@ impl<U: Units> Volume<U> {
         data
     }
 
-    fn sum(&self, home: Home, generation: u32, block: &[u8; BLOCK]) -> Sum {
+    fn sum(&self, home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
         let nowhere = Home { of: ObjectId::default(), chunk: 0, block: 0 };
-        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, generation, block)
+        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, stamp, block)
     }
 
     /// Whether this is the block that the entry was made for. A block that was never written is nobody's.
     fn fits(&self, sum: Sum, home: Home, block: &[u8; BLOCK]) -> bool {
-        let right = || self.sum(home, sum.generation, block) == sum;
-        sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+        let right = || self.sum(home, sum.stamp(), block) == sum;
+        self.counts(sum) && sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+    }
+
+    /// Whether the epoch in which a block was written is one of this store's, as far as its line tells. None that is older than the
+    /// line has to be; and what is newer and not in it was written by a copy of the store that has gone on apart.
+    fn whose(&self, sum: Sum) -> Relation {
+        let wrote = || self.line.iter().filter(|past| past.generation != 0);
+        let first = wrote().map(|past| past.generation).min().unwrap_or(0);
+        if wrote().any(|past| past.epoch.mark() == sum.mark && past.generation <= sum.generation) {
+            Relation::Known
+        } else if self.line.len() < LINE || first <= sum.generation {
+            Relation::Apart
+        } else {
+            Relation::Unknown
+        }
+    }
+
+    /// Whether an entry is not one of a copy that has gone on apart.
+    fn counts(&self, sum: Sum) -> bool {
+        sum.generation == 0 || self.trusts_forks() || self.whose(sum) != Relation::Apart
+    }
+
+    fn trusts_forks(&self) -> bool {
+        self.has(Bug::ForkTrusted) || self.has(Bug::PlaceNotSummed)
+    }
+
+    /// What a unit has that was written apart is as if it could not be read.
+    pub(super) fn forget_apart(&self, found: &mut Found) {
+        let data = self.geometry.data() as usize;
+        for c in 0..found.own.len() {
+            let copies = c.checked_sub(data).and_then(|p| found.copies[p].as_deref()).unwrap_or_default();
+            if !found.own[c].iter().chain(copies).all(|&sum| self.counts(sum)) {
+                found.forget(self.geometry, c);
+            }
+        }
     }
 
     /// The entries of a new word's blocks.
     fn entries(&self, home: Home, word: &[Block]) -> Vec<Sum> {
-        (0..)
-            .zip(word)
-            .map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.generation, block))
-            .collect()
+        (0..).zip(word).map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.stamp(), block)).collect()
     }
 
     /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the data chunks that are
@@ -344,6 +433,7 @@ impl<U: Units> Volume<U> {
                 found.copies.push((1..=data).map(entry).collect());
             }
         }
+        self.forget_apart(&mut found);
         Ok(found)
     }
 
@@ -356,8 +446,20 @@ impl<U: Units> Volume<U> {
             .check_word(home, &found)
             .map_err(|chunks| self.damaged(object, block, place.row, &chunks))?;
         let repaired = self.repair(place.row, &found, &good, &word, home, &[])?;
-        self.note(Cursor { object, block: home.block }, &repaired.written);
+        self.note_kept(Cursor { object, block: home.block }, &repaired.written)?;
         Ok((word, repaired))
+    }
+
+    /// Notes of blocks of a word that were written anew those that the disks give back then.
+    pub(super) fn note_kept(&mut self, word: Cursor, units: &[u32]) -> Result<(), VolumeError> {
+        if units.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        let bad = self.not_made_good(word, units)?;
+        let good: Vec<u32> = units.iter().copied().filter(|unit| !bad.contains(unit)).collect();
+        self.note(word, &good);
+        Ok(())
     }
 
     /// A block of a word of which these chunks, too many, are in doubt.
@@ -372,14 +474,16 @@ impl<U: Units> Volume<U> {
         let g = self.geometry;
         let data = g.data() as usize;
         let of = |c: usize| Home { chunk: c as u32, ..home };
+        let fits = |c, sum, block: &[u8; BLOCK]| self.fits(sum, of(c), block);
+        let known = |sum| self.trusts_forks() || self.whose(sum) == Relation::Known;
         let decoded = match self.has(Bug::RottenParity) && found.blocks.iter().all(Option::is_some) {
             true => Ok(self.believe(home, found)),
-            false => super::decode::decode(g, found, &|c, sum, block| self.fits(sum, of(c), block)),
+            false => super::decode::decode(g, found, &fits, &known),
         };
         let (blocks, mut sums, good) = decoded?;
         for (c, block) in blocks.iter().enumerate().skip(data) {
             let now = found.own[c].filter(|&sum| self.fits(sum, of(c), block));
-            sums.push(now.unwrap_or_else(|| self.sum(of(c), self.generation, block)));
+            sums.push(now.unwrap_or_else(|| self.sum(of(c), self.stamp(), block)));
         }
         Ok((Word { blocks, sums }, good))
     }

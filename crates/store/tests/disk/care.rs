@@ -56,7 +56,7 @@ fn what_is_flipped_is_given_right_repaired_and_written_down() {
     let place = Place::store(3, 1, 4096);
     good(write(&place.0, "x", &dataset(), "block,*", 2, false, 0..1));
     let store = Store::open(&place.0).unwrap();
-    for (unit, file, at) in [(0, "0.data", 5000), (1, "0.data", 0), (2, "0.sums", 33), (3, "0.data", 9000)] {
+    for (unit, file, at) in [(0, "0.data", 5000), (1, "0.data", 0), (2, "0.sums", 49), (3, "0.data", 9000)] {
         flip(place.0.join(format!("unit{unit}/objects/{file}")), at);
         good(check(&place.0, "x", &dataset(), "*,block", 2, 0..1));
         let mut scrub = Scrub::default();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const BLOCKS: usize = 16;
 const LEN: usize = BLOCKS * BLOCK;
 /// Bytes of a store's entries for each of a unit's blocks.
-const STRIDE: usize = 8 * (1 + DATA as usize);
+const STRIDE: usize = 12 * (1 + DATA as usize);
 const DATA: u32 = 2;
 const UNITS: u32 = DATA + 1;
 

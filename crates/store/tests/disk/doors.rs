@@ -142,6 +142,40 @@ fn of_two_that_append_through_both_doors_one_does() {
     }
 }
 
+/// Of two appenders who did not see each other, since the files by which they would have were put in the place of others, the one who
+/// ends later is refused: the steps that the other was told of stay.
+#[test]
+fn who_appended_unseen_beside_another_is_refused_when_it_ends() {
+    // One that fills rows, and one that shares them.
+    for len in [40_000, 100] {
+        let dataset = Dataset::new(&[len], ElemType::U8).unwrap();
+        let place = Place::store(2, 1, 8192);
+        good(write(&place.0, "y", &dataset, "*", 1, true, 0..1));
+        let open = || StoreWriter::open(&place.0, "y", &dataset, "*", true, &options(0, 1)).unwrap();
+        let mut first = open();
+        first.write(&part(&dataset, "*", 0, 1, 7)).unwrap();
+        std::fs::remove_file(place.0.join("lock")).unwrap();
+        for unit in 0..3 {
+            let sums = place.0.join(format!("unit{unit}/objects/0.sums"));
+            let copy = sums.with_extension("copy");
+            std::fs::copy(&sums, &copy).unwrap();
+            std::fs::rename(&copy, &sums).unwrap();
+        }
+        let mut other = open();
+        other.write(&part(&dataset, "*", 0, 1, 1)).unwrap();
+        other.close().unwrap();
+        let error = first.close().unwrap_err().to_string();
+        assert!(
+            error.contains("another program has appended, is 2")
+                && error.contains("1, as when this one began"),
+            "{error}"
+        );
+        good(check(&place.0, "y", &dataset, "*", 1, 0..2));
+        good(write(&place.0, "y", &dataset, "*", 1, true, 2..4));
+        good(check(&place.0, "y", &dataset, "*", 1, 0..4));
+    }
+}
+
 /// What one writes is nobody's yet, and the other has a turn meanwhile.
 #[test]
 fn new_datasets_through_both_doors_are_both_there() {

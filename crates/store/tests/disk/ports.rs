@@ -3,6 +3,7 @@
 use crate::rig::{check, each, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_store::disk::{Store, StoreError, StoreReader, StoreWriter};
+use polyduct_store::volume::Scrub;
 use polyduct_store::Expect;
 
 const CODES: [(u32, u32); 5] = [(1, 0), (4, 0), (2, 1), (4, 1), (4, 2)];
@@ -71,6 +72,39 @@ fn steps_are_appended_and_readers_keep_the_version_that_they_opened() {
         drop(store.own().unwrap());
         assert_eq!(old.read(&mut got).unwrap(), Some(0));
         assert!(got == part(&dataset, "*", 0, 1, 0));
+    }
+}
+
+/// Appended again and again, small steps lie in the blocks that follow those before them: what a store takes grows with them.
+#[test]
+fn small_appends_fill_the_row_that_is_there() {
+    for (data, parity) in [(2, 1), (4, 1), (2, 2), (1, 1), (3, 0)] {
+        let place = Place::store(data, parity, 32 << 10);
+        let per_row = u64::from(data) * 8;
+        let dataset = Dataset::new(&[100], ElemType::U8).unwrap();
+        let (mut steps, mut n) = (0, 0);
+        while steps < 3 * per_row {
+            let more = [1, 1, 2, 1, 5, per_row + 3][n % 6];
+            let units = n as u32 % 3 + 1;
+            good(write(&place.0, "x", &dataset, "block", units, true, steps..steps + more));
+            (steps, n) = (steps + more, n + 1);
+            good(check(&place.0, "x", &dataset, "block", 2, 0..steps));
+        }
+        let rows = steps.div_ceil(per_row);
+        for unit in 0..data + parity {
+            let len = std::fs::metadata(place.0.join(format!("unit{unit}/objects/0.data"))).unwrap().len();
+            assert_eq!(len, rows * (32 << 10), "{data}+{parity}, unit {unit}: {steps} steps in {n} times");
+        }
+        let mut scrub = Scrub::default();
+        let store = Store::open(&place.0).unwrap();
+        while !store.own().unwrap().scrub(&mut scrub, 1000).unwrap().finished {}
+        assert!(scrub.report().damaged == 0 && scrub.report().repaired.is_empty(), "{:?}", scrub.report());
+        if parity > 0 {
+            place.lose(0);
+            good(check(&place.0, "x", &dataset, "block", 2, 0..steps));
+            good(write(&place.0, "x", &dataset, "block", 2, true, steps..steps + 2));
+            good(check(&place.0, "x", &dataset, "block", 2, 0..steps + 2));
+        }
     }
 }
 

@@ -15,6 +15,29 @@ const OVER: std::ops::Range<u64> = 4000..5000;
 
 /// Reads all of a store in every way, and is refused what changes it.
 pub fn unit(dir: &Path) {
+    look(dir);
+    let (store, array) = (Store::open(dir).unwrap(), StoredArray::open(dir, "x").unwrap());
+    let errors = [
+        open(dir, "x", true).err().map(|e| e.to_string()),
+        array.write_box(0..1, &[0], &[1], &[1]).err().map(|e| e.to_string()),
+        store.remove(&["x"], false).err().map(|e| e.to_string()),
+    ];
+    for error in errors {
+        let error = error.expect("it is changed");
+        let says =
+            ["can only read", "this process cannot use the unit"].iter().any(|what| error.contains(what));
+        assert!(says, "{error}");
+    }
+    say("read");
+}
+
+/// Reads all of a store in every way.
+pub fn looks(dir: &Path) {
+    look(dir);
+    say("read");
+}
+
+fn look(dir: &Path) {
     let store = Store::open(dir).unwrap();
     assert_eq!(store.datasets().unwrap()["x"].steps, 2);
     assert_eq!(store.own_to_read().unwrap().lost().count(), 0);
@@ -33,18 +56,6 @@ pub fn unit(dir: &Path) {
         array.read_box(n..n + 1, &[0], &[LEN as u64], &mut other).unwrap();
         assert!(one == expected(n) && other == one, "step {n}");
     }
-    let errors = [
-        open(dir, "x", true).err().map(|e| e.to_string()),
-        array.write_box(0..1, &[0], &[1], &[1]).err().map(|e| e.to_string()),
-        store.remove(&["x"], false).err().map(|e| e.to_string()),
-    ];
-    for error in errors {
-        let error = error.expect("it is changed");
-        let says =
-            ["can only read", "this process cannot use the unit"].iter().any(|what| error.contains(what));
-        assert!(says, "{error}");
-    }
-    say("read");
 }
 
 /// All files, and what they hold.
@@ -77,34 +88,61 @@ fn cut(scratch: &Scratch) {
     before.into_iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
 }
 
-fn reads(command: Command, dir: &Path, case: &str) {
+fn reads(command: Command, dir: &Path, how: &str, case: &str) {
     let mut before = BTreeMap::new();
     content(dir, &mut before);
-    let mut unit = Unit::start_by(command, "reader", &format!("reads {}", dir.display()));
+    let mut unit = Unit::start_by(command, "reader", &format!("{how} {}", dir.display()));
     assert_eq!(unit.end(), "read", "{case}");
     let mut after = BTreeMap::new();
     content(dir, &mut after);
     assert!(before == after, "{case}: something is changed");
 }
 
+/// A copy of this program that anybody may start.
+fn program(name: &str) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new(name);
+    let copy = scratch.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    (scratch, copy)
+}
+
+/// Starts a program where these directories are mounts of their own, on which nothing can be written.
+fn mounted_to_read(program: &Path, dirs: &[PathBuf]) -> Command {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut mounted = Command::new("unshare");
+    mounted.args(if is_root { &["--mount"][..] } else { &["--mount", "--map-root-user"] });
+    let script = "for dir; do mount --bind \"$dir\" \"$dir\" && mount -o remount,bind,ro \"$dir\" || exit 1; done; exec \"$0\"";
+    mounted.args(["sh", "-c", script]).arg(program).args(dirs);
+    mounted
+}
+
+/// The store's own directory can be written, and units cannot: all are there, and none becomes stale by reading.
+pub fn units_that_can_only_be_read_are_read_and_nothing_changes() {
+    let scratch = Scratch::new("processes-units-read-only");
+    cut(&scratch);
+    let dir = scratch.path();
+    let (_program, copy) = program("processes-units-read-only-program");
+    for set in 1..8 {
+        let units = (0..3).filter(|unit| set >> unit & 1 != 0).map(|unit| dir.join(format!("unit{unit}")));
+        let mounted = mounted_to_read(&copy, &units.collect::<Vec<_>>());
+        reads(mounted, dir, "looks", &format!("units {set:b} can only be read"));
+    }
+    assert_eq!(Store::open(dir).unwrap().own().unwrap().lost().count(), 0);
+}
+
 pub fn what_can_only_be_read_is_read_and_nothing_changes() {
     let scratch = Scratch::new("processes-read-only");
     cut(&scratch);
-    let (dir, program) = (scratch.path(), Scratch::new("processes-read-only-program"));
-    let copy = program.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    std::fs::set_permissions(program.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let dir = scratch.path();
+    let (_program, copy) = program("processes-read-only-program");
     let is_root = rustix::process::geteuid().is_root();
     for lock in [true, false] {
         if !lock {
             std::fs::remove_file(dir.join("lock")).unwrap();
         }
-        // A mount of its own, on which nothing can be written.
-        let mut mounted = Command::new("unshare");
-        mounted.args(if is_root { &["--mount"][..] } else { &["--mount", "--map-root-user"] });
-        let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$1\"";
-        mounted.args(["sh", "-c", script]).arg(dir).arg(&copy);
-        reads(mounted, dir, &format!("mounted to be read, lock {lock}"));
+        let mounted = mounted_to_read(&copy, &[dir.to_path_buf()]);
+        reads(mounted, dir, "reads", &format!("mounted to be read, lock {lock}"));
         // Another user, where this one may do everything.
         let mode =
             |how: &str| assert!(Command::new("chmod").args(["-R", how]).arg(dir).status().unwrap().success());
@@ -113,7 +151,7 @@ pub fn what_can_only_be_read_is_read_and_nothing_changes() {
             other.uid(65534).gid(65534);
         }
         mode("a+rX,a-w");
-        reads(other, dir, &format!("without the rights to write, lock {lock}"));
+        reads(other, dir, "reads", &format!("without the rights to write, lock {lock}"));
         mode("u+w");
     }
 }

@@ -254,6 +254,54 @@ fn what_was_agreed_is_done_though_no_epoch_can_begin() {
     }
 }
 
+/// Each dataset comes with an epoch of its own. What that writes is as long as what has changed, and not as all there is.
+#[test]
+fn what_many_names_take_grows_with_them() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    let mut sim = Sim::default();
+    drop(Volume::create(&mut sim, ID, g, 10).unwrap());
+    let mut written = Vec::new();
+    for n in 0..1200 {
+        let mut v = Volume::open(&mut sim, ID, g, 100 + n).unwrap();
+        v.commit(vec![(format!("name {n}"), entry(n, 2))], 100 + n).unwrap();
+        drop(v);
+        let len = |event: &Event| match event {
+            Event::Write { file: File::Catalog(_), bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        written.push(std::mem::take(&mut sim.history).iter().map(len).sum::<usize>());
+    }
+    let of = |range: std::ops::Range<usize>| written[range].iter().sum::<usize>();
+    let (first, last) = (of(0..600), of(600..1200));
+    println!("catalogs: {first} bytes of the first 600 names, {last} of the next");
+    assert!(last < 2 * first && last < 600 * 3 * 8 * 800, "{first} {last}");
+    // What is behind them is read with any unit lost, and without what is torn.
+    for unit in 0..3 {
+        let mut sim = Sim::of(sim.disks.clone(), &[unit]);
+        assert_eq!(Volume::open(&mut sim, ID, g, 5000).unwrap().names().len(), 1200);
+    }
+    let v = Volume::open(&mut sim, ID, g, 5000).unwrap();
+    assert!(v.names().len() == 1200 && v.unreadable().is_empty());
+    drop(v);
+    // A bit flips in any part of them: another unit knows, and then this one does again.
+    let disks = sim.disks;
+    for (slot, part) in (0..2).flat_map(|slot| (0..40).map(move |part| (slot, part))) {
+        let mut sim = Sim::of(disks.clone(), &[]);
+        let file = File::Catalog(slot);
+        let len = sim.disks[&(1, file)].len() as u64;
+        sim.rot(1, file, len * part / 40 + 5);
+        for now in [6000, 6001] {
+            let v = Volume::open(&mut sim, ID, g, now).unwrap();
+            assert!(v.names().len() == 1200 && v.lost().count() == 0);
+            assert!(v.unreadable().is_empty() || now == 6000, "catalog{slot}, part {part}");
+        }
+        for others in [[0], [2]] {
+            let mut sim = Sim::of(sim.disks.clone(), &others);
+            assert_eq!(Volume::open(&mut sim, ID, g, 7000).unwrap().names().len(), 1200);
+        }
+    }
+}
+
 /// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
 #[test]
 fn a_long_log_waits_for_room() {

@@ -4,6 +4,7 @@
 
 use super::scenario::{Count, Run, Step};
 use polyduct_store::volume::planted::Bug;
+use polyduct_store::volume::{Geometry, BLOCK};
 
 const IN_USE: &[Step] = &[
     Step::Replace("a", 100),
@@ -202,6 +203,48 @@ fn cuts_of_openings() {
     let bug = Run { bug: Some(Bug::OneLogAgain), ..Run::of(2, 1, 16) };
     let error = bug.enumerate_openings(&[Step::Replace("a", 100)], TWICE, 3).expect_err("it is found");
     println!("{error}");
+}
+
+/// What has changed stands behind catalogs that are long, and in the end they are written anew.
+#[test]
+fn cuts_of_long_catalogs() {
+    let steps = [
+        Step::Replace("a", 100),
+        Step::Describe("a"),
+        Step::Reopen,
+        Step::Replace("b", 200),
+        Step::Reopen,
+        Step::Remove("b"),
+        Step::Overwrite("a", 1, 900),
+        Step::Reopen,
+        Step::Rename("a", "c"),
+        Step::Reopen,
+        Step::Replace("d", 300),
+        Step::Reopen,
+        Step::Replace("e", 400),
+        Step::Reopen,
+        Step::Overwrite("c", 1, 910),
+    ];
+    all(Run::of(2, 1, 12), 5_000, &[("catalogs", &steps)]);
+    all(Run::of(2, 2, 4), 2_000, &[("catalogs", &steps)]);
+    all(Run::of(2, 1, 3).healing(), 5_000, &[("catalogs", &steps)]);
+}
+
+/// Two blocks are overwritten by one change.
+#[test]
+fn cuts_of_runs_of_blocks() {
+    let steps = [
+        Step::Replace("a", 100),
+        Step::OverwriteTwo("a", 0, 900),
+        Step::OverwriteTwo("a", 2, 910),
+        Step::Reopen,
+        Step::OverwriteTwo("a", 0, 920),
+        Step::Overwrite("a", 1, 930),
+    ];
+    for (data, parity) in [(2, 1), (2, 2)] {
+        let geometry = Geometry::new(data, parity, 2 * BLOCK as u64).unwrap();
+        all(Run { geometry, ..Run::of(data, parity, 16) }, 5_000, &[("runs", &steps)]);
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ struct Superblock {
     geometry: (u32, u32, u32),
     seq: u64,
     epoch: (u64, u64),
-    line: Vec<(u64, u64)>,
+    line: Vec<((u64, u64), u32)>,
     members: u128,
     joiners: u128,
     joining: Option<((u64, u64), u64, u64)>,
@@ -84,7 +84,7 @@ fn superblock(disks: &Disks, unit: u32) -> Superblock {
 
 /// Writes over both superblocks of a unit.
 fn put(disks: &mut Disks, unit: u32, block: &Superblock) {
-    let mut bytes = seal(b"pd-unit\x02", block);
+    let mut bytes = seal(b"pd-unit\x03", block);
     bytes.resize(SLOT, 0);
     disks.insert((unit, File::Superblock), Arc::new(bytes.repeat(2)));
 }
@@ -97,7 +97,7 @@ fn superblocks() {
         ("seq", |s| s.seq = MOST - 1),
         ("epoch", |s| s.epoch.0 = u64::MAX),
         ("epoch", |s| s.epoch.0 = MOST - 1),
-        ("line", |s| s.line.push((u64::MAX, 0))),
+        ("line", |s| s.line.push(((u64::MAX, 0), 1))),
         ("generation", |s| s.generation = u32::MAX),
         ("generation", |s| s.generation = u32::MAX - 1),
         ("trimmed", |s| s.trimmed = u64::MAX),
@@ -168,20 +168,20 @@ fn records() {
     let Superblock { epoch, .. } = superblock(&disks, 0);
     let patch = |object, block, at, len| (object, Some((block, vec![5; BLOCK])), vec![(at, vec![6; len])]);
     for (unit, patch) in [
-        (3, patch(0, 0, 0, 8)),
-        (u32::MAX, patch(0, 0, 0, 8)),
-        (1, patch(1 << 48, 0, 0, 8)),
-        (1, patch(0, 1 << 40, 24 << 40, 8)),
-        (1, patch(0, u64::MAX, 0, 8)),
-        (1, patch(0, 0, 24, 8)),
-        (1, patch(0, 0, 4, 8)),
-        (1, patch(0, 0, u64::MAX - 7, 8)),
+        (3, patch(0, 0, 0, 12)),
+        (u32::MAX, patch(0, 0, 0, 12)),
+        (1, patch(1 << 48, 0, 0, 12)),
+        (1, patch(0, 1 << 40, 36 << 40, 12)),
+        (1, patch(0, u64::MAX, 0, 12)),
+        (1, patch(0, 0, 36, 12)),
+        (1, patch(0, 0, 4, 12)),
+        (1, patch(0, 0, u64::MAX - 11, 12)),
         (1, patch(0, 0, 0, 4096)),
     ] {
         let mut disks = disks.clone();
         let (object, place, sums) = &patch;
         let case = format!("unit {unit}, {object}, {:?}, {:?}", place.as_ref().map(|p| p.0), sums[0].0);
-        let mut log = seal(b"pd-tell\x03", &(ID, 0_u32, epoch, 50_u64, Action::Blocks(vec![(unit, patch)])));
+        let mut log = seal(b"pd-tell\x04", &(ID, 0_u32, epoch, 50_u64, Action::Blocks(vec![(unit, patch)])));
         log.resize(log.len().next_multiple_of(BLOCK), 0);
         let of_unit = Arc::make_mut(disks.get_mut(&(0, File::Log)).unwrap());
         of_unit.extend(log);

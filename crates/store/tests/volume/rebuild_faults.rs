@@ -11,7 +11,7 @@ use polyduct_store::volume::{Scrub, Volume, VolumeError, BLOCK};
 fn a_new_unit_loses_or_misdirects_writes() {
     for (data, parity) in [(2, 1), (4, 2)] {
         let g = geometry(data, parity);
-        let stride = 8 * (1 + u64::from(data));
+        let stride = 12 * (1 + u64::from(data));
         let (disks, mut seeds) = with_new(g, 1, 3);
         let mut found = 0;
         for fault in [Fault::Lost, Fault::Elsewhere(stride)] {

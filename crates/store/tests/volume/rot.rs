@@ -258,7 +258,7 @@ fn misdirected(g: Geometry, bug: Option<Bug>) -> Result<(), String> {
     let (disks, seeds) = used(g, bug);
     let mut sim = Sim::of(disks, &[]);
     drop(Volume::open_with(&mut sim, ID, g, 5000, bug).unwrap());
-    let stride = if g.parity() > 0 { 8 * (1 + g.data() as usize) } else { 8 };
+    let stride = if g.parity() > 0 { 12 * (1 + g.data() as usize) } else { 12 };
     for unit in 0..g.units() {
         let mut disks = sim.disks.clone();
         for (key, bytes) in disks.iter_mut().filter(|(key, _)| key.0 == unit) {

@@ -13,6 +13,10 @@ pub enum Step {
     Replace(&'static str, u64),
     /// Overwrites a block of what the name stands for.
     Overwrite(&'static str, u64, u64),
+    /// Overwrites this block and the next one.
+    OverwriteTwo(&'static str, u64, u64),
+    /// Much is known of what the name stands for.
+    Describe(&'static str),
     /// What the first name stands for has the second from now on.
     Rename(&'static str, &'static str),
     Remove(&'static str),
@@ -42,6 +46,10 @@ pub fn after(view: &View, step: Step, blocks: u64) -> View {
     match step {
         Step::Replace(name, seed) => drop(view.insert(name, (seed..seed + blocks).collect())),
         Step::Overwrite(name, b, seed) => view.get_mut(name).unwrap()[b as usize] = seed,
+        Step::OverwriteTwo(name, b, seed) => {
+            let seeds = view.get_mut(name).unwrap();
+            (seeds[b as usize], seeds[b as usize + 1]) = (seed, seed + 1);
+        }
         Step::Rename(from, to) => {
             let seeds = view.remove(from).unwrap();
             view.insert(to, seeds);
@@ -77,9 +85,16 @@ pub fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside)
             (0..2).try_for_each(write).and_then(|()| v.commit(vec![(name.into(), entry(object, n))], now))
         }
         Step::Overwrite(name, b, seed) => v.overwrite(find(v, name)?.object, b, &block(seed), now),
+        Step::OverwriteTwo(name, b, seed) => {
+            v.overwrite_run(find(v, name)?.object, b, &rows(seed..seed + 2), now)
+        }
         Step::Rename(from, to) => {
             let entry = find(v, from)?;
             v.commit(vec![(from.into(), None), (to.into(), Some(entry))], now)
+        }
+        Step::Describe(name) => {
+            let entry = Entry { about: vec![9; 20_000], ..find(v, name)? };
+            v.commit(vec![(name.into(), Some(entry))], now)
         }
         Step::Remove(name) => v.commit(vec![(name.into(), None)], now),
         Step::Reopen => Ok(()),

@@ -42,7 +42,7 @@ fn read(v: &mut Volume<&mut Sim>) -> Result<(), String> {
 /// Damages a block, an entry, or an entry of another's that parity has, of so many words; then scrubs.
 fn scrubbed(g: Geometry, bug: Option<Bug>, steps: u64) -> Result<(), String> {
     let disks = filled(g);
-    let stride = 8 * (1 + u64::from(g.data()));
+    let stride = 12 * (1 + u64::from(g.data()));
     let words = ROWS * u64::from(g.chunk_blocks());
     for unit in 0..g.units() {
         for what in 0..3 {
@@ -259,4 +259,27 @@ fn a_unit_that_is_lost_to_a_failed_sync_is_so_at_the_next_opening() {
     let mut v = Volume::open(&mut sim, ID, g, 5000).unwrap();
     assert_eq!(v.lost().map(|(unit, _)| unit).collect::<Vec<_>>(), [1]);
     read(&mut v).unwrap();
+}
+
+/// Whoever reads a damaged block has it written anew, and says so of what the disk gives back.
+#[test]
+fn what_a_reader_has_repaired_counts_when_the_disk_keeps_it() {
+    let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
+    for (keeps, repairs) in [(true, 1), (false, 0)] {
+        let mut sim = Sim::default();
+        let mut v = Volume::create(&mut sim, ID, g, 10).unwrap();
+        let object = v.new_object().unwrap();
+        v.write_row(object, 0, &rows(0..2)).unwrap();
+        v.commit(vec![("x".into(), entry(object, 2))], 20).unwrap();
+        let file = File::Data(object);
+        v.units_mut().rot(1, file, 9);
+        if !keeps {
+            v.units_mut().rotting.insert((1, file, 0));
+        }
+        for again in 0..2 {
+            assert_eq!(*v.read(object, 1).unwrap(), block(1));
+            let expected = if again == 0 { repairs } else { 0 };
+            assert_eq!(v.take_repairs().len(), expected, "the disk keeps it: {keeps}");
+        }
+    }
 }

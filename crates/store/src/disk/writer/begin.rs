@@ -2,8 +2,9 @@
 
 use crate::disk::meta::Meta;
 use crate::disk::turn::InUse;
-use crate::disk::{Fill, Store, StoreError};
+use crate::disk::{Store, StoreError};
 use crate::file::Options;
+use crate::volume::sums::Stamp;
 use polyduct_layout::Dataset;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ pub struct Wish {
 #[derive(Serialize, Deserialize)]
 pub struct Start {
     pub object: u64,
-    pub generation: u32,
+    pub stamp: Stamp,
     pub lost: Vec<u32>,
     pub joining: Vec<u32>,
     pub meta: Vec<u8>,
@@ -68,7 +69,7 @@ pub fn begin(
     let mut owned = store.own()?;
     owned.check_free(name, &[name])?;
     let there = owned.names().get(name).map(|entry| entry.object);
-    let (object, mut meta, held) = if append && there.is_some() {
+    let (object, meta, held) = if append && there.is_some() {
         let (entry, meta) = owned.find(name)?;
         if meta.dataset.shape() != dataset.shape() {
             return Err(StoreError::ShapeDiffers {
@@ -108,10 +109,9 @@ pub fn begin(
         meta.stepped = options.stepped;
         (object, meta, in_use)
     };
-    meta.begin_segment(&store.shown, Fill::of(store.geometry(), dataset.len_bytes()))?;
     let start = Start {
         object,
-        generation: owned.generation(),
+        stamp: owned.stamp(),
         // Units that are joining are written to.
         lost: owned.lost().map(|(unit, _)| unit).filter(|&unit| !owned.is_joining(unit)).collect(),
         joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),

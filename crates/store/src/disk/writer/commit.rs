@@ -3,9 +3,10 @@
 use super::StoreWriter;
 use crate::disk::io::{identity, replaced, Identity};
 use crate::disk::owned::Owned;
+use crate::disk::store::nonce;
 use crate::disk::StoreError;
 use crate::volume::units::{Cause, File as Named, UnitError};
-use crate::volume::Entry;
+use crate::volume::{Entry, BLOCK};
 use serde::{Deserialize, Serialize};
 
 /// What each unit says when it closes: its steps, the units of the store that failed it, and which files it has written of each.
@@ -76,10 +77,24 @@ impl StoreWriter {
             // Others may have changed them meanwhile.
             meta.attributes = there.attributes;
         }
+        self.fill_row(&mut owned)?;
         owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
         let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
         owned.commit_names(vec![(name, Some(entry))])
+    }
+
+    /// Puts this port's first steps into the row that has others of before. Nobody reads these blocks before the name says that
+    /// there are more steps; and those beside them are right all the time, as wherever a block is overwritten.
+    fn fill_row(&self, owned: &mut Owned<'_>) -> Result<(), StoreError> {
+        let Some(row) = self.read_row.filter(|_| !self.tail.is_empty()) else { return Ok(()) };
+        let (_, from) = self.meta.place(self.fill, self.before);
+        let (last, at) = self.meta.place(self.fill, self.meta.steps);
+        let end = if last == row { at } else { self.fill.per_row * self.fill.stride };
+        let bytes = self.tail.get(from as usize..end as usize).unwrap_or_default();
+        let first = row * self.store.geometry().row_blocks() + from / BLOCK as u64;
+        let written = owned.overwrite_run(self.object, first, bytes, nonce());
+        written.map_err(StoreError::volume(&self.store.shown))
     }
 
     /// The name that is to stand for what was written: of what was appended to, that which it has now.
