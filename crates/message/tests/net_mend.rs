@@ -173,3 +173,30 @@ fn who_is_gone_behind_a_middle_that_still_listens_is_lost_in_time_and_for_this_r
     assert!(error.to_string().contains("could not be made again"), "{error}");
     assert!(begun.unwrap().elapsed() < Duration::from_secs(15), "{:?}", begun.unwrap().elapsed());
 }
+
+#[test]
+fn who_leaves_while_others_write_to_it_has_left() {
+    for round in 0..300 {
+        let (a, b) = (start(0, true), start(1, true));
+        b.introduce(0, a.local_addr());
+        b.connect(0).unwrap();
+        let end = Instant::now() + WATCHDOG;
+        while a.connected() != [1] {
+            a.next_event(Some(Duration::from_millis(1))).unwrap();
+            assert!(Instant::now() < end, "watchdog");
+        }
+        let leaves = std::thread::spawn(move || a.close(WATCHDOG));
+        let told = loop {
+            let (priority, order) = (Priority::Low, Order::Ordered);
+            let payload = Bytes::from(payload(1, 100));
+            // Nobody takes these any more.
+            let _ = b.send(0, ChannelId(0), Send { priority, order, head: head(0, 1), payload });
+            match b.poll_event().unwrap() {
+                Some(told @ (NetEvent::Left { .. } | NetEvent::Lost { .. })) => break told,
+                _ => assert!(Instant::now() < end, "watchdog"),
+            }
+        };
+        assert!(matches!(told, NetEvent::Left { unit: 0 }), "round {round}: {told:?}");
+        leaves.join().unwrap().unwrap();
+    }
+}

@@ -279,8 +279,23 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         match peer.pump(now, &self.events, self.datagrams.as_mut(), &mut self.scratch) {
             Ok(()) => self.flush(),
-            Err((at, fault)) => self.way_lost(unit, at, fault, now),
+            Err((at, fault)) => {
+                self.hear_out(unit, at, now);
+                self.way_lost(unit, at, fault, now);
+            }
         }
+    }
+
+    /// Reads what came on a way that takes nothing any more: the last word of a peer that left is not to be missed.
+    fn hear_out(&mut self, unit: Address, at: usize, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        let give = &mut self.give;
+        let mut more = true;
+        while more {
+            let read = peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste);
+            more = matches!(read, Ok(Left::Perhaps));
+        }
+        self.mark(unit);
     }
 
     /// Whether something for a peer waits until a socket takes it.
