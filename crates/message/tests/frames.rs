@@ -634,6 +634,66 @@ fn large_fragments_are_read_straight_into_their_place() {
     victim.lives();
 }
 
+/// The fragments of a message over two paths: the first is under way on one while the others come over another.
+fn two_paths(others: impl FnOnce(&mut Victim, &mut dyn FnMut(&Incoming) -> Option<Vec<u8>>)) -> Vec<u8> {
+    let mut victim = stream();
+    victim.session.handle_path_up(NOW, PathId(1), 1400).unwrap();
+    let mut give = |ask: &Incoming| Some(vec![0xee; ask.len.unwrap_or(ask.at_least) as usize]);
+    let frame = victim.frame(&[Piece::Fragment(unknown(0, 0, &[1; 30_000], false))]);
+    let begun = victim.session.begin_frame(NOW, PATH, &frame[..20_000], &mut give).unwrap();
+    assert_eq!(begun, Begun::Needs(frame.len() - 20_000));
+    others(&mut victim, &mut give);
+    let left = victim.session.body_left(PATH);
+    let body = victim.session.body_mut(PATH);
+    let rest = body.len();
+    body.copy_from_slice(&frame[frame.len() - rest..]);
+    victim.session.body_filled(NOW, PATH, left);
+    while let Some(event) = victim.session.poll_event() {
+        if let Event::Message(m) = event {
+            return m.payload.unwrap();
+        }
+    }
+    // What was begun did not count: it comes again.
+    let again = build(1, id().receive, 90, false, &[Piece::Fragment(unknown(1, 0, &[1; 30_000], false))]);
+    victim.session.handle_frame(NOW, PathId(1), &again, &mut give).unwrap();
+    match victim.session.poll_event() {
+        Some(Event::Message(m)) => m.payload.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A fragment of a message whose sender does not say how long it is before the end.
+fn unknown(attempt: u8, offset: u64, bytes: &[u8], last: bool) -> Fragment<'_> {
+    let whole = part(0, offset, 50_000, bytes);
+    Fragment { attempt, total: None, last, head: whole.head, ..whole }
+}
+
+#[test]
+fn a_longer_buffer_gets_what_another_path_has_begun_too() {
+    let payload = two_paths(|victim, give| {
+        let fragment = Piece::Fragment(unknown(0, 30_000, &[2; 20_000], true));
+        let frame = build(1, id().receive, 1, false, &[fragment]);
+        victim.session.handle_frame(NOW, PathId(1), &frame, give).unwrap();
+    });
+    assert!(payload == [vec![1; 30_000], vec![2; 20_000]].concat());
+}
+
+#[test]
+fn what_a_path_has_begun_does_not_count_for_a_buffer_that_came_later() {
+    let payload = two_paths(|victim, give| {
+        // There is no longer buffer now: the message is refused, and comes again.
+        let frame = |number, attempt, offset, bytes, last| {
+            let fragment = Piece::Fragment(unknown(attempt, offset, bytes, last));
+            build(1, id().receive, number, false, &[fragment])
+        };
+        let refused = frame(1, 0, 30_000, &[2; 20_000], true);
+        victim.session.handle_frame(NOW, PathId(1), &refused, &mut |_| None).unwrap();
+        let again = frame(2, 1, 30_000, &[2; 20_000], true);
+        victim.session.handle_frame(NOW, PathId(1), &again, give).unwrap();
+    });
+    assert!(payload == [vec![1; 30_000], vec![2; 20_000]].concat());
+}
+
 #[test]
 fn a_stream_frame_cut_elsewhere_is_refused() {
     let frame = good();

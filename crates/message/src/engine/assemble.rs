@@ -200,6 +200,12 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn refuse(&mut self, lane: Lane, at: usize, attempt: u8) {
         let inn = &mut self.inn[lane.index()];
         let number = inn.base + at as u64;
+        // What paths have begun of it went into the buffer that goes now.
+        for body in self.paths.iter_mut().flatten().filter_map(|path| path.body.as_mut()) {
+            if (body.lane, body.number) == (lane, number) {
+                body.number = u64::MAX;
+            }
+        }
         let queued = matches!(inn.slots[at], Slot::Refused { queued: true, .. });
         let old = inn.set(at, Slot::Refused { attempt, queued: true });
         #[cfg(feature = "planted")]
@@ -306,8 +312,10 @@ impl<B: AsMut<[u8]>> Session<B> {
             return false;
         };
         let Slot::Open(r) = &mut self.inn[lane.index()].slots[at] else { return false };
-        if let (Some(old), Some((_, end))) = (&mut r.place, r.have.last()) {
-            place.as_mut()[..end as usize].copy_from_slice(&old.as_mut()[..end as usize]);
+        if let Some(old) = &mut r.place {
+            // All of it: a fragment that another path has begun is there in part, and counts only when it is whole.
+            let old = old.as_mut();
+            place.as_mut()[..old.len()].copy_from_slice(old);
         }
         r.place = Some(place);
         true
