@@ -147,7 +147,7 @@ impl<U: Units> Volume<U> {
             let now = |name: &String| (name.clone(), self.names.get(name).cloned());
             let changes = self.renamed.iter().map(now).collect();
             let (volume, before) = (self.id, there.tx);
-            let history = self.history.range((there.generation + 1, 0)..).copied().collect();
+            let history = self.history.range((there.generation.saturating_add(1), 0)..).copied().collect();
             let more =
                 Addition { volume, unit, catalog: there.sum, before, tx, next_object, changes, history };
             let bytes = seal(ADDITION, &more);
