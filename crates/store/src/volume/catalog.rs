@@ -12,11 +12,17 @@ use super::sealed::{checksum, seal, unseal};
 use super::state::{Addition, Catalog, ADDITION, CATALOG};
 use super::units::{File, Request, Units};
 use super::{Volume, BLOCK};
+use std::collections::BTreeSet;
 
 /// The most that is read of a catalog and what was added to it.
 const READ: usize = 1 << 28;
 /// A catalog up to so long is written whole each time.
 const SHORT: u64 = 4 * BLOCK as u64;
+
+/// The last generation of a history.
+fn last_of(history: &BTreeSet<(u32, u32)>) -> u32 {
+    history.last().map_or(0, |&(generation, _)| generation)
+}
 
 /// What a unit is given.
 enum Next {
@@ -28,7 +34,7 @@ impl<U: Units> Volume<U> {
     /// The newest catalog that any unit has.
     pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
         let mut newest: Option<Catalog> = None;
-        let mut damaged = Vec::new();
+        let (mut damaged, mut history) = (Vec::new(), BTreeSet::new());
         let mut best = vec![None; self.geometry.units() as usize];
         for slot in 0..2 {
             let all = self.read_all(File::Catalog(slot), READ)?;
@@ -42,10 +48,12 @@ impl<U: Units> Volume<U> {
                     }
                     continue;
                 };
-                if best[unit as usize].is_none_or(|tx| tx < catalog.tx) {
+                history.extend(&catalog.history);
+                let age = (catalog.tx, written.generation);
+                if best[unit as usize].is_none_or(|of| of < age) {
                     let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
                     let of = &mut self.roll[unit];
-                    (best[unit as usize], of.catalog, of.written) = (Some(catalog.tx), next, Some(written));
+                    (best[unit as usize], of.catalog, of.written) = (Some(age), next, Some(written));
                 }
                 if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
                     newest = Some(catalog);
@@ -61,7 +69,18 @@ impl<U: Units> Volume<U> {
         };
         (self.tx, self.next_object) = (self.tx.max(newest.tx), newest.next_object);
         (self.names, self.catalogued) = (newest.names, newest.tx);
+        self.recalls(history);
         Ok(())
+    }
+
+    /// What catalogs have of the epochs before counts if it reaches to those of the line, so that none is missing between.
+    fn recalls(&mut self, history: BTreeSet<(u32, u32)>) {
+        let of_line = || self.line.iter().filter(|past| past.generation != 0);
+        let first = of_line().map(|past| past.generation).min().unwrap_or(0);
+        let reaches = history.last().is_some_and(|&(last, _)| last >= first);
+        let line: Vec<(u32, u32)> = of_line().map(|past| (past.generation, past.epoch.mark())).collect();
+        let older = history.into_iter().filter(|_| reaches);
+        line.into_iter().chain(older).for_each(|(generation, mark)| self.remembers_mark(generation, mark));
     }
 
     /// A unit's catalog with what was added to it.
@@ -77,25 +96,27 @@ impl<U: Units> Volume<U> {
             more.apply(&mut catalog);
             end += len.next_multiple_of(BLOCK);
         }
-        let written = Written { sum, len: len as u64, end: end as u64, tx: catalog.tx };
+        let generation = last_of(&catalog.history);
+        let written = Written { sum, len: len as u64, end: end as u64, tx: catalog.tx, generation };
         Some((catalog, written))
     }
 
     /// Writes down the names on all who take part, durably: what is decided is in places then where the logs are not needed any more.
     pub(super) fn write_catalogs(&mut self, team: &Team) -> Result<(), VolumeError> {
         let (mut writes, mut syncs, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        let generation = last_of(&self.history);
         for unit in team.all() {
             let of = &self.roll[unit];
             let (slot, at, written, bytes) = match self.next_catalog(unit) {
                 Next::Whole(bytes) => {
                     let (sum, len) = (checksum(&bytes), bytes.len() as u64);
                     let end = len.next_multiple_of(BLOCK as u64);
-                    (of.catalog, 0, Written { sum, len, end, tx: self.tx }, bytes)
+                    (of.catalog, 0, Written { sum, len, end, tx: self.tx, generation }, bytes)
                 }
                 Next::More(bytes) => {
                     let Some(there) = of.written else { continue };
                     let end = there.end + (bytes.len() as u64).next_multiple_of(BLOCK as u64);
-                    (1 - of.catalog, there.end, Written { end, tx: self.tx, ..there }, bytes)
+                    (1 - of.catalog, there.end, Written { end, tx: self.tx, generation, ..there }, bytes)
                 }
             };
             let file = File::Catalog(slot);
@@ -126,13 +147,15 @@ impl<U: Units> Volume<U> {
             let now = |name: &String| (name.clone(), self.names.get(name).cloned());
             let changes = self.renamed.iter().map(now).collect();
             let (volume, before) = (self.id, there.tx);
-            let more = Addition { volume, unit, catalog: there.sum, before, tx, next_object, changes };
+            let history = self.history.range((there.generation.saturating_add(1), 0)..).copied().collect();
+            let more =
+                Addition { volume, unit, catalog: there.sum, before, tx, next_object, changes, history };
             let bytes = seal(ADDITION, &more);
             if there.end + bytes.len() as u64 <= 2 * there.len {
                 return Next::More(bytes);
             }
         }
-        let names = self.names.clone();
-        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names }))
+        let (names, history) = (self.names.clone(), self.history.clone());
+        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names, history }))
     }
 }

@@ -98,6 +98,8 @@ pub struct Volume<U> {
     epoch: Epoch,
     /// Those that the next one follows, the newest first: all that may have been served, up to [`LINE`](state::LINE).
     line: Vec<Past>,
+    /// Of these, and of more that went before, when they began and their marks, as far as anything counts that was written in them.
+    history: BTreeSet<(u32, u32)>,
     /// What was drawn for the epoch that began with the opening.
     drawn: u64,
     /// The highest count of an epoch that anybody may have begun.

@@ -6,7 +6,9 @@ use super::planted::Bug;
 use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
-use super::state::{Epoch, Past, Patch, Relation, Superblock, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK};
+use super::state::{
+    Epoch, Past, Patch, Relation, Superblock, HISTORY, LAST, LAST_GENERATION, LINE, SLOT, SUPERBLOCK,
+};
 use super::units::{Done, File, Request, Units};
 use super::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,6 +124,7 @@ impl<U: Units> Volume<U> {
             roll: Roll::new(geometry.units()),
             epoch: Epoch::default(),
             line: Vec::new(),
+            history: BTreeSet::new(),
             written: 0,
             drawn: 0,
             counted: 0,
@@ -249,7 +252,17 @@ impl<U: Units> Volume<U> {
     /// What comes next follows this epoch, which may have been served.
     fn follows(&mut self, epoch: Epoch, generation: u32) {
         self.line.insert(0, Past { epoch, generation });
+        self.remembers_mark(generation, epoch.mark());
         self.line.truncate(LINE);
+    }
+
+    pub(super) fn remembers_mark(&mut self, generation: u32, mark: u32) {
+        if generation != 0 {
+            self.history.insert((generation, mark));
+        }
+        while self.history.len() > HISTORY {
+            self.history.pop_first();
+        }
     }
 
     /// Whether it is clear who goes on with the store: those with the newest superblock are enough, and those that have

@@ -49,6 +49,8 @@ pub(super) struct Written {
     pub end: u64,
     /// The last transaction that is in it.
     pub tx: u64,
+    /// The last generation of its history.
+    pub generation: u32,
 }
 
 /// All units of a store, in order. Of a number that is none of theirs it says that it is neither read nor joining; to use such a

@@ -6,14 +6,14 @@ use super::span::Cursor;
 use super::sums::{stride, SUM};
 use super::BLOCK;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The superblock's kind and version.
 pub const SUPERBLOCK: Kind = *b"pd-unit\x03";
 /// A log record's kind and version.
 pub const RECORD: Kind = *b"pd-tell\x04";
 /// A catalog's kind and version.
-pub const CATALOG: Kind = *b"pd-name\x01";
+pub const CATALOG: Kind = *b"pd-name\x02";
 /// The same of what is added to one.
 pub const ADDITION: Kind = *b"pd-more\x01";
 /// Numbers of objects are below this.
@@ -26,6 +26,8 @@ pub const LAST: u64 = MOST - (1 << 48);
 pub const LAST_GENERATION: u64 = u32::MAX as u64 - (1 << 16);
 /// Epochs before it that a superblock names, at most.
 pub const LINE: usize = 128;
+/// Epochs before it of which catalogs have the marks, at most.
+pub const HISTORY: usize = 1 << 12;
 /// Bytes of a slot of the superblock file; there are two, written in turn.
 pub const SLOT: usize = 4096;
 
@@ -266,6 +268,8 @@ pub struct Catalog {
     pub next_object: u64,
     /// The names.
     pub names: BTreeMap<String, Entry>,
+    /// Of the epochs before, up to [`HISTORY`], the lowest generation of what was written in each, and its mark.
+    pub history: BTreeSet<(u32, u32)>,
 }
 
 impl Catalog {
@@ -273,6 +277,7 @@ impl Catalog {
     pub fn is_possible(&self, geometry: Geometry) -> bool {
         self.tx < MOST
             && self.next_object <= MAX_OBJECTS
+            && self.history.len() <= HISTORY
             && self.names.values().all(|entry| entry.is_possible(geometry))
     }
 }
@@ -294,6 +299,8 @@ pub struct Addition {
     pub next_object: u64,
     /// Names, and what they stand for from now on.
     pub changes: Vec<(String, Option<Entry>)>,
+    /// What there is of the history since.
+    pub history: Vec<(u32, u32)>,
 }
 
 impl Addition {
@@ -308,12 +315,14 @@ impl Addition {
         self.tx < MOST
             && self.before <= self.tx
             && self.next_object <= MAX_OBJECTS
+            && self.history.len() <= HISTORY
             && entries.into_iter().all(|entry| entry.is_possible(geometry))
     }
 
     /// Puts it into the catalog.
     pub fn apply(self, catalog: &mut Catalog) {
         (catalog.tx, catalog.next_object) = (self.tx, self.next_object);
+        catalog.history.extend(self.history);
         for (name, entry) in self.changes {
             match entry {
                 Some(entry) => drop(catalog.names.insert(name, entry)),

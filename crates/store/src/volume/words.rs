@@ -6,7 +6,7 @@ use super::geometry::{Place, BLOCK};
 use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
-use super::state::{Action, Patch, Relation, LINE};
+use super::state::{Action, Patch, Relation};
 use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
@@ -358,17 +358,15 @@ impl<U: Units> Volume<U> {
         self.counts(sum) && sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
     }
 
-    /// Whether the epoch in which a block was written is one of this store's, as far as its line tells. None that is older than the
-    /// line has to be; and what is newer and not in it was written by a copy of the store that has gone on apart.
+    /// Whether the epoch in which a block was written is one of this store's, as far as its history tells. None that is older than
+    /// that has to be; and what is newer and not in it was written by a copy of the store that has gone on apart.
     fn whose(&self, sum: Sum) -> Relation {
-        let wrote = || self.line.iter().filter(|past| past.generation != 0);
-        let first = wrote().map(|past| past.generation).min().unwrap_or(0);
-        if wrote().any(|past| past.epoch.mark() == sum.mark && past.generation <= sum.generation) {
-            Relation::Known
-        } else if self.line.len() < LINE || first <= sum.generation {
-            Relation::Apart
-        } else {
-            Relation::Unknown
+        // Generations tell epochs: mostly it is the last of these.
+        let before = self.history.range(..=(sum.generation, u32::MAX));
+        match before.clone().rev().any(|&(_, mark)| mark == sum.mark) {
+            true => Relation::Known,
+            false if before.clone().next().is_some() => Relation::Apart,
+            false => Relation::Unknown,
         }
     }
 

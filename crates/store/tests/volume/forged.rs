@@ -7,7 +7,7 @@ use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Entry, Geometry, Volume, VolumeError, BLOCK};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const SLOT: usize = 4096;
@@ -41,7 +41,7 @@ enum Action {
 }
 
 /// A catalog, as it is stored: its transaction, the next object, and the names.
-type Catalog = ([u8; 16], u32, u64, u64, BTreeMap<String, Entry>);
+type Catalog = ([u8; 16], u32, u64, u64, BTreeMap<String, Entry>, BTreeSet<(u32, u32)>);
 
 fn seal(kind: &[u8; 8], value: &impl Serialize) -> Vec<u8> {
     let value = postcard::to_allocvec(value).unwrap();
@@ -214,7 +214,7 @@ fn catalogs() {
         catalog.2 += 100;
         change(&mut catalog);
         for slot in 0..2 {
-            sim.disks.insert((1, File::Catalog(slot)), Arc::new(seal(b"pd-name\x01", &catalog)));
+            sim.disks.insert((1, File::Catalog(slot)), Arc::new(seal(b"pd-name\x02", &catalog)));
         }
         let mut v = Volume::open(&mut sim, ID, geometry(), 50).unwrap();
         is_right(&mut v, &format!("change {i}"));
@@ -226,7 +226,7 @@ fn catalogs() {
             let of_unit = sim.disks.get_mut(&(unit, File::Catalog(slot))).unwrap();
             let mut catalog: Catalog = unseal(of_unit);
             catalog.2 = MOST - 1;
-            *of_unit = Arc::new(seal(b"pd-name\x01", &catalog));
+            *of_unit = Arc::new(seal(b"pd-name\x02", &catalog));
         }
     }
     let before = sim.disks.clone();

@@ -256,16 +256,17 @@ fn files_of_a_copy_that_went_on_apart_are_made_good() {
     }
 }
 
-/// A superblock names 128 epochs. What a copy wrote that went apart before them, and is newer than what was written here, is not
-/// told from a write that units here lack: it is given up, and nothing strange is read.
+/// Catalogs name 4096 epochs. What a copy wrote that went apart before them, and is newer than what was written here, is not told
+/// from a write that units here lack: it is given up, and nothing strange is read.
 #[test]
 fn files_of_a_copy_that_went_apart_long_ago_are_never_read() {
-    for (data, parity) in [(1, 1), (2, 1), (2, 2)] {
+    for (data, parity, epochs) in [(1, 1, 300), (2, 1, 300), (2, 2, 300), (2, 1, 4200)] {
         let g = Geometry::new(data, parity, 2 * BLOCK as u64).unwrap();
         let base = made(g);
         let mut sim = Sim::of(goes_on(&base, g, &[], 1, 10_000, OURS), &[]);
-        for i in 0..200 {
+        for i in 0..epochs {
             drop(Volume::open(&mut sim, ID, g, 11_000 + i).unwrap());
+            sim.history.clear();
         }
         let ours = sim.disks;
         for there in [4, 400] {
@@ -273,8 +274,25 @@ fn files_of_a_copy_that_went_apart_long_ago_are_never_read() {
             for unit in 0..g.units() {
                 let given_up = files_of_a_copy(&ours, &theirs, g, &[unit], OURS, None)
                     .unwrap_or_else(|e| panic!("{data}+{parity}, {there} times, unit {unit}: {e}"));
-                assert!(there == 4 || given_up == 0, "{data}+{parity}, {there} times, unit {unit}");
+                assert!(epochs > 4096 || given_up == 0, "{data}+{parity}, {there} times, unit {unit}");
             }
+        }
+    }
+}
+
+/// A write that a unit lacks is made good though many epochs have gone by.
+#[test]
+fn what_a_unit_lacks_since_long_ago_is_made_good() {
+    for (data, parity) in [(1, 1), (2, 1), (2, 2)] {
+        let g = Geometry::new(data, parity, 2 * BLOCK as u64).unwrap();
+        let base = made(g);
+        let mut sim = Sim::of(goes_on(&base, g, &[], 2, 10_000, OURS), &[]);
+        for i in 0..300 {
+            drop(Volume::open(&mut sim, ID, g, 11_000 + i).unwrap());
+        }
+        for unit in 0..g.units() {
+            let given_up = files_of_a_copy(&sim.disks, &base, g, &[unit], OURS, None);
+            assert_eq!(given_up, Ok(0), "{data}+{parity}, unit {unit}");
         }
     }
 }
