@@ -488,18 +488,19 @@ class Domain:
         """The sizes in force, in bytes; ``polyduct doctor`` says where each comes from."""
         return dict(self._port.config())
 
-    def leave(self) -> None:
+    def leave(self, timeout: float | None = None) -> None:
         """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped. Again does nothing.
 
         Waits until the others have what this unit sent, or it lies where they find it, as long as they live: raises
-        `TimeoutError` after the domain's timeout, and to those who miss something this unit is lost then. `InHandler` in a
+        `TimeoutError` after ``timeout`` seconds (the domain's by default), and to those who miss something this unit is lost then. `InHandler` in a
         handler, where nothing is done.
         """
+        seconds("timeout", timeout)
         if not self._closed:
             self._port.check_outside()
             if self._later is not None:
                 self._later.drain()
-        self._end(self._port.close)
+        self._end(lambda: self._port.close(timeout))
 
     close = leave
 
