@@ -187,7 +187,7 @@ class Domain:
         Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`, `TimeoutError`.
         """
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         self._port.send(to, what, tag, timeout if timeout is None else seconds("timeout", timeout))
 
     @overload
@@ -250,7 +250,7 @@ class Domain:
         Raises what `send` and `recv` do."""
         limit = timeout if timeout is None else seconds("timeout", timeout)
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         return self._port.sendrecv(to, what, from_, tag, out, limit)
 
     def isend(self, to: int, what: Data, tag: int = 0) -> Request:
@@ -384,7 +384,7 @@ class Domain:
         `UnknownHandler`. To this unit itself, the handler has run when it returns.
         """
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         self._port.post(to, name, args, payload, timeout if timeout is None else seconds("timeout", timeout))
 
     def call(self, to: int, name: str, argument: Data = b"", timeout: float | None = None) -> Call:
@@ -499,7 +499,7 @@ class Domain:
         if not self._closed:
             self._port.check_outside()
             if self._later is not None:
-                self._later.drain()
+                self._later.drain(None, timeout)
         self._end(lambda: self._port.close(timeout))
 
     close = leave
