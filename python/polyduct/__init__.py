@@ -33,7 +33,11 @@ What there is, each with a help of its own (``help(polyduct.open)``):
     Error                       above all exceptions; `polyduct.errors` has them with what each says
 """
 
-# `X as X` makes a name part of the interface. A list of the names would make `help(polyduct)` print the help of each.
+import sys as _sys
+import types as _types
+import typing as _typing
+
+# `X as X` makes a name part of the interface to type checkers; `__all__` below does to `import *`.
 from polyduct._at import At as At
 from polyduct._domain import (
     Call as Call,
@@ -115,3 +119,12 @@ from polyduct.errors import (
     WrongSize as WrongSize,
     WrongType as WrongType,
 )
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> list[str]:
+        """Gives ``__all__`` to everybody but pydoc, which would print the whole help of each name in ``help(polyduct)``."""
+        if name != "__all__" or _sys._getframe(1).f_globals.get("__name__") == "pydoc":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__])
+        public = [n for n, one in globals().items() if n[0] != "_" and not isinstance(one, _types.ModuleType)]
+        return [*sorted(public), "__version__"]

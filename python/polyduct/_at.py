@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyduct._arrays import Array, Shaped, natural
+from polyduct._arrays import Array, Shaped, natural, seconds
 from polyduct._layouts import Box
 from polyduct.errors import BadIndex
 
@@ -38,28 +38,33 @@ class At:
         """Shape of the box."""
         return self._form.shape
 
-    def read(self, step: int | None = None, *, out: Array | None = None) -> Array:
+    def read(
+        self, step: int | None = None, *, out: Array | None = None, timeout: float | None = None
+    ) -> Array:
         """Reads the box of a step, by default of the last that the port has read, or the first: in ``out``, or in a new array.
 
-        Only the blocks in which the box lies are read.
+        Only the blocks in which the box lies are read. Where the store is another's for a moment it waits ``timeout`` seconds at
+        most (the port's by default).
         """
+        seconds("timeout", timeout)
         array = np.empty(self.shape, self._form.dtype) if out is None else self._form.check_out(out)
         flat = array if array.flags.c_contiguous else np.empty(self.shape, self._form.dtype)
         if array.size:
-            self._port._port.read_box(self._step(step), self._lo, self._hi, flat.reshape(-1).view(np.uint8))
+            self._port._port.read_box(self._step(step), self._lo, self._hi, flat.reshape(-1).view(np.uint8), timeout)
         if flat is not array:
             array[...] = flat
         return array
 
-    def write(self, array: ArrayLike, step: int | None = None) -> None:
+    def write(self, array: ArrayLike, step: int | None = None, *, timeout: float | None = None) -> None:
         """Overwrites the box of a step with an array of its shape.
 
         When it returns that is durable, and readable whichever units are lost later, up to the parity. Each block of 4 KiB
-        is written on its own: others find it as it was before or as it is after.
+        is written on its own: others find it as it was before or as it is after. ``timeout`` as for `read`.
         """
+        seconds("timeout", timeout)
         given = np.ascontiguousarray(self._form.given(array)).reshape(-1).view(np.uint8)
         if given.size:
-            self._port._port.write_box(self._step(step), self._lo, self._hi, given)
+            self._port._port.write_box(self._step(step), self._lo, self._hi, given, timeout)
 
     def _step(self, step: int | None) -> int:
         return (self._port.number or 0) if step is None else natural("step", step)

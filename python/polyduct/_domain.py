@@ -187,7 +187,7 @@ class Domain:
         Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`, `TimeoutError`.
         """
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         self._port.send(to, what, tag, timeout if timeout is None else seconds("timeout", timeout))
 
     @overload
@@ -250,7 +250,7 @@ class Domain:
         Raises what `send` and `recv` do."""
         limit = timeout if timeout is None else seconds("timeout", timeout)
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         return self._port.sendrecv(to, what, from_, tag, out, limit)
 
     def isend(self, to: int, what: Data, tag: int = 0) -> Request:
@@ -384,7 +384,7 @@ class Domain:
         `UnknownHandler`. To this unit itself, the handler has run when it returns.
         """
         if self._later is not None:
-            self._later.drain(to)
+            self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
         self._port.post(to, name, args, payload, timeout if timeout is None else seconds("timeout", timeout))
 
     def call(self, to: int, name: str, argument: Data = b"", timeout: float | None = None) -> Call:
@@ -488,18 +488,19 @@ class Domain:
         """The sizes in force, in bytes; ``polyduct doctor`` says where each comes from."""
         return dict(self._port.config())
 
-    def leave(self) -> None:
+    def leave(self, timeout: float | None = None) -> None:
         """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped. Again does nothing.
 
         Waits until the others have what this unit sent, or it lies where they find it, as long as they live: raises
-        `TimeoutError` after the domain's timeout, and to those who miss something this unit is lost then. `InHandler` in a
+        `TimeoutError` after ``timeout`` seconds (the domain's by default), and to those who miss something this unit is lost then. `InHandler` in a
         handler, where nothing is done.
         """
+        seconds("timeout", timeout)
         if not self._closed:
             self._port.check_outside()
             if self._later is not None:
-                self._later.drain()
-        self._end(self._port.close)
+                self._later.drain(None, timeout)
+        self._end(lambda: self._port.close(timeout))
 
     close = leave
 

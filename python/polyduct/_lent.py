@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyduct import _native
-from polyduct._arrays import Array, natural
+from polyduct._arrays import Array, natural, seconds
 from polyduct._encode import describe, read_description
 from polyduct._regions import (
     Index,
@@ -58,52 +58,69 @@ class Lent:
         self.array = array
         """This unit's own array, if it lends one."""
 
-    def put(self, to: int, values: ArrayLike, index: Index = ..., *, notify: Notice | None = None) -> None:
+    def put(
+        self,
+        to: int,
+        values: ArrayLike,
+        index: Index = ...,
+        *,
+        notify: Notice | None = None,
+        timeout: float | None = None,
+    ) -> None:
         """Writes ``values`` into a unit's array, as `Region.put`. Parts that do not lie together are written one by one.
 
         Raises as that; `RegionError` too where the unit lends nothing under this name, or has withdrawn it.
         """
-        id_, whole = self._find(to)
+        seconds("timeout", timeout)
+        id_, whole = self._find(to, timeout)
         part = part_of(whole, index)
         given = values_for(whole.dtype, part, values)
-        tell = telling(self._domain, to, notify)
+        tell = telling(self._domain, to, notify, timeout)
         with Named(f"lent {self.name!r}"):
-            put_runs(self._domain, to, id_, whole, part, given)
+            put_runs(self._domain, to, id_, whole, part, given, timeout)
         tell()
 
     def get(
-        self, from_: int, index: Index = ..., *, out: Array | None = None, notify: Notice | None = None
+        self,
+        from_: int,
+        index: Index = ...,
+        *,
+        out: Array | None = None,
+        notify: Notice | None = None,
+        timeout: float | None = None,
     ) -> Array:
         """A copy of ``array[index]`` of a unit, as `Region.get`.
 
         Raises as `put`.
         """
         check_out(out)
-        id_, whole = self._find(from_)
+        seconds("timeout", timeout)
+        id_, whole = self._find(from_, timeout)
         part = part_of(whole, index)
-        tell = telling(self._domain, from_, notify)
+        tell = telling(self._domain, from_, notify, timeout)
         with Named(f"lent {self.name!r}"):
-            found = get_runs(self._domain, from_, id_, whole, part)
+            found = get_runs(self._domain, from_, id_, whole, part, timeout)
         tell()
         return found if out is None else fill(out, found)
 
-    def withdraw(self) -> None:
+    def withdraw(self, timeout: float | None = None) -> None:
         """Takes the array back: nobody writes to it or reads from it any more once this returns. Waits for copies that are
-        under way. Again does nothing.
+        under way, ``timeout`` seconds at most (the domain's by default). Again does nothing.
 
         Raises `TimeoutError` while another process is stopped in the midst of a copy: call it again.
         """
+        seconds("timeout", timeout)
         while self._lent:
-            self._lent[-1].withdraw()
+            self._lent[-1].withdraw(timeout)
             self._lent.pop()
 
-    def _find(self, unit: int) -> tuple[int, Array]:
+    def _find(self, unit: int, timeout: float | None) -> tuple[int, Array]:
         """The number of a unit's elements, and an array with their shape and strides that must not be looked into."""
         unit = natural("unit", unit)
         port = self._domain._port
         first = np.empty(_FIRST, np.uint8)
         with Named(f"lent {self.name!r}"):
-            port.get(unit, self._id, 0, first)
+            port.get(unit, self._id, [0], first, timeout)
         raw = first.tobytes()
         known = self._known.get(unit)
         if known is not None and known[0] == raw:
@@ -113,7 +130,7 @@ class Lent:
         if _FIRST < length + 8 <= _LONGEST + 8:
             text = np.empty(length + 8, np.uint8)
             with Named(f"lent {self.name!r}"):
-                port.get(unit, self._id, 0, text)
+                port.get(unit, self._id, [0], text, timeout)
         try:
             if not 0 < length <= _LONGEST:
                 raise ValueError("no description")
@@ -160,7 +177,7 @@ def lend(domain: Domain, name: str | int, given: object) -> Lent:
         with Named(f"lent {name!r}"):
             description = domain._port.lend(id_, told)
     except BaseException:
-        elements.withdraw()
+        elements.withdraw(None)
         raise
     return Lent(domain, name, id_, array, [elements, description])
 

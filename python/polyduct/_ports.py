@@ -519,6 +519,7 @@ def open(
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
+    job: str | None = None,
     append: bool = False,
 ) -> Writer: ...
 @overload
@@ -534,6 +535,7 @@ def open(
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
+    job: str | None = None,
     convert: bool = False,
 ) -> Reader: ...
 def open(
@@ -551,6 +553,7 @@ def open(
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
+    job: str | None = None,
     convert: bool = False,
     append: bool = False,
 ) -> Writer | Reader:
@@ -558,8 +561,8 @@ def open(
 
     url
         ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
-        ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several; written, a file of this one)
-        ``PATH.zarr`` (a directory, Zarr version 3) or ``store:DIR/NAME``, a dataset in a `Store`; a path may be a `pathlib.Path`.
+        ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several; writing leaves the others),
+        ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a dataset in a `Store`; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
     layout
@@ -587,6 +590,9 @@ def open(
         begins with the first step that some reader has yet to get: it must write what its predecessor did.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
+    job
+        Job that the name of a pipe belongs to: programs with the same one meet. By default ``POLYDUCT_JOB``, or what tells the
+        launcher's jobs apart; empty text: none, the name belongs to the user alone.
     convert
         Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16, f64↔f32).
         Only ``r``.
@@ -605,6 +611,7 @@ def open(
         "unit": unit,
         "units": units,
         "program": program,
+        "job": job,
         "depth": depth,
         "policy": policy,
         "readers": readers,
@@ -617,7 +624,7 @@ def open(
     for name in ("unit", "units", "depth", "readers"):
         if options[name] is not None:
             options[name] = natural(name, options[name], 2**32, BadOption)
-    for name in ("program", "policy", "on_loss"):
+    for name in ("program", "job", "policy", "on_loss"):
         if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
     text = None if layout is None else text_of(layout)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyduct._arrays import Array, natural, unmasked
+from polyduct._arrays import Array, natural, seconds, unmasked
 from polyduct._dtypes import DType, same
 from polyduct._encode import read_description
 from polyduct.errors import BadOption, Misuse, RegionError, WrongSize, WrongType
@@ -48,46 +48,63 @@ class Region:
         self.array: Array = array
         """This unit's own array. It stays there for as long as somebody has it, also after the domain was left."""
 
-    def at(self, unit: int) -> Array:
+    def at(self, unit: int, *, timeout: float | None = None) -> Array:
         """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
 
         Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
-        another host; `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
+        another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
         """
+        seconds("timeout", timeout)
         unit = natural("unit", unit)
         if unit == self._domain.unit:
             self._domain._port.config()  # raises Closed
             return self.array
         with Named(f"region {self.name!r}"):
-            found = self._domain._port.region_of(unit, self._id)
+            found = self._domain._port.region_of(unit, self._id, timeout)
         if unit not in self._views:
             self._views[unit] = array_in(found.array(), self.name, unit)
         return self._views[unit]
 
-    def put(self, to: int, values: ArrayLike, index: Index = ..., *, notify: Notice | None = None) -> None:
+    def put(
+        self,
+        to: int,
+        values: ArrayLike,
+        index: Index = ...,
+        *,
+        notify: Notice | None = None,
+        timeout: float | None = None,
+    ) -> None:
         """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting.
 
-        ``notify=("handler", 1, 2)`` then posts to a handler of that unit: when it runs, the values are there.
+        ``notify=("handler", 1, 2)`` then posts to a handler of that unit: when it runs, the values are there. ``timeout`` is the
+        longest wait in seconds for each of two things, that the values are there and that the post is sent; the domain's by default.
 
         Raises `RegionError` for an index beyond its end, `WrongType` for values of another dtype (lists and Python's
         numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in all these cases with
         nothing written; and as `at` and `Domain.post`.
         """
+        seconds("timeout", timeout)
         to = natural("to", to)
         near = self._is_near(to)
-        array = self.at(to) if near else self._shadow(to)
+        array = self.at(to, timeout=timeout) if near else self._shadow(to, timeout)
         part = part_of(array, index)
         given = values_for(array.dtype, part, values)
-        tell = telling(self._domain, to, notify)
+        tell = telling(self._domain, to, notify, timeout)
         if near:
             part[...] = given
         else:
             with Named(f"region {self.name!r}"):
-                put_runs(self._domain, to, self._id, array, part, given)
+                put_runs(self._domain, to, self._id, array, part, given, timeout)
         tell()
 
     def get(
-        self, from_: int, index: Index = ..., *, out: Array | None = None, notify: Notice | None = None
+        self,
+        from_: int,
+        index: Index = ...,
+        *,
+        out: Array | None = None,
+        notify: Notice | None = None,
+        timeout: float | None = None,
     ) -> Array:
         """A copy of ``array[index]`` of a unit; in ``out``, of the same shape and dtype, if that is given.
 
@@ -96,14 +113,15 @@ class Region:
         Raises as `put`.
         """
         check_out(out)
+        seconds("timeout", timeout)
         from_ = natural("from_", from_)
         near = self._is_near(from_)
-        array = self.at(from_) if near else self._shadow(from_)
+        array = self.at(from_, timeout=timeout) if near else self._shadow(from_, timeout)
         part = part_of(array, index)
-        tell = telling(self._domain, from_, notify)
+        tell = telling(self._domain, from_, notify, timeout)
         if not near:
             with Named(f"region {self.name!r}"):
-                part = get_runs(self._domain, from_, self._id, array, part)
+                part = get_runs(self._domain, from_, self._id, array, part, timeout)
         found = fill(out, part) if out is not None else part.copy() if near else part
         tell()
         return found
@@ -111,14 +129,14 @@ class Region:
     def _is_near(self, unit: int) -> bool:
         return self._domain._port.maps(unit)
 
-    def _shadow(self, unit: int) -> Array:
+    def _shadow(self, unit: int, timeout: float | None) -> Array:
         """An array like a unit's own on another host, to find places in, as `described` gives it."""
         if unit not in self._far:
             port = self._domain._port
             with Named(f"region {self.name!r}"):
-                length = port.region_len(unit, self._id)
+                length = port.region_len(unit, self._id, timeout)
                 end = np.empty(min(length, MOST_DESCRIPTION), np.uint8)
-                port.get(unit, self._id, length - len(end), end)
+                port.get(unit, self._id, [length - len(end)], end, timeout)
             self._far[unit] = described(end, length, self.name, unit)
         return self._far[unit]
 
@@ -160,7 +178,7 @@ def values_for(dtype: DType, part: Array, values: ArrayLike) -> Array:
         raise WrongSize(f"values of shape {given.shape} do not fit into {part.shape}: {e}") from None
 
 
-def telling(domain: Domain, unit: int, notify: Notice | None) -> Callable[[], None]:
+def telling(domain: Domain, unit: int, notify: Notice | None, timeout: float | None) -> Callable[[], None]:
     """What tells a unit that a put or get is done. Raises now where that cannot be."""
     if notify is None:
         return lambda: None
@@ -168,7 +186,7 @@ def telling(domain: Domain, unit: int, notify: Notice | None) -> Callable[[], No
         raise WrongType(f"notify is {notify!r}; expected a tuple of a handler's name and up to four integers")
     name, *args = notify
     domain._port.look_up(unit, name, tuple(args))
-    return lambda: domain._port.post(unit, name, tuple(args), b"", None)
+    return lambda: domain._port.post(unit, name, tuple(args), b"", timeout)
 
 
 def check_out(out: object) -> None:
@@ -283,19 +301,19 @@ def runs_of(whole: Array, part: Array) -> tuple[int, list[int]]:
     return size, (starts.reshape(-1) + first).tolist()
 
 
-def put_runs(domain: Domain, to: int, id_: int, whole: Array, part: Array, given: Array) -> None:
-    """Writes what was given into a part of a unit's array, one run after the other. ``whole`` is the array's `shadow`."""
+def put_runs(
+    domain: Domain, to: int, id_: int, whole: Array, part: Array, given: Array, timeout: float | None
+) -> None:
+    """Writes what was given into a part of a unit's array, run after run. ``whole`` is the array's `shadow`."""
     size, offsets = runs_of(whole, part)
-    flat = flat_of(np.array(given, order="C")) if size else np.empty(0, np.uint8)
-    for n, offset in enumerate(offsets):
-        domain._port.put(to, id_, offset, flat[n * size : (n + 1) * size])
+    if size:
+        domain._port.put(to, id_, offsets, flat_of(np.ascontiguousarray(given)), timeout)
 
 
-def get_runs(domain: Domain, from_: int, id_: int, whole: Array, part: Array) -> Array:
+def get_runs(domain: Domain, from_: int, id_: int, whole: Array, part: Array, timeout: float | None) -> Array:
     """A copy of a part of a unit's array. ``whole`` is the array's `shadow`."""
     size, offsets = runs_of(whole, part)
     found = np.empty(part.shape, part.dtype)
-    flat = flat_of(found) if size else np.empty(0, np.uint8)
-    for n, offset in enumerate(offsets):
-        domain._port.get(from_, id_, offset, flat[n * size : (n + 1) * size])
+    if size:
+        domain._port.get(from_, id_, offsets, flat_of(found), timeout)
     return found

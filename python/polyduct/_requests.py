@@ -187,10 +187,12 @@ class Later:
             if not left:
                 return
 
-    def drain(self, to: int | None = None) -> None:
-        """Waits until nothing for the unit (any by default) waits: what is sent after it must come after it."""
+    def drain(self, to: int | None, timeout: float | None) -> None:
+        """Waits until nothing for the unit (any for None) waits: what is sent after it must come after it."""
         with self._changed:
-            self._changed.wait_for(lambda: not any(to is None or other.to == to for other in self._queue))
+            gone = lambda: not any(to is None or other.to == to for other in self._queue)  # noqa: E731
+            if not self._changed.wait_for(gone, timeout):
+                raise TimeoutError(f"timed out after {timeout}s waiting for what isend has yet to send")
 
 
 class Watcher:

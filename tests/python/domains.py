@@ -21,9 +21,9 @@ def fresh() -> str:
     return f"py-{os.getpid()}-{next(_counter)}"
 
 
-def units(count: int, run: Callable[[Domain], Any], **options: Any) -> list[Any]:
+def units(count: int, run: Callable[[Domain], Any], name: str | None = None, **options: Any) -> list[Any]:
     """Runs all units of a domain, each in a thread, and gives what they return."""
-    name = fresh()
+    name = name or fresh()
 
     def one(unit: int) -> Any:
         with polyduct.domain(name, unit=unit, units=count, **{"timeout": 30, **options}) as d:

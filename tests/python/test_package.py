@@ -174,3 +174,11 @@ def test_the_help_of_the_whole_fits_on_a_few_screens() -> None:
     public = {n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)}
     above = {n for n in public if not (isinstance(getattr(polyduct, n), type) and issubclass(getattr(polyduct, n), polyduct.Error))}
     assert not [name for name in above if not re.search(rf"\b{name}\b", text)]
+
+
+def test_everything_public_can_be_imported_at_once() -> None:
+    found: dict[str, object] = {}
+    exec("from polyduct import *", found)
+    public = {n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)}
+    assert set(found) - {"__builtins__"} == set(polyduct.__all__) == public | {"__version__"}  # type: ignore[attr-defined]
+    assert not hasattr(polyduct, "nonsense")

@@ -10,6 +10,7 @@ import pickle
 import re
 import threading
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -511,3 +512,17 @@ def test_errors_of_files_say_which_and_what_the_system_said(tmp_path: Path) -> N
     with pytest.raises(polyduct.FileError) as bad:
         polyduct.open(tmp_path / "bad.npy")
     assert (bad.value.errno, bad.value.filename) == (None, str(tmp_path / "bad.npy"))
+
+
+def test_names_belong_to_a_job_that_may_be_said(pipe: str) -> None:
+    def write(job: str) -> None:
+        with polyduct.open(pipe, "w", shape=1, dtype="u1", unit=0, units=1, job=job, timeout=30) as out:
+            out.write([ord(job)])
+
+    def read(job: str) -> int:
+        port = polyduct.open(pipe, unit=0, units=1, job=job, timeout=30)
+        return int([a.copy() for a in port][0][0])
+
+    assert together(*[partial(write, job) for job in "ab"], *[partial(read, job) for job in "ba"])[2:] == [98, 97]
+    with pytest.raises(polyduct.BadOption, match="job"):
+        polyduct.open(pipe, job=1)  # type: ignore[call-overload]

@@ -89,6 +89,8 @@ def test_what_finds_no_room_is_sent_later_and_in_order(monkeypatch: pytest.Monke
             start = time.monotonic()
             requests = [d.isend(1, a) for a in arrays] + [d.isend(1, b"small")]
             assert time.monotonic() - start < 5 and not requests[-1].test()
+            with pytest.raises(TimeoutError, match="isend"):
+                d.send(1, b"too late", timeout=0.05)
             d.send(2, b"nobody waits for that")
             d.send(2, b"go")
             d.send(1, b"after all")

@@ -155,3 +155,36 @@ def test_a_file_has_room_and_its_step_is_there(tmp_path: Any) -> None:
         got = port.try_read()
         assert got is not None and got.tolist() == [1, 2, 3, 4]
         assert port.try_read() is None and port.ended
+
+
+def test_arrays_of_other_units_may_have_their_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regions of who is not near are asked for by messages.
+    monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", "0")
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", os.urandom(32).hex())
+    heard = threading.Event()
+
+    def run(d: Domain) -> None:
+        region, lent = d.region("r", np.zeros((3, 4))), d.lend("l", np.zeros(4))
+        d.barrier()
+        if d.unit == 0:
+            for array in (region, lent):
+                for call in (partial(array.put, 1, 1.0), partial(array.get, 1)):
+                    late(partial(call, timeout=0.05), 0.05)
+                    with pytest.raises(polyduct.BadOption, match="timeout"):
+                        call(timeout="1")  # type: ignore[arg-type]
+            heard.set()
+            region.put(1, 5.0, (slice(None), 2), timeout=20)
+            assert region.get(1, (slice(None), slice(1, 3)), timeout=20).tolist() == [[0, 5]] * 3
+            lent.put(1, [1.0, 2.0], slice(1, 3), timeout=20)
+            assert lent.get(1, timeout=20).tolist() == [0, 1, 2, 0]
+        else:
+            # Not in any call of the domain.
+            assert heard.wait(30)
+        d.barrier()
+        lent.withdraw(timeout=1)
+
+    units(2, run, url_of("tcp://127.0.0.1:{}"))
+    d = alone()
+    with pytest.raises(polyduct.BadOption, match="timeout"):
+        d.leave(timeout="1")  # type: ignore[arg-type]
+    d.leave(timeout=1)

@@ -164,9 +164,11 @@ impl Domain {
         Some((domain, ended))
     }
 
-    fn leave_now(&self, py: Python<'_>) -> PyResult<()> {
+    fn leave_now(&self, py: Python<'_>, limit: Limit) -> PyResult<()> {
         let failed = |(domain, left): (_, Result<_, _>)| left.err().map(|error| (domain, error));
-        let Some((domain, error)) = py.detach(|| self.end(message::Domain::leave).and_then(failed)) else {
+        let Some((domain, error)) =
+            py.detach(|| clock::within(limit, || self.end(message::Domain::leave)).and_then(failed))
+        else {
             return Ok(());
         };
         let error = guard::raised().unwrap_or_else(|| raise(py, &error, &domain));
@@ -237,6 +239,16 @@ pub fn words_of(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<[u32; 4]>
         *word = number("an argument", &arg)?;
     }
     Ok(words)
+}
+
+/// Bytes of each of so many runs of one length; at least 1, which none has where there are none.
+fn run_len(py: Python<'_>, len: usize, runs: usize) -> PyResult<usize> {
+    match len.checked_div(runs) {
+        Some(size) if size * runs != len => {
+            Err(error::own(py, "WrongSize", "the runs are not of one length"))
+        }
+        size => Ok(size.unwrap_or(0).max(1)),
+    }
 }
 
 fn left(py: Python<'_>) -> PyErr {
@@ -528,8 +540,9 @@ impl Domain {
     }
 
     /// Bytes of a region of a unit.
-    fn region_len(&self, py: Python<'_>, unit: u32, id: u32) -> PyResult<usize> {
-        self.run(py, |domain| domain.region_len(unit, id))
+    fn region_len(&self, py: Python<'_>, unit: u32, id: u32, timeout: Option<f64>) -> PyResult<usize> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.run_within(py, limit, |domain| domain.region_len(unit, id))
     }
 
     /// Lends an array of bytes.
@@ -537,18 +550,44 @@ impl Domain {
         lent::lend(slf, id, memory)
     }
 
-    /// Writes into a region of a unit.
-    fn put(&self, py: Python<'_>, to: u32, id: u32, offset: usize, payload: &Bytes<'_>) -> PyResult<()> {
+    /// Writes runs that lie one after the other in `payload` into a region of a unit, where each begins at one of `offsets`.
+    fn put(
+        &self,
+        py: Python<'_>,
+        to: u32,
+        id: u32,
+        offsets: Vec<usize>,
+        payload: &Bytes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
         let payload = bytes::readable(payload)?;
         let payload = bytes::slice(&payload)?;
-        self.run(py, |domain| domain.put(to, id, offset, payload))
+        let size = run_len(py, payload.len(), offsets.len())?;
+        self.run_within(py, limit, |domain| {
+            let runs = offsets.iter().zip(payload.chunks_exact(size));
+            runs.into_iter().try_for_each(|(&offset, run)| domain.put(to, id, offset, run))
+        })
     }
 
-    /// Reads from a region of a unit.
-    fn get(&self, py: Python<'_>, from: u32, id: u32, offset: usize, out: &Bytes<'_>) -> PyResult<()> {
+    /// Reads runs from a region of a unit, where each begins at one of `offsets`, into `out`, one after the other.
+    fn get(
+        &self,
+        py: Python<'_>,
+        from: u32,
+        id: u32,
+        offsets: Vec<usize>,
+        out: &Bytes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
         let mut out = bytes::writable(out)?;
         let out = bytes::slice_mut(&mut out)?;
-        self.run(py, |domain| domain.get(from, id, offset, out))
+        let size = run_len(py, out.len(), offsets.len())?;
+        self.run_within(py, limit, |domain| {
+            let runs = offsets.iter().zip(out.chunks_exact_mut(size));
+            runs.into_iter().try_for_each(|(&offset, run)| domain.get(from, id, offset, run))
+        })
     }
 
     /// Whether a unit has a handler for such arguments, which is an error if not.
@@ -564,8 +603,9 @@ impl Domain {
     }
 
     /// A region of a unit.
-    fn region_of(&self, py: Python<'_>, unit: u32, id: u32) -> PyResult<Region> {
-        self.run(py, |domain| domain.region_of(unit, id)).map(Region)
+    fn region_of(&self, py: Python<'_>, unit: u32, id: u32, timeout: Option<f64>) -> PyResult<Region> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.run_within(py, limit, |domain| domain.region_of(unit, id)).map(Region)
     }
 
     /// An exception in a handler.
@@ -577,9 +617,10 @@ impl Domain {
     }
 
     /// Leaves in order.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
         self.guard.check_ours(py)?;
-        let left = self.leave_now(py);
+        let left = self.leave_now(py, limit);
         self.handlers.clear();
         settle(py);
         left
@@ -628,7 +669,7 @@ impl Drop for Domain {
             true => self.leave_to_exit(),
             false => {
                 // Nobody is there to be told but the hook for such errors.
-                self.leave_now(py).unwrap_or_else(|error| error.write_unraisable(py, None));
+                self.leave_now(py, None).unwrap_or_else(|error| error.write_unraisable(py, None));
                 settle(py);
             }
         });

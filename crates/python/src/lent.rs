@@ -1,11 +1,13 @@
 //! Arrays that a unit lends where they lie.
 
 use crate::domain::Domain;
+use crate::options::maybe_seconds;
 use crate::{bytes, error};
 use numpy::PyArray1;
 use polyduct::message::domain;
 use polyduct::message::link::shm::Memory;
 use polyduct::message::MessageError;
+use polyduct::os::clock;
 use polyduct::Error;
 use pyo3::prelude::*;
 
@@ -38,7 +40,8 @@ pub fn lend(domain: &Bound<'_, Domain>, id: u32, array: &Bound<'_, PyArray1<u8>>
 #[pymethods]
 impl Lent {
     /// Takes it back; waits for the copies of others. Again does nothing.
-    fn withdraw(&self, py: Python<'_>) -> PyResult<()> {
+    fn withdraw(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
         let Some(lent) = &self.lent else { return Ok(()) };
         let domain = self.domain.get();
         let withdraw = || match lent.withdraw() {
@@ -46,9 +49,11 @@ impl Lent {
             other => other.map(Some),
         };
         let done = match domain.is_joined() {
-            true => domain.run(py, |_| withdraw()),
+            true => domain.run_within(py, limit, |_| withdraw()),
             // After the domain was left, others may still be in the midst of a copy.
-            false => py.detach(withdraw).map_err(|e| error::raise(py, &Error::from(e))),
+            false => {
+                py.detach(|| clock::within(limit, withdraw)).map_err(|e| error::raise(py, &Error::from(e)))
+            }
         };
         // The array goes with the interpreter attached.
         done.map(drop)

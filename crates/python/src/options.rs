@@ -14,6 +14,7 @@ pub struct Options {
     unit: Option<u32>,
     units: Option<u32>,
     program: Option<String>,
+    job: Option<String>,
     depth: Option<u32>,
     policy: Option<String>,
     readers: Option<u32>,
@@ -68,6 +69,9 @@ impl Options {
             .append(self.append)
             .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
+        if let Some(job) = &self.job {
+            open = open.job(job);
+        }
         if let Some(depth) = self.depth {
             open = open.depth(depth);
         }

@@ -96,9 +96,11 @@ impl ReadPort {
         py: Python<'_>,
         lo: &[u64],
         hi: &[u64],
+        timeout: Option<f64>,
         act: impl FnOnce(At<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        self.port.run(py, || {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.port.run_within(py, limit, || {
             let reader = lock(&self.reader);
             let reader = reader.as_ref().ok_or_else(|| self.port.closed())?;
             act(reader.at(lo, hi)?)
@@ -188,7 +190,7 @@ impl ReadPort {
 
     /// Bytes of a box of a dataset in a store.
     fn box_len_bytes(&self, py: Python<'_>, lo: Vec<u64>, hi: Vec<u64>) -> PyResult<usize> {
-        self.at(py, &lo, &hi, |at| Ok(at.len_bytes()))
+        self.at(py, &lo, &hi, None, |at| Ok(at.len_bytes()))
     }
 
     /// Reads a box of a step.
@@ -199,10 +201,11 @@ impl ReadPort {
         lo: Vec<u64>,
         hi: Vec<u64>,
         out: &Bound<'_, PyArray1<u8>>,
+        timeout: Option<f64>,
     ) -> PyResult<()> {
         let mut out = bytes::writable(out)?;
         let out = bytes::slice_mut(&mut out)?;
-        self.at(py, &lo, &hi, |at| at.read(step, out))
+        self.at(py, &lo, &hi, timeout, |at| at.read(step, out))
     }
 
     /// Overwrites a box of a step.
@@ -213,10 +216,11 @@ impl ReadPort {
         lo: Vec<u64>,
         hi: Vec<u64>,
         array: &Bound<'_, PyArray1<u8>>,
+        timeout: Option<f64>,
     ) -> PyResult<()> {
         let array = bytes::readable(array)?;
         let array = bytes::slice(&array)?;
-        self.at(py, &lo, &hi, |at| at.write(step, array))
+        self.at(py, &lo, &hi, timeout, |at| at.write(step, array))
     }
 
     /// Joins the domain of the port, or gives it again.
