@@ -312,3 +312,13 @@ fn what_needs_memory_that_is_not_there_is_an_error() {
     }
     assert!(!std::path::Path::new(&to).exists());
 }
+
+#[test]
+fn a_directory_as_target_gets_a_file_of_the_same_name() {
+    let dir = Scratch::new("cp-directory");
+    let (raw, into) = (dir.write("a.raw", floats(6)), dir.path("into"));
+    std::fs::create_dir(&into).unwrap();
+    let o = output(&["cp", "-q", &raw, &into, "--shape", "6", "--dtype", "f4"]);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+    assert_eq!(std::fs::read(dir.path("into/a.raw")).unwrap(), floats(6));
+}

@@ -8,8 +8,9 @@ use crate::text::{at_url, bytes, caret, seconds};
 use polyduct::layout::ElemType;
 use polyduct::os::{threads, OsError};
 use polyduct::store::npy::Descr;
-use polyduct::{open, Error, Open};
+use polyduct::{open, url, Error, Open};
 use progress::Moved;
+use std::path::Path;
 use std::time::Instant;
 
 /// Divides an array of any shape: its bytes, dealt round.
@@ -38,6 +39,7 @@ SRC and DST are
                           and of gzip, zstd and blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
+DST may also be a directory that is there: the file in it is called as SRC is.
 A file or directory appears under its name when it is complete, not before.";
 
 /// Arguments of `polyduct cp`.
@@ -89,8 +91,11 @@ enum CpError {
 }
 
 /// Copies; gives the exit status.
-pub fn cp(args: &CpArgs) -> u8 {
-    match copy(args) {
+pub fn cp(mut args: CpArgs) -> u8 {
+    if let Some(inside) = in_directory(&args.src, &args.dst) {
+        args.dst = inside;
+    }
+    match copy(&args) {
         Ok(()) => 0,
         Err(error) => {
             crate::text::say!("polyduct: {error}");
@@ -109,6 +114,14 @@ pub fn cp(args: &CpArgs) -> u8 {
             }
         }
     }
+}
+
+/// Where the target is a directory, and no array that is one: a file in it, called as the source is.
+fn in_directory(src: &str, dst: &str) -> Option<String> {
+    let is_plain = url::file(dst).is_none() && Path::new(dst).is_dir();
+    let src = src.strip_prefix("file:").unwrap_or(src).trim_end_matches('/');
+    let name = url::file(src).filter(|_| is_plain).and_then(|_| Path::new(src).file_name()?.to_str())?;
+    Some(Path::new(dst).join(name).display().to_string())
 }
 
 fn copy(args: &CpArgs) -> Result<(), CpError> {
