@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
     let status = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
-        Command::Cp(args) => cp::cp(&args),
+        Command::Cp(args) => cp::cp(args),
         Command::Cat(args) => pump::pump_out(&args),
         Command::Store(args) => store::store(&args),
         Command::Doctor(args) => doctor::doctor(&args),

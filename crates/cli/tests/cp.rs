@@ -246,3 +246,79 @@ fn a_run_reads_a_tensor_and_writes_an_array() {
     let o = output(&["run", &format!("< {array} cat")]);
     assert!(o.status.code() != Some(0) && text(&o.stderr).contains("is a directory"), "{}", text(&o.stderr));
 }
+
+/// Runs the command with so many KiB of memory to name.
+fn in_memory(kib: u64, command: &str) -> std::process::Output {
+    let mut shell = std::process::Command::new("env");
+    let command = format!("ulimit -v {kib}; exec {CP} {command}");
+    shell.args(["--default-signal", "sh", "-c", &command]).stdin(Stdio::null());
+    watched(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// A `.npy` file of one step with a hole for most of it, and marks at both ends.
+fn large(dir: &Scratch, mib: u64, fortran: &str) -> String {
+    use std::os::unix::fs::FileExt;
+    let header = format!("{{'descr': '<f4', 'fortran_order': {fortran}, 'shape': ({mib}, 512, 512), }}");
+    let mut start = b"\x93NUMPY\x01\x00".to_vec();
+    start.extend((header.len() as u16).to_le_bytes());
+    start.extend(header.bytes());
+    let data_at = start.len() as u64;
+    start.extend(floats(1000));
+    let path = dir.write("large.npy", start);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(data_at + (mib << 20)).unwrap();
+    file.write_all_at(&floats(1000), data_at + (mib << 20) - 4000).unwrap();
+    path
+}
+
+#[test]
+fn a_step_is_copied_without_memory_for_it() {
+    let dir = Scratch::new("cp-memory");
+    let from = large(&dir, 160, "False");
+    let (raw, zarr) = (dir.path("to.raw"), dir.path("to.zarr"));
+    let done = |o: std::process::Output, what: &str| {
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{what}");
+        o.stdout
+    };
+    for to in [&raw, &zarr] {
+        done(in_memory(130_000, &format!("cp -q {from} {to}")), to);
+    }
+    done(in_memory(130_000, &format!("cp -q --verify {from} {raw}")), "--verify");
+    let copied = std::fs::read(&raw).unwrap();
+    assert!(copied.len() == 160 << 20 && copied == std::fs::read(&from).unwrap()[copied_at(&from)..]);
+    for of in [&from, &zarr] {
+        assert!(done(in_memory(130_000, &format!("cat {of}")), of) == copied, "{of}");
+    }
+}
+
+/// Where the data begin in a file that [`large`] made.
+fn copied_at(path: &str) -> usize {
+    use std::io::Read;
+    let mut start = [0; 10];
+    std::fs::File::open(path).unwrap().read_exact(&mut start).unwrap();
+    10 + usize::from(u16::from_le_bytes([start[8], start[9]]))
+}
+
+#[test]
+fn what_needs_memory_that_is_not_there_is_an_error() {
+    let dir = Scratch::new("cp-no-memory");
+    let from = large(&dir, 160, "True");
+    let to = dir.path("to.raw");
+    for command in [format!("cp -q {from} {to}"), format!("cat {from}")] {
+        let o = in_memory(130_000, &command);
+        let error = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(1), "{command}: {:?} {error}", o.status);
+        assert!(error.contains("large.npy: the system gives no memory for 167772160 bytes"), "{error}");
+    }
+    assert!(!std::path::Path::new(&to).exists());
+}
+
+#[test]
+fn a_directory_as_target_gets_a_file_of_the_same_name() {
+    let dir = Scratch::new("cp-directory");
+    let (raw, into) = (dir.write("a.raw", floats(6)), dir.path("into"));
+    std::fs::create_dir(&into).unwrap();
+    let o = output(&["cp", "-q", &raw, &into, "--shape", "6", "--dtype", "f4"]);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+    assert_eq!(std::fs::read(dir.path("into/a.raw")).unwrap(), floats(6));
+}

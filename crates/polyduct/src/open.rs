@@ -52,9 +52,9 @@ pub struct Open {
 /// gave.
 ///
 /// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else), `PATH.safetensors` (a file of
-/// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, a file of this one) or `PATH.zarr` (a directory, Zarr
-/// version 3; written, with chunks of up to 32 MiB that are not compressed). It is there under its name when every unit has
-/// closed it, whole, and not before.
+/// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, it replaces that one, and the others stay) or
+/// `PATH.zarr` (a directory, Zarr version 3 or 2; written, in the version of the group or array that is there, with chunks of up
+/// to 32 MiB that are not compressed). It is there under its name when every unit has closed it, whole, and not before.
 ///
 /// ```
 /// use polyduct::{open, layout::{Dataset, ElemType}};

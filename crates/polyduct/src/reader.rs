@@ -1,6 +1,6 @@
 //! The reading port of whatever a URL names.
 
-use crate::at::At;
+use crate::at::{At, Rows};
 use crate::files::{file_expect, file_options, file_stats, read_file, standard_file};
 use crate::open::About;
 use crate::{stats, Error, Join, Mode, Target};
@@ -139,7 +139,46 @@ impl Reader {
         }
     }
 
-    /// The same if the step is there; a file's always are.
+    /// Steps that there are; `None` for a pipe, which does not know.
+    pub fn steps(&self) -> Option<u64> {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::File(r) => Some(r.steps()),
+            ReadEnd::Store(r) => Some(r.steps()),
+        }
+    }
+
+    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps can be read: from a pipe,
+    /// a file in Fortran's order, and a store with conversion.
+    pub fn stretch_len(&self) -> Option<u64> {
+        match &self.end {
+            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::File(r) => r.stretch_len(),
+            ReadEnd::Store(r) => {
+                (r.meta().dataset == *r.dataset()).then(|| Rows::of(r.dataset()).len_bytes())
+            }
+        }
+    }
+
+    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte `at` on, which is a
+    /// multiple of [`stretch_len`](Self::stretch_len). Needs no memory for the step. Does not count as [`read`](Self::read).
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where only whole steps can be read, and for anything but a stretch; then as [`read`](Self::read).
+    pub fn read_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let wrong =
+            || Error::Misuse { what: format!("no stretch of {} bytes begins at byte {at}", bytes.len()) };
+        match &mut self.end {
+            ReadEnd::File(r) => Ok(r.read_stretch(step, at, bytes)?),
+            ReadEnd::Store(r) if r.meta().dataset == *r.dataset() => {
+                let (lo, hi) = Rows::of(r.dataset()).at(r.dataset(), at).ok_or_else(wrong)?;
+                At::new(r.array()?, &lo, &hi)?.read(step, bytes)
+            }
+            _ => Err(Error::Misuse { what: "only whole steps can be read here".into() }),
+        }
+    }
+
+    /// As [`read`](Self::read) if the step is there; a file's always are.
     ///
     /// # Errors
     /// As [`read`](Self::read), without the waiting.

@@ -177,6 +177,34 @@ impl Writer {
         }
     }
 
+    /// Whether [stretches](Self::write_stretch) can be written: to files, and not to pipes and stores.
+    pub fn takes_stretches(&self) -> bool {
+        matches!(self.end, WriteEnd::File(_))
+    }
+
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on. Together the units
+    /// write each byte of it, and then each [ends](Self::end_step) the step. Needs no memory for the step.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where only whole steps can be written; then as [`write`](Self::write).
+    pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        match &mut self.end {
+            WriteEnd::File(w) => Ok(w.write_stretch(at, bytes)?),
+            _ => Err(only_whole_steps()),
+        }
+    }
+
+    /// Ends a step that was written in [stretches](Self::write_stretch).
+    ///
+    /// # Errors
+    /// As [`write_stretch`](Self::write_stretch).
+    pub fn end_step(&mut self) -> Result<(), Error> {
+        match &mut self.end {
+            WriteEnd::File(w) => Ok(w.end_step()?),
+            _ => Err(only_whole_steps()),
+        }
+    }
+
     /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
@@ -239,6 +267,10 @@ impl Writer {
             WriteEnd::Store(w) => w.abort(),
         }
     }
+}
+
+fn only_whole_steps() -> Error {
+    Error::Misuse { what: "only whole steps can be written here".into() }
 }
 
 impl Drop for Writer {

@@ -257,6 +257,14 @@ pub enum FileError {
         /// Bytes that this user may still write there.
         available: u64,
     },
+    /// There is no memory for so many bytes at once.
+    #[error("{path}: the system gives no memory for {bytes} bytes, this unit's part of a step; divide the array between more units")]
+    NoMemory {
+        /// The file.
+        path: String,
+        /// Bytes that are needed.
+        bytes: u64,
+    },
     /// The system refused something.
     #[error("{path}: {op}: {errno}")]
     System {
@@ -349,9 +357,8 @@ impl FileError {
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
         match self {
-            FileError::WrongSize { .. } | FileError::Timeout { .. } | FileError::Interrupted { .. } => {
-                Scope::Operation
-            }
+            FileError::WrongSize { .. } | FileError::Timeout { .. } => Scope::Operation,
+            FileError::Interrupted { .. } | FileError::NoMemory { .. } => Scope::Operation,
             _ => Scope::Port,
         }
     }
@@ -369,7 +376,8 @@ impl FileError {
             }
             PeerLost { .. } | PeerAborted { .. } | UnevenSteps { .. } | Disagree { .. } => Blame::Peer,
             Duplicate { .. } | Missing { .. } | Stranger { .. } | BadPeer { .. } => Blame::Peer,
-            Timeout { .. } | Interrupted { .. } | NoSpace { .. } | System { .. } | Os { .. } => Blame::System,
+            Timeout { .. } | Interrupted { .. } | NoSpace { .. } | NoMemory { .. } => Blame::System,
+            System { .. } | Os { .. } => Blame::System,
             BadHeader { .. } | BadSafetensors { .. } | BadZarr { .. } => Blame::File,
             Truncated { .. } | BadLength { .. } => Blame::File,
         }

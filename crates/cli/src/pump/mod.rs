@@ -39,6 +39,8 @@ enum PumpError {
     Changed { step: u64 },
     #[error("standard input: {0} bytes of arrays without elements")]
     Endless(usize),
+    #[error("the system gives no memory for {bytes} bytes, a step of it")]
+    NoMemory { bytes: u64 },
     /// Whoever reads wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,
@@ -182,13 +184,44 @@ fn empty(url: &str) -> Result<(), PumpError> {
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(PumpError::Output)?;
     let mut output = File::from(output);
     let mut port = open(url).read(WHOLE)?;
-    let mut part = vec![0; port.local_len_bytes()];
-    while port.read(&mut part)?.is_some() {
-        output.write_all(&part).map_err(|error| match error.kind() {
+    let mut give = |bytes: &[u8]| {
+        output.write_all(bytes).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => PumpError::ReaderGone,
             _ => PumpError::Output(error),
-        })?;
+        })
+    };
+    match port.stretch_len().zip(port.steps()) {
+        Some((stretch, steps)) => {
+            let len = port.dataset().len_bytes();
+            let mut bytes = room(stretch.min(len))?;
+            for step in 0..steps {
+                let mut at = 0;
+                while at < len {
+                    bytes.truncate(stretch.min(len - at) as usize);
+                    port.read_stretch(step, at, &mut bytes)?;
+                    give(&bytes)?;
+                    at += bytes.len() as u64;
+                }
+                bytes.resize(stretch.min(len) as usize, 0);
+            }
+        }
+        None => {
+            let mut part = room(port.local_len_bytes() as u64)?;
+            while port.read(&mut part)?.is_some() {
+                give(&part)?;
+            }
+        }
     }
     port.close()?;
     Ok(())
+}
+
+/// A buffer; an error where the system gives no memory for it.
+fn room(bytes: u64) -> Result<Vec<u8>, PumpError> {
+    let none = || PumpError::NoMemory { bytes };
+    let len = usize::try_from(bytes).map_err(|_| none())?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(len).map_err(|_| none())?;
+    room.resize(len, 0);
+    Ok(room)
 }

@@ -175,6 +175,11 @@ impl Chunked {
         self.array.dims.as_ref()
     }
 
+    /// The shape of its chunks in a step.
+    pub fn chunk(&self) -> &[u64] {
+        &self.array.chunk[usize::from(self.steps)..]
+    }
+
     pub fn new(dir: OwnedFd, array: Array, grid: Vec<u64>) -> Chunked {
         let steps = array.shape.len() > grid.len();
         Chunked { dir, array, steps, grid, file: None, kept: Vec::new(), kept_bytes: 0 }
@@ -314,7 +319,8 @@ impl Chunked {
         if extent.len > limit {
             return Err(of_chunk(format!("{} bytes; expected {limit} at most", extent.len)));
         }
-        let mut encoded = vec![0; extent.len as usize];
+        let mut encoded = Vec::new();
+        super::stretch::resize(&mut encoded, extent.len as usize, work.path)?;
         let shown = format!("{}/{key}", work.path);
         Io { file, path: &shown, options: work.options }.read(&mut encoded, extent.at)?;
         let bytes = Arc::new(self.array.decode(encoded).map_err(of_chunk)?);

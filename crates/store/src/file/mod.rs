@@ -11,6 +11,7 @@
 //! | `group` | what a Zarr array is written into: how its neighbours are written down, and metadata of all of them |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
 //! | `wire`, `host`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
+//! | `stretch` | a step in stretches, so that nobody has to hold all of it |
 //! | `work` | a transfer from a file to memory |
 //! | `reader`, `writer` | the two ports |
 
@@ -26,6 +27,7 @@ mod reader;
 mod runs;
 mod shape;
 mod slabs;
+mod stretch;
 mod target;
 #[doc(hidden)]
 pub mod wire;

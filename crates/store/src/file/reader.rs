@@ -3,6 +3,7 @@
 use super::chunks::{self, Chunked};
 use super::io::Io;
 use super::shape::{self, Contents};
+use super::stretch;
 use super::work::Work;
 use super::{timed, Attributes, Expect, Format, Options, Stats};
 use crate::npy::{self, Descr, Header};
@@ -30,6 +31,8 @@ pub struct FileReader {
     contents: Contents,
     descr: Option<Descr>,
     plan: Plan,
+    /// The stretches of a step, once one was read.
+    stretches: Option<Mapping>,
     next: u64,
     len: usize,
     /// A window of the file.
@@ -98,6 +101,7 @@ impl FileReader {
             descr: descr.filter(|descr| descr.elem() == Some(contents.program.dataset().elem())),
             contents,
             plan,
+            stretches: None,
             next: 0,
             len,
             buffer: Vec::new(),
@@ -186,7 +190,7 @@ impl FileReader {
         }
         self.options.check_interrupt(&self.path)?;
         let mut copied = std::time::Duration::ZERO;
-        timed(&mut copied, || self.gather(part))?;
+        timed(&mut copied, || self.gather(None, self.next, part))?;
         self.stats.copied += copied;
         self.stats.steps += 1;
         self.stats.bytes += self.len as u64;
@@ -201,10 +205,92 @@ impl FileReader {
     /// As [`read`](Self::read).
     pub fn next_step(&mut self) -> Result<Option<(u64, &[u8])>, FileError> {
         let mut part = std::mem::take(&mut self.gathered);
-        part.resize(self.len, 0);
-        let read = self.read(&mut part);
+        let read = stretch::resize(&mut part, self.len, &self.path).and_then(|()| self.read(&mut part));
         self.gathered = part;
         Ok(read?.map(|step| (step, self.gathered.as_slice())))
+    }
+
+    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps can be read: the file is
+    /// in Fortran's order, and each stretch would touch all of it.
+    pub fn stretch_len(&self) -> Option<u64> {
+        let dataset = self.contents.program.dataset();
+        match &self.source {
+            Source::Whole { .. } if self.contents.is_fortran() => None,
+            Source::Whole { .. } => Some(stretch::of_elements(dataset)),
+            Source::Chunks(chunks) => Some(stretch::of_chunks(dataset, chunks.chunk())),
+        }
+    }
+
+    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte `at` on. Needs no more
+    /// memory than that and, of a Zarr array, a chunk. Steps that are read so do not count as [read](Self::read).
+    ///
+    /// ```
+    /// use polyduct_layout::{Dataset, ElemType};
+    /// use polyduct_store::{FileReader, FileWriter, Format, Options};
+    /// # let dir = std::env::temp_dir().join(format!("polyduct-stretch-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir)?;
+    /// let (from, to) = (dir.join("from.npy"), dir.join("to.npy"));
+    /// # let some = Dataset::new(&[2, 3], ElemType::U8)?;
+    /// # let mut first = FileWriter::open(&from, Format::Npy, &some, "*,*", &Options::default())?;
+    /// # first.write(&[1, 2, 3, 4, 5, 6])?;
+    /// # first.close()?;
+    /// let options = Options::default();
+    /// let mut reader = FileReader::open(&from, Format::Npy, "*,*", &Default::default(), &options)?;
+    /// let dataset = *reader.dataset();
+    /// let mut writer = FileWriter::open(&to, Format::Npy, &dataset, "*,*", &options)?;
+    /// let (len, stretch) = (dataset.len_bytes(), reader.stretch_len().unwrap());
+    /// for at in (0..len).step_by(stretch as usize) {
+    ///     let mut bytes = vec![0; stretch.min(len - at) as usize];
+    ///     reader.read_stretch(0, at, &mut bytes)?;
+    ///     writer.write_stretch(at, &bytes)?;
+    /// }
+    /// writer.end_step()?;
+    /// writer.close()?;
+    /// assert_eq!(std::fs::read(from)?, std::fs::read(to)?);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`FileError::WrongSize`] for anything but one of the stretches; then as [`read`](Self::read).
+    pub fn read_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), FileError> {
+        if self.closed {
+            return Err(FileError::Closed { path: self.path.clone() });
+        }
+        let dataset = *self.contents.program.dataset();
+        let left = dataset.len_bytes().saturating_sub(at);
+        let expected = match self.stretch_len() {
+            Some(len) if step < self.contents.steps && at.is_multiple_of(len) => len.min(left),
+            _ => 0,
+        };
+        if bytes.len() as u64 != expected {
+            let (path, unit, found) = (self.path.clone(), self.options.unit, bytes.len() as u64);
+            return Err(FileError::WrongSize { path, unit, expected, found });
+        }
+        self.options.check_interrupt(&self.path)?;
+        let mut copied = std::time::Duration::ZERO;
+        timed(&mut copied, || self.gather_stretch(step, at, bytes))?;
+        self.stats.copied += copied;
+        self.stats.bytes += expected;
+        Ok(())
+    }
+
+    fn gather_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), FileError> {
+        if let (Source::Whole { file, data_at }, None) = (&self.source, self.contents.conversion) {
+            let io = Io { file, path: &self.path, options: &self.options };
+            self.stats.runs += 1;
+            return io.read(bytes, data_at + self.contents.step_at(step) + at);
+        }
+        let Some(len) = self.stretch_len().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+        let path = self.path.clone();
+        let bad = FileError::layout(&path);
+        let stretches = match self.stretches.take() {
+            Some(stretches) => stretches,
+            None => stretch::mapping(self.contents.program.dataset(), len).map_err(&bad)?,
+        };
+        let plan = Plan::to_reader(&self.contents.file, &stretches, at / len).map_err(&bad)?;
+        self.stretches = Some(stretches);
+        self.gather(Some(&plan), step, bytes)
     }
 
     /// Closes the port; later reads fail.
@@ -214,16 +300,17 @@ impl FileReader {
         self.stats
     }
 
-    /// Carries the plan out for the next step.
-    fn gather(&mut self, part: &mut [u8]) -> Result<(), FileError> {
-        let FileReader { source, path, options, contents, plan, buffer, stats, .. } = self;
+    /// Carries a plan out for a step: that for this unit's part if it is `None`.
+    fn gather(&mut self, plan: Option<&Plan>, step: u64, part: &mut [u8]) -> Result<(), FileError> {
+        let FileReader { source, path, options, contents, plan: own, buffer, stats, .. } = self;
+        let plan = plan.unwrap_or(own);
         let Contents { stride, conversion, .. } = *contents;
         let mut work = Work { plan, stride, conversion, buffer, stats, path, options };
         let (file, data_at) = match source {
             Source::Whole { file, data_at } => (&*file, *data_at),
-            Source::Chunks(chunks) => return chunks.gather(self.next, part, work),
+            Source::Chunks(chunks) => return chunks.gather(step, part, work),
         };
-        let step_at = data_at + contents.step_at(self.next);
+        let step_at = data_at + contents.step_at(step);
         let io = Io { file, path, options };
         plan.transfers()
             .iter()

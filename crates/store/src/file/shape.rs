@@ -19,6 +19,8 @@ pub struct Contents {
     pub stepped: bool,
     /// Elements from one element of a step to the next: 1, but in a Fortran-ordered file of several steps.
     pub stride: u64,
+    /// Whether the file says that it is in Fortran's order.
+    pub fortran: bool,
     /// What happens to the elements on the way.
     pub conversion: Option<Conversion>,
 }
@@ -31,6 +33,12 @@ impl Contents {
             1 => step.saturating_mul(dataset.len_bytes()),
             _ => step * dataset.elem().len_bytes(),
         }
+    }
+
+    /// Whether the file is in Fortran's order, and that is not the row-major one as well.
+    pub fn is_fortran(&self) -> bool {
+        self.fortran
+            && (self.stride > 1 || self.file.dataset().shape().iter().filter(|&&n| n > 1).count() > 1)
     }
 
     /// Bytes of all steps; the largest number where they cannot be counted.
@@ -98,7 +106,15 @@ pub fn of_npy(
     let file = Dataset::new(program.dataset().shape(), elem).and_then(|d| file_mapping(&d, header.fortran));
     let file = file.map_err(FileError::layout(path))?;
     let stride = if header.fortran { steps.unwrap_or(1).max(1) } else { 1 };
-    Ok(Contents { file, program, steps: steps.unwrap_or(1), stepped: steps.is_some(), stride, conversion })
+    Ok(Contents {
+        file,
+        program,
+        steps: steps.unwrap_or(1),
+        stepped: steps.is_some(),
+        stride,
+        fortran: header.fortran,
+        conversion,
+    })
 }
 
 /// What a raw file of so many bytes holds: steps of the expected dataset.
@@ -125,7 +141,7 @@ pub fn of_raw(
     };
     let program = layout.bind(&dataset, units.into()).map_err(FileError::layout(path))?;
     let file = file_mapping(&dataset, false).map_err(FileError::layout(path))?;
-    Ok(Contents { file, program, steps, stepped: false, stride: 1, conversion: None })
+    Ok(Contents { file, program, steps, stepped: false, stride: 1, fortran: false, conversion: None })
 }
 
 /// The conversion from the file's element type, if one is needed.

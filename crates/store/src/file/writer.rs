@@ -8,6 +8,7 @@ use super::member::Welcome;
 use super::runs::{View, Window, SHARED_GAP_BYTES};
 use super::shape::file_mapping;
 use super::slabs::Chunks;
+use super::stretch;
 use super::target::{Draft, Target};
 use super::wire::{self, Spec};
 use super::{timed, Format, Options, Stats};
@@ -47,6 +48,8 @@ pub struct FileWriter {
     lock: Option<File>,
     len: usize,
     next: u64,
+    /// Whether there is room for the next step, of which stretches are written.
+    reserved: bool,
     /// A window of the file.
     buffer: Vec<u8>,
     /// The part that [`step`](FileWriter::step) gives to be filled.
@@ -139,6 +142,7 @@ impl FileWriter {
             lock: lock.flatten(),
             len,
             next: 0,
+            reserved: false,
             buffer: Vec::new(),
             part: Vec::new(),
             stats,
@@ -192,9 +196,10 @@ impl FileWriter {
             });
         }
         let mut copied = Duration::ZERO;
-        let written = timed(&mut copied, || self.scatter(part));
+        let written = timed(&mut copied, || self.scatter(What::Part(part)));
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
+        self.reserved = false;
         self.stats.steps += 1;
         self.stats.bytes += self.len as u64;
         self.next += 1;
@@ -208,8 +213,44 @@ impl FileWriter {
     /// What has become of other units.
     pub fn step_mut(&mut self) -> Result<StepMut<'_>, FileError> {
         self.check_open()?;
-        self.part.resize(self.len, 0);
+        stretch::resize(&mut self.part, self.len, &self.path)?;
         Ok(StepMut { writer: self })
+    }
+
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on. The units together
+    /// write each of its bytes, and then [end](Self::end_step) the step; none writes its [part](Self::write) of it as well.
+    ///
+    /// # Errors
+    /// [`FileError::WrongSize`] for what is not in a step; then as [`write`](Self::write).
+    pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), FileError> {
+        self.check_open()?;
+        let (found, expected) = (bytes.len() as u64, self.form.dataset.len_bytes().saturating_sub(at));
+        if found > expected {
+            return Err(FileError::WrongSize {
+                path: self.path.clone(),
+                unit: self.options.unit,
+                expected,
+                found,
+            });
+        }
+        let mut copied = Duration::ZERO;
+        let written = timed(&mut copied, || self.scatter(What::Stretch { at, bytes }));
+        self.stats.copied += copied;
+        written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
+        self.stats.bytes += found;
+        Ok(())
+    }
+
+    /// Ends the next step, of which the units have written all [stretches](Self::write_stretch).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn end_step(&mut self) -> Result<(), FileError> {
+        self.check_open()?;
+        self.reserved = false;
+        self.stats.steps += 1;
+        self.next += 1;
+        Ok(())
     }
 
     /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut. All must
@@ -322,10 +363,23 @@ impl FileWriter {
         error
     }
 
-    /// Carries the plan out for the next step.
-    fn scatter(&mut self, part: &[u8]) -> Result<(), FileError> {
-        let FileWriter { state, path, options, plan, view, form, chunks, lock, buffer, stats, next, .. } =
-            self;
+    /// Carries the plan out for the next step, or writes a stretch of it.
+    fn scatter(&mut self, what: What<'_>) -> Result<(), FileError> {
+        let FileWriter {
+            state,
+            path,
+            options,
+            plan,
+            view,
+            form,
+            chunks,
+            lock,
+            buffer,
+            stats,
+            next,
+            reserved,
+            ..
+        } = self;
         let State::Open(link) = state else { return Err(FileError::Closed { path: path.clone() }) };
         let io = Io { file: link.file(), path, options };
         let step_at = form.step_at(*next);
@@ -333,19 +387,32 @@ impl FileWriter {
         let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
         let mut place = match chunks {
             Some(chunks) => {
-                // In turn, as below: what is made longer must not become shorter.
-                let _turn = if shared { Some(turns.turn(&mut stats.waited)?) } else { None };
-                chunks.reserve(*next, shared, path, options)?;
+                if !*reserved {
+                    // In turn, as below: what is made longer must not become shorter.
+                    let _turn = if shared { Some(turns.turn(&mut stats.waited)?) } else { None };
+                    chunks.reserve(*next, shared, path, options)?;
+                }
                 Place::Chunks { chunks, step: *next, path, options }
             }
             None => {
-                io.reserve(step_at, form.dataset.len_bytes())?;
-                if shared {
+                if !*reserved {
+                    io.reserve(step_at, form.dataset.len_bytes())?;
+                }
+                if !*reserved && shared {
                     // What lies in a window must be there to be read; where space was reserved, it is.
                     let _turn = turns.turn(&mut stats.waited)?;
                     io.extend(form.step_at(next.saturating_add(1)))?;
                 }
                 Place::File { io, step_at }
+            }
+        };
+        *reserved = true;
+        let part = match what {
+            What::Part(part) => part,
+            What::Stretch { at, bytes } => {
+                // It has no gaps, and needs no turn.
+                stats.runs += 1;
+                return place.write(bytes, at);
             }
         };
         // What is longer than a gap does not lie in another unit's window, and may be written at any time.
@@ -391,6 +458,15 @@ impl Drop for FileWriter {
             "it was dropped without being closed"
         });
     }
+}
+
+/// What is written of a step.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    /// This unit's part.
+    Part(&'a [u8]),
+    /// Bytes of the row-major array from a byte on.
+    Stretch { at: u64, bytes: &'a [u8] },
 }
 
 /// Where a step lies: in one file, or in those of its chunks. Offsets count from its first byte.

@@ -1,0 +1,180 @@
+//! `polyduct cp`: copies an array from one standard file or pipe to another.
+
+mod ports;
+mod progress;
+
+use crate::layout::LayoutError;
+use crate::text::{at_url, bytes, caret, seconds};
+use polyduct::layout::ElemType;
+use polyduct::os::{threads, OsError};
+use polyduct::store::npy::Descr;
+use polyduct::{open, url, Error, Open};
+use progress::Moved;
+use std::path::Path;
+use std::time::Instant;
+
+/// Divides an array of any shape: its bytes, dealt round.
+const ANY_SHAPE: &str = "stripe(4MiB)";
+/// Most units; each is a thread.
+const MAX_UNITS: u32 = 256;
+
+const AFTER_HELP: &str = "\
+Examples:
+  polyduct cp frame.npy frame.raw
+  polyduct cp frame.raw frame.npy --shape 480x640 --dtype u1
+  polyduct cp big.npy copy.npy --units 4 --verify
+  polyduct cp pipe:field snapshot.npy
+  polyduct cp big.npy store:/data/s/big --units 4
+  polyduct cp model.safetensors#layers.0.weight weight.npy
+  polyduct cp big.npy big.zarr --units 4
+
+SRC and DST are
+  PATH.npy                NumPy's form
+  PATH.raw                the bytes of the row-major array and nothing else
+  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (data). Written, it
+                          replaces that one, and the others stay
+  PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. Written,
+                          with chunks of up to 32 MiB, not compressed, and else as the group
+                          or the array that is replaced; read, any chunks, also in shards,
+                          and of gzip, zstd and blosc
+  store:DIR/NAME          a dataset in a store over many disks
+  pipe:NAME               a pipe
+DST may also be a directory that is there: the file in it is called as SRC is.
+A file or directory appears under its name when it is complete, not before.";
+
+/// Arguments of `polyduct cp`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct CpArgs {
+    /// Where the array is.
+    src: String,
+    /// Where it shall be.
+    dst: String,
+    /// How the units divide the array between them (default: pieces of its bytes). Between files it
+    /// says only which dimensions a step has: they copy a few MiB at a time.
+    #[arg(long, default_value = ANY_SHAPE, hide_default_value = true)]
+    layout: String,
+    /// Units that copy at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_UNITS)))]
+    units: u32,
+    /// Shape of a source that does not tell it: 480x640.
+    #[arg(long, value_parser = crate::show::parse_shape)]
+    shape: Option<crate::show::Shape>,
+    /// Element type of a source that does not tell it: u1, f4, float64, S12, ...
+    #[arg(long)]
+    dtype: Option<Dtype>,
+    /// Read both again afterwards and compare. For files only.
+    #[arg(long)]
+    verify: bool,
+    /// Print no progress and no summary.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What went wrong, and on which side.
+#[derive(Debug, thiserror::Error)]
+enum CpError {
+    #[error("{}", at_url(url, source))]
+    Port { url: String, source: Box<Error> },
+    #[error("--layout: {0}")]
+    Layout(LayoutError),
+    #[error("--verify reads both sides again, which a pipe cannot give")]
+    VerifyPipe,
+    #[error("verification failed: {src} and {dst} differ in step {step}, from {place} on")]
+    Differ { src: String, dst: String, step: u64, place: String },
+    #[error("verification failed: {src} and {dst} differ in their number of steps")]
+    Steps { src: String, dst: String },
+    #[error("{url}: the system gives no memory for {bytes} bytes, a unit's part of a step; copy with more --units")]
+    NoMemory { url: String, bytes: u64 },
+    #[error("cannot have a thread for each of the units: {0}")]
+    Threads(#[from] OsError),
+}
+
+/// Copies; gives the exit status.
+pub fn cp(mut args: CpArgs) -> u8 {
+    if let Some(inside) = in_directory(&args.src, &args.dst) {
+        args.dst = inside;
+    }
+    match copy(&args) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::text::say!("polyduct: {error}");
+            match error {
+                CpError::Layout(error) => {
+                    match error {
+                        LayoutError::Text { position, .. } => {
+                            crate::text::say!("{}", caret(&args.layout, position))
+                        }
+                        _ => crate::text::say!("  {}", args.layout),
+                    }
+                    2
+                }
+                CpError::VerifyPipe => 2,
+                _ => 1,
+            }
+        }
+    }
+}
+
+/// Where the target is a directory, and no array that is one: a file in it, called as the source is.
+fn in_directory(src: &str, dst: &str) -> Option<String> {
+    let is_plain = url::file(dst).is_none() && Path::new(dst).is_dir();
+    let src = src.strip_prefix("file:").unwrap_or(src).trim_end_matches('/');
+    let name = url::file(src).filter(|_| is_plain).and_then(|_| Path::new(src).file_name()?.to_str())?;
+    Some(Path::new(dst).join(name).display().to_string())
+}
+
+fn copy(args: &CpArgs) -> Result<(), CpError> {
+    if args.verify && [&args.src, &args.dst].iter().any(|url| url.starts_with("pipe:") || *url == "-") {
+        return Err(CpError::VerifyPipe);
+    }
+    let begin = Instant::now();
+    let moved = Moved::default();
+    let words = format!("{} → {}", args.src, args.dst);
+    let copied = || all_units(args, |unit| ports::copy_unit(args, unit, &moved));
+    let steps = moved.shown(args.quiet, &words, copied)?;
+    let took = begin.elapsed();
+    if args.verify {
+        let compared = Moved::default();
+        let words = format!("{} = {}", args.src, args.dst);
+        let compare = || all_units(args, |unit| ports::compare_unit(args, unit, &compared));
+        compared.shown(args.quiet, &words, compare)?;
+    }
+    if !args.quiet {
+        let total = moved.bytes();
+        let rate = total as f64 / took.as_secs_f64() / 1e9;
+        let plural = if steps == 1 { "" } else { "s" };
+        let verified = if args.verify { ", verified" } else { "" };
+        let took = seconds(took.as_secs_f64());
+        crate::text::say!("{} in {steps} step{plural}, {took}, {rate:.2} GB/s{verified}", bytes(total));
+    }
+    Ok(())
+}
+
+/// Does `work` for each unit at once; the first error, or the number of steps.
+fn all_units(args: &CpArgs, work: impl Fn(u32) -> Result<u64, CpError> + Sync) -> Result<u64, CpError> {
+    // They wait for one another: with fewer threads than units none would get anywhere.
+    let results = threads::together(0..args.units, work)?;
+    results.into_iter().try_fold(0, |most, steps| Ok(most.max(steps?)))
+}
+
+/// An element type, and what NumPy takes such elements for where they are bytes to polyduct.
+#[derive(Clone)]
+struct Dtype {
+    elem: ElemType,
+    descr: Option<Descr>,
+}
+
+impl std::str::FromStr for Dtype {
+    type Err = <ElemType as std::str::FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Dtype, Self::Err> {
+        Ok(Dtype { elem: name.parse()?, descr: Descr::of_name(name) })
+    }
+}
+
+fn port(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Open {
+    // Each opening is a program of its own: the source is read twice when it is verified.
+    let program = format!("cp-{}-{purpose}", std::process::id());
+    open(url).unit(unit).units(args.units).program(&program)
+}

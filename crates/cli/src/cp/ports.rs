@@ -1,0 +1,265 @@
+//! From port to port: in stretches where both sides have them, so that a step takes no memory; else in whole steps.
+
+use super::{port, CpArgs, CpError, Moved};
+use crate::layout::{Dataset, LayoutError};
+use polyduct::pipe::PipeError;
+use polyduct::store::disk::StoreError;
+use polyduct::store::FileError;
+use polyduct::{Error, Open, Reader, Writer};
+
+/// Copies what a unit has to copy; gives the number of steps.
+pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
+    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let mut reader = source(args, unit, "in").read(&args.layout).map_err(at_open(&args.src))?;
+    let dataset = *reader.dataset();
+    let mut writer = target(args, unit, &reader).write(&dataset, &args.layout).map_err(at_open(&args.dst))?;
+    if unit == 0 {
+        say_what_is_lost(args, &reader, &writer);
+        moved.expect(reader.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
+    }
+    let outcome = match (reader.stretch_len(), reader.steps()) {
+        (Some(stretch), Some(steps)) if writer.takes_stretches() => {
+            in_stretches(args, unit, (&mut reader, &mut writer), (steps, stretch), moved)
+        }
+        _ => in_steps(args, &mut reader, &mut writer, moved),
+    };
+    let count = match outcome {
+        Ok(count) => count,
+        Err(error) => {
+            // What is not whole must not appear under its name.
+            writer.abort();
+            return Err(error);
+        }
+    };
+    writer.close().map_err(of_dst)?;
+    reader.close().map_err(of_src)?;
+    Ok(count)
+}
+
+/// Where the stretches of a unit begin: they are dealt round.
+fn dealt(args: &CpArgs, unit: u32, dataset: &Dataset, stretch: u64) -> impl Iterator<Item = (u64, usize)> {
+    let (len, apart) = (dataset.len_bytes(), stretch.saturating_mul(args.units.into()));
+    let first = stretch.checked_mul(unit.into());
+    std::iter::successors(first, move |at| at.checked_add(apart))
+        .take_while(move |&at| at < len)
+        .map(move |at| (at, stretch.min(len - at) as usize))
+}
+
+fn in_stretches(
+    args: &CpArgs,
+    unit: u32,
+    (reader, writer): (&mut Reader, &mut Writer),
+    (steps, stretch): (u64, u64),
+    moved: &Moved,
+) -> Result<u64, CpError> {
+    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
+    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let dataset = *reader.dataset();
+    let mut bytes = room(stretch.min(dataset.len_bytes()), &args.src)?;
+    for step in 0..steps {
+        for (at, len) in dealt(args, unit, &dataset, stretch) {
+            let bytes = bytes.get_mut(..len).unwrap_or_default();
+            reader.read_stretch(step, at, bytes).map_err(of_src)?;
+            writer.write_stretch(at, bytes).map_err(of_dst)?;
+            moved.add(len as u64);
+        }
+        writer.end_step().map_err(of_dst)?;
+    }
+    Ok(steps)
+}
+
+fn in_steps(args: &CpArgs, reader: &mut Reader, writer: &mut Writer, moved: &Moved) -> Result<u64, CpError> {
+    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
+    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    // A pipe has slots to read into.
+    let has_slots = writer.addresses().is_some();
+    let own = if has_slots { 0 } else { reader.local_len_bytes() };
+    let mut part = room(own as u64, &args.src)?;
+    for count in 0.. {
+        let len = match has_slots {
+            true => {
+                let mut step = writer.step().map_err(of_dst)?;
+                if reader.read(&mut step).map_err(of_src)?.is_none() {
+                    return Ok(count);
+                }
+                let len = step.len();
+                step.publish().map_err(of_dst)?;
+                len
+            }
+            false => {
+                if reader.read(&mut part).map_err(of_src)?.is_none() {
+                    return Ok(count);
+                }
+                writer.write(&part).map_err(of_dst)?;
+                part.len()
+            }
+        };
+        moved.add(len as u64);
+    }
+    Ok(0)
+}
+
+/// Reads both sides again and compares them; gives the number of steps.
+pub fn compare_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
+    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let mut left = source(args, unit, "verify-in").read(&args.layout).map_err(of_src)?;
+    let dataset = *left.dataset();
+    let right = port(args, &args.dst, unit, "verify-out").shape(dataset.shape()).elem(dataset.elem());
+    let mut right = right.read(&args.layout).map_err(of_dst)?;
+    if unit == 0 {
+        moved.expect(left.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
+    }
+    let (src, dst) = (args.src.clone(), args.dst.clone());
+    let stretches = left.stretch_len().zip(right.stretch_len());
+    let (Some((of_left, of_right)), Some(steps)) = (stretches, left.steps()) else {
+        return compare_steps(args, unit, left, right, moved);
+    };
+    if right.steps() != Some(steps) {
+        return Err(CpError::Steps { src, dst });
+    }
+    let (mut left, mut right) = (Loaded::new(&mut left, of_left), Loaded::new(&mut right, of_right));
+    for step in 0..steps {
+        for (begin, len) in dealt(args, unit, &dataset, of_left.max(of_right)) {
+            let (mut at, end) = (begin, begin + len as u64);
+            while at < end {
+                let (a, b) = (left.from(step, at, &args.src)?, right.from(step, at, &args.dst)?);
+                let len = a.len().min(b.len()).min((end - at) as usize).max(1);
+                if let Some(differ) = first_difference(&a[..len.min(a.len())], &b[..len.min(b.len())]) {
+                    let place = format!("byte {} of the row-major array", at + differ as u64);
+                    return Err(CpError::Differ { src, dst, step, place });
+                }
+                moved.add(len as u64);
+                at += len as u64;
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// A reader, and the stretch of it that was read last.
+struct Loaded<'a> {
+    reader: &'a mut Reader,
+    stretch: u64,
+    bytes: Vec<u8>,
+    of: Option<(u64, u64)>,
+}
+
+impl<'a> Loaded<'a> {
+    fn new(reader: &'a mut Reader, stretch: u64) -> Loaded<'a> {
+        Loaded { reader, stretch: stretch.max(1), bytes: Vec::new(), of: None }
+    }
+
+    /// Bytes of a step from one on, as many as there are in its stretch.
+    fn from(&mut self, step: u64, at: u64, url: &str) -> Result<&[u8], CpError> {
+        let begin = at - at % self.stretch;
+        if self.of != Some((step, begin)) {
+            self.of = None;
+            let len = self.stretch.min(self.reader.dataset().len_bytes().saturating_sub(begin));
+            if self.bytes.capacity() < len as usize {
+                self.bytes = room(len, url)?;
+            }
+            self.bytes.resize(len as usize, 0);
+            let read = self.reader.read_stretch(step, begin, &mut self.bytes);
+            read.map_err(|error| CpError::Port { url: url.to_owned(), source: error.into() })?;
+            self.of = Some((step, begin));
+        }
+        Ok(self.bytes.get((at - begin) as usize..).unwrap_or_default())
+    }
+}
+
+fn compare_steps(
+    args: &CpArgs,
+    unit: u32,
+    mut left: Reader,
+    mut right: Reader,
+    moved: &Moved,
+) -> Result<u64, CpError> {
+    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
+    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let (src, dst) = (args.src.clone(), args.dst.clone());
+    let mut a = room(left.local_len_bytes() as u64, &args.src)?;
+    let mut b = room(right.local_len_bytes() as u64, &args.dst)?;
+    for step in 0.. {
+        match (left.read(&mut a).map_err(of_src)?, right.read(&mut b).map_err(of_dst)?) {
+            (None, None) => return Ok(step),
+            (Some(_), Some(_)) => {
+                if let Some(at) = first_difference(&a, &b) {
+                    let place = format!("byte {at} of the part of unit {unit}");
+                    return Err(CpError::Differ { src, dst, step, place });
+                }
+                moved.add(a.len() as u64);
+            }
+            _ => return Err(CpError::Steps { src, dst }),
+        }
+    }
+    Ok(0)
+}
+
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    if a == b {
+        return None;
+    }
+    Some(a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(a.len().min(b.len())))
+}
+
+/// A buffer, or an error that says what for.
+pub fn room(bytes: u64, url: &str) -> Result<Vec<u8>, CpError> {
+    let mut room = Vec::new();
+    let none = || CpError::NoMemory { url: url.to_owned(), bytes };
+    let len = usize::try_from(bytes).map_err(|_| none())?;
+    room.try_reserve_exact(len).map_err(|_| none())?;
+    room.resize(len, 0);
+    Ok(room)
+}
+
+fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
+    let mut port = port(args, &args.src, unit, purpose);
+    if let Some(shape) = &args.shape {
+        port = port.shape(&shape.0);
+    }
+    if let Some(dtype) = &args.dtype {
+        port = port.elem(dtype.elem);
+    }
+    port
+}
+
+fn target(args: &CpArgs, unit: u32, reader: &Reader) -> Open {
+    let told = args.dtype.as_ref().and_then(|dtype| dtype.descr.clone());
+    let out = port(args, &args.dst, unit, "out").attributes(reader.attributes()).dims(reader.dims().cloned());
+    out.descr(reader.descr().cloned().or(told)).stepped(reader.stepped())
+}
+
+fn say_what_is_lost(args: &CpArgs, reader: &Reader, writer: &Writer) {
+    let (src, dst) = (&args.src, &args.dst);
+    if !reader.attributes().is_empty() && !writer.keeps_attributes() {
+        crate::text::say!("polyduct: {dst} has no place for the attributes of {src}: they are not copied");
+    }
+    if let Some(descr) = reader.descr().filter(|_| !writer.keeps_descr()) {
+        crate::text::say!(
+            "polyduct: {dst} has no place for NumPy's type of {src}, {descr}: its bytes are copied"
+        );
+    }
+}
+
+/// An error at opening `url`, where a layout that is wrong is the option's fault and not the array's.
+pub fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
+    use LayoutError::{DatasetTooLarge, TooManyDims};
+    move |error| {
+        let of_layout = match &error {
+            Error::Layout(e)
+            | Error::Pipe(PipeError::Layout { source: e, .. })
+            | Error::File(FileError::Layout { source: e, .. }) => Some(e),
+            Error::Store(e) => match &**e {
+                StoreError::Layout { source, .. } => Some(source),
+                _ => None,
+            },
+            _ => None,
+        };
+        match of_layout.filter(|e| !matches!(e, DatasetTooLarge { .. } | TooManyDims { .. })) {
+            Some(e) => CpError::Layout(e.clone()),
+            None => CpError::Port { url: url.to_owned(), source: error.into() },
+        }
+    }
+}
