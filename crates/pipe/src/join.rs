@@ -10,7 +10,7 @@ use polyduct_message::link::key::random;
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
-    process::ProcessId,
+    process::{number_space, ProcessId},
     socket::{Conn, Sent, MESSAGE_LIMIT},
     Errno, OsError,
 };
@@ -96,6 +96,8 @@ pub fn hello(options: &Options, layout: &str, role: wire::Role) -> Result<Hello,
         unit: options.unit,
         units: options.units,
         layout: layout.to_owned(),
+        pid: std::process::id(),
+        space: number_space(),
         start_time: ProcessId::current()?.start_time,
         on_loss: options.on_loss,
         role,
