@@ -11,7 +11,7 @@ use polyduct_message::domain::barrier::Barrier;
 use polyduct_message::domain::directory::{
     Directory, HandlerError, Installed, Kind, Offered, MAX_HANDLERS, MAX_NAME,
 };
-use polyduct_message::domain::gather::{Action, Gathering, Join, Refusal};
+use polyduct_message::domain::gather::{Action, Gathering, Join, Process, Refusal};
 use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
 use polyduct_message::domain::hosts::{Hosts, Reach};
 use polyduct_message::HandlerId;
@@ -116,10 +116,11 @@ impl Host {
         let mut last = None;
         for unit in [5, 2, 3] {
             assert_eq!(last, None);
-            let join = Join { unit, units: UNITS, start_time: unit.into() };
+            let join =
+                Join { unit, units: UNITS, process: Process { pid: 0, space: 1, start_time: unit.into() } };
             last = self.gathering.handle_join(1000 + u64::from(unit), unit, &join);
         }
-        let members = vec![(1, 1), (2, 2), (3, 3), (5, 5)];
+        let members = [1, 2, 3, 5].map(|n| Process { pid: n, space: 1, start_time: n.into() }).to_vec();
         assert_eq!(last, Some(Action::Complete(members, vec![1002, 1003, 1005])));
     }
 }
@@ -216,7 +217,7 @@ fn target(input: &[u8]) {
     read::<Ask>(input);
     read::<Answer>(input);
     let me = (77, 1);
-    let (gathering, first) = Gathering::new(UNITS, &NEAR, (1, me.1));
+    let (gathering, first) = Gathering::new(UNITS, &NEAR, Process { pid: 1, space: 1, start_time: me.1 });
     assert_eq!(first, None);
     let mut host = Host { gathering, over: false };
     let mut barrier = Watched { barrier: Barrier::new(2, 5), begun: 0, under_way: false, heard: [0; 3] };
@@ -236,7 +237,11 @@ fn target(input: &[u8]) {
 
 fn main() {
     let events = acts::write::<Event>;
-    let join = |conn, unit| Event::Join { conn, pid: 9, join: Join { unit, units: UNITS, start_time: 4 } };
+    let join = |conn, unit| Event::Join {
+        conn,
+        pid: 9,
+        join: Join { unit, units: UNITS, process: Process { pid: 0, space: 1, start_time: 4 } },
+    };
     let word = |from, number, round| Event::Word { from, number, round };
     let offered = |name: &str, version| Offered { name: name.into(), version, kind: Kind::Calls };
     let offers =
@@ -254,9 +259,15 @@ fn main() {
             Event::Book { me: 1, lowest: vec![0; 2] },
         ]),
         events(&[offers("f", "g"), offers("a", "f"), offers("b", "c"), Event::Agreed(agreed)]),
-        say(&Ask::Join(Join { unit: 1, units: 2, start_time: 1 << 40 })),
+        say(&Ask::Join(Join {
+            unit: 1,
+            units: 2,
+            process: Process { pid: 1, space: 1, start_time: 1 << 40 },
+        })),
         say(&Ask::Region { unit: 1, id: 300 }),
-        say(&Answer::Welcome(vec![(7, 1 << 40), (8, 5)])),
+        say(&Answer::Welcome(
+            [(7, 1 << 40), (8, 5)].map(|(pid, start_time)| Process { pid, space: 1, start_time }).to_vec(),
+        )),
         say(&Answer::Memory { address: u64::MAX, len: 4096 }),
         say(&Answer::Refused(missing)),
         [&b"PDDM\x03\0\0\0"[..], &say(&Ask::Link { unit: 4 })].concat(),

@@ -63,7 +63,18 @@ fn hello(program: u32, unit: u32, on_loss: OnLoss) -> Hello {
         _ => Role::Reader { shape: None, elem: None, convert: false },
     };
     let (program, units) = if program == 0 { ("w".into(), WRITERS) } else { ("r".into(), READERS) };
-    Hello { program, unit, units, layout: "block".into(), start_time: 1, on_loss, role, rejoin: None }
+    Hello {
+        program,
+        unit,
+        units,
+        layout: "block".into(),
+        pid: 9,
+        space: 1,
+        start_time: 1,
+        on_loss,
+        role,
+        rejoin: None,
+    }
 }
 
 fn welcome() -> Welcome {
@@ -213,7 +224,7 @@ impl Steps {
         let mut waiting = vec![Side::Writer, Side::Reader(0)];
         waiting.retain(|&side| waits && (lossless || side != Side::Writer));
         let mut hub = Hub::new(Slots::on_heap(sizes), waiting);
-        hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1));
+        hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1), 1);
         let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
         let mut units = BTreeMap::new();
         for (conn, (side, unit)) in (1..).zip(others) {

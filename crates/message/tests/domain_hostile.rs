@@ -1,13 +1,12 @@
 //! What strangers and faulty members say to a unit of a domain: each gets its refusal, and the others go on.
 
-use polyduct_message::domain::gather::{Join, Refusal};
+use polyduct_message::domain::gather::{Join, Process, Refusal};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
 use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};
 use polyduct_message::{HandlerId, LinkError, MessageError, Priority};
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::process::ProcessId;
 use polyduct_os::segment::Segment;
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use std::os::fd::BorrowedFd;
@@ -69,7 +68,7 @@ fn say(conn: &Conn, ask: &Ask, fds: &[BorrowedFd<'_>]) {
 }
 
 fn join(unit: u32, units: u32) -> Ask {
-    Ask::Join(Join { unit, units, start_time: 1 })
+    Ask::Join(Join { unit, units, process: Process::current().unwrap() })
 }
 
 /// Both units of a domain, and `attack` while they are there; afterwards they still understand each other.
@@ -96,7 +95,7 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 #[test]
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
-        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x03\0\x07\0", b"PDDM"] {
+        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x04\0\x07\0", b"PDDM"] {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
             assert_eq!(refusal(&conn), Refusal::Malformed, "{bytes:?}");
@@ -106,7 +105,7 @@ fn garbage_is_refused() {
         assert_eq!(refusal(&conn), Refusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDDM\x03\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&b"PDDM\x04\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, Refusal::Malformed | Refusal::NotAMember { .. }), "{cut}: {why}");
@@ -121,8 +120,8 @@ fn another_version_is_refused_by_name() {
         let other = Protocol { version: 77, ..PROTOCOL };
         assert_eq!(other.encode(&join(1, 2)).unwrap().send(&conn, &[]), Ok(Sent::Done));
         let why = refusal(&conn);
-        assert_eq!(why, Refusal::Version { expected: 3, found: 77 });
-        assert!(why.to_string().contains("77") && why.to_string().contains("version 3"), "{why}");
+        assert_eq!(why, Refusal::Version { expected: 4, found: 77 });
+        assert!(why.to_string().contains("77") && why.to_string().contains("version 4"), "{why}");
     });
 }
 
@@ -279,8 +278,7 @@ fn lies_about_lent_memory_are_the_liars_loss() {
         });
         let listener = Listener::bind(&socket_name(&name, 1)).unwrap();
         let root = connect(&name, 0);
-        let start_time = ProcessId::current().unwrap().start_time;
-        say(&root, &Ask::Join(Join { unit: 1, units: 2, start_time }), &[]);
+        say(&root, &Ask::Join(Join { unit: 1, units: 2, process: Process::current().unwrap() }), &[]);
         assert!(matches!(answer(&root), Some(Answer::Welcome(_))));
         let mut buffer = vec![0; MESSAGE_LIMIT];
         while !honest.is_finished() {

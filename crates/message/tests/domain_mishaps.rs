@@ -89,3 +89,39 @@ fn a_fork_that_drops_a_domain_does_not_leave_it() {
         }
     });
 }
+
+/// A call that a fork drops is its parent's, which still gets the answer.
+#[test]
+fn a_fork_that_drops_a_call_does_not_cancel_it() {
+    let name = unique("fork-call");
+    let gate = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        let (name, gate) = (&name, &gate);
+        s.spawn(move || {
+            let d = Domain::join(options(name, 1, 2)).unwrap();
+            d.function("echo", 1, |_, argument| Ok(argument.to_vec())).unwrap();
+            d.synchronise().unwrap();
+            // Nothing is answered before the child has dropped the call.
+            gate.wait();
+            d.barrier().unwrap();
+        });
+        let d = Domain::join(options(name, 0, 2)).unwrap();
+        d.function("echo", 1, |_, argument| Ok(argument.to_vec())).unwrap();
+        d.synchronise().unwrap();
+        let call = d.call(1, "echo", b"still asked", None).unwrap();
+        // SAFETY: the child drops what it has and ends; the allocator keeps its locks across forks.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(call);
+            // SAFETY: no destructors or handlers of the parent are to run.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 1;
+        // SAFETY: the child is this process's own.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        gate.wait();
+        assert_eq!(call.wait().unwrap(), b"still asked");
+        d.barrier().unwrap();
+    });
+}

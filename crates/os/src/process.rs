@@ -3,8 +3,10 @@
 //! A bare process number is reused; a process here is (number, start time), or a descriptor of it.
 
 use core::time::Duration;
+use std::fmt::Display;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
@@ -26,9 +28,10 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// This process.
+    /// This process, by the number that it has for itself.
     pub fn current() -> Result<ProcessId> {
-        ProcessId::of(std::process::id())
+        // Its number may be another's in a /proc that shows another process namespace.
+        read_stat("self").map(|stat| ProcessId { pid: std::process::id(), start_time: stat.start_time })
     }
 
     /// The process that has this number now, dead but unreaped ones included.
@@ -36,12 +39,23 @@ impl ProcessId {
     /// # Errors
     /// [`OsError::PeerGone`] where there is none.
     pub fn of(pid: u32) -> Result<ProcessId> {
-        read_stat(pid).map(|stat| ProcessId { pid, start_time: stat.start_time })
+        stat_of(pid).map(|stat| ProcessId { pid, start_time: stat.start_time })
     }
 
     /// Whether this very process still runs.
     pub fn is_alive(&self) -> bool {
-        read_stat(self.pid).is_ok_and(|s| s.start_time == self.start_time && !s.has_exited())
+        stat_of(self.pid).is_ok_and(|s| s.start_time == self.start_time && !s.has_exited())
+    }
+}
+
+/// The process namespace of this process, which its numbers of processes belong to: two processes that say the same one, and not
+/// zero, mean the same by a number. Zero where /proc shows another namespace's numbers, or nothing: then no number says anything.
+pub fn number_space() -> u32 {
+    let own = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse::<u32>().ok());
+    let space = || fs::metadata("/proc/self/ns/pid").map(|space| space.ino());
+    match own == Some(std::process::id()) {
+        true => space().ok().and_then(|inode| inode.try_into().ok()).unwrap_or(0),
+        false => 0,
     }
 }
 
@@ -70,7 +84,7 @@ pub fn own_pid() -> u32 {
 
 /// Whether a process is stopped, as by Ctrl-Z or a debugger: it goes on only when somebody lets it.
 pub fn is_stopped(pid: u32) -> bool {
-    read_stat(pid).is_ok_and(|stat| matches!(stat.state, b'T' | b't'))
+    stat_of(pid).is_ok_and(|stat| matches!(stat.state, b'T' | b't'))
 }
 
 /// How a process was started, words with spaces between them, for people: 80 characters at most.
@@ -107,12 +121,17 @@ impl Stat {
     }
 }
 
-fn read_stat(pid: u32) -> Result<Stat> {
-    let path = format!("/proc/{pid}/stat");
-    let bytes = fs::read(&path).map_err(|e| match Errno::from_io_error(&e) {
-        Some(Errno::NOENT | Errno::SRCH) => OsError::PeerGone { pid },
-        errno => OsError::sys("read", path.clone(), errno.unwrap_or(Errno::IO)),
-    })?;
+fn stat_of(pid: u32) -> Result<Stat> {
+    read_stat(pid).map_err(|e| match e {
+        OsError::System { errno: Errno::NOENT | Errno::SRCH, .. } => OsError::PeerGone { pid },
+        e => e,
+    })
+}
+
+fn read_stat(process: impl Display) -> Result<Stat> {
+    let path = format!("/proc/{process}/stat");
+    let bytes = fs::read(&path)
+        .map_err(|e| OsError::sys("read", path.clone(), Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
     parse_stat(&bytes)
         .ok_or(OsError::NotUnderstood { path, reason: "fields 3, 4, 5 and 22 after the last ')'" })
 }
@@ -163,12 +182,39 @@ impl PidFd {
         }
     }
 
+    /// This process, to be handed to others, whatever numbers processes have for them.
+    pub fn own() -> Result<PidFd> {
+        PidFd::open(std::process::id())
+    }
+
+    /// A process that somebody handed over. It has no number here, so that nothing can be done by it.
+    ///
+    /// # Errors
+    /// [`OsError::NotUnderstood`] where the descriptor is none of a process.
+    pub fn handed(fd: OwnedFd) -> Result<PidFd> {
+        let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
+        let said = fs::read_to_string(&path)
+            .map_err(|e| OsError::sys("read", path.clone(), Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
+        match said.lines().any(|line| line.starts_with("Pid:")) {
+            true => Ok(PidFd::from_fd(fd, 0)),
+            false => Err(OsError::NotUnderstood { path, reason: "a process's has a line Pid:" }),
+        }
+    }
+
+    /// Another descriptor of the same process.
+    pub fn try_clone(&self) -> Result<PidFd> {
+        let fd = self.fd.try_clone().map_err(|e| {
+            OsError::sys("dup", "a process", Errno::from_io_error(&e).unwrap_or(Errno::MFILE))
+        })?;
+        Ok(PidFd::from_fd(fd, self.pid))
+    }
+
     pub(crate) fn from_fd(fd: OwnedFd, pid: u32) -> PidFd {
         crate::limits::made(&fd);
         PidFd { fd, pid }
     }
 
-    /// Its number, of use only while it lives.
+    /// Its number, of use only while it lives; zero where it was [handed](PidFd::handed) over.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -237,7 +283,7 @@ pub fn children() -> Result<Vec<Kid>> {
         .map_err(|e| OsError::sys("read", "/proc", Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
     let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     // One that ends in between is none any more.
-    let stats = numbers.filter_map(|pid: u32| Some((pid, read_stat(pid).ok()?)));
+    let stats = numbers.filter_map(|pid: u32| Some((pid, stat_of(pid).ok()?)));
     let me = std::process::id();
     let kids = stats.filter(|(_, stat)| stat.parent == me && !stat.has_exited());
     let kid = |(pid, Stat { group, start_time, .. })| Kid { id: ProcessId { pid, start_time }, group };

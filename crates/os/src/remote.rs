@@ -48,7 +48,7 @@ impl RemoteReader {
     /// [`OsError::RemoteDenied`], [`OsError::PeerGone`], [`OsError::BadAddress`]; the first part of `src` may have been
     /// stored then.
     pub fn write(&self, src: &[u8], addr: u64) -> Result<()> {
-        let pid = self.process.pid();
+        let pid = self.numbered()?;
         let start = usize::try_from(addr).ok().filter(|a| a.checked_add(src.len()).is_some());
         let start = start.ok_or(OsError::BadAddress { pid, addr })?;
         let mut done = 0;
@@ -128,8 +128,16 @@ impl RemoteReader {
         }
     }
 
+    /// The process's number, which the kernel asks for. One of another process namespace has none here.
+    fn numbered(&self) -> Result<u32> {
+        match self.process.pid() {
+            0 => Err(OsError::RemoteDenied { pid: 0 }),
+            pid => Ok(pid),
+        }
+    }
+
     fn flush(&self, batch: &mut Batch) -> Result<()> {
-        let pid = self.process.pid();
+        let pid = self.numbered()?;
         let (mut local, mut remote) = (&mut batch.local[..], &mut batch.remote[..]);
         while !local.is_empty() {
             // SAFETY: every local piece lies in the caller's `dst` of atomics, which may be written (checked in `read_runs_shared`); the counts

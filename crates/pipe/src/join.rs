@@ -10,7 +10,7 @@ use polyduct_message::link::key::random;
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},
-    process::ProcessId,
+    process::{number_space, ProcessId},
     socket::{Conn, Sent, MESSAGE_LIMIT},
     Errno, OsError,
 };
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// How often the name is tried while nobody serves it, at first and at most.
 pub(crate) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
+/// Why two programs may wait for each other, as the end of a sentence.
+const ORDER: &str = "; programs that open several pipes must all open them in the same order";
 /// How often a wait looks for an interrupt.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How much longer than unit 0 the others wait.
@@ -96,6 +98,8 @@ pub fn hello(options: &Options, layout: &str, role: wire::Role) -> Result<Hello,
         unit: options.unit,
         units: options.units,
         layout: layout.to_owned(),
+        pid: std::process::id(),
+        space: number_space(),
         start_time: ProcessId::current()?.start_time,
         on_loss: options.on_loss,
         role,
@@ -118,7 +122,7 @@ impl<'a> Joining<'a> {
                 true => String::new(),
                 false => format!(" in job {:?} (see POLYDUCT_JOB)", options.job),
             };
-            let what = format!("{HOST} to open the pipe{job}{before}");
+            let what = format!("{HOST} to open the pipe{job}{before}{ORDER}");
             let conn = connect(pipe, options, start, &what, &mut pause)?;
             let pid = conn.peer().map_or(0, |p| p.pid);
             let buffer = vec![0; MESSAGE_LIMIT];

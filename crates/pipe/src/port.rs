@@ -197,7 +197,8 @@ impl Port {
     fn missing(&self) -> String {
         let gone = |&unit: &UnitName| {
             let (pid, start_time) = self.slots.process(unit);
-            !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
+            let is_seen = self.slots.share_numbers(self.me, unit);
+            is_seen && !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
         };
         not_replaced(self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0)))
     }

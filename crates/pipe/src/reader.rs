@@ -317,7 +317,11 @@ impl Reader {
         let writer = self.parts[i].unit;
         let unit = UnitName { side: Side::Writer, unit: writer };
         let (pid, start_time) = self.port.slots.process(unit);
-        let fetched = self.fetch_runs(i, ProcessId { pid, start_time }, address, part);
+        let fetched = match self.port.slots.share_numbers(self.port.me, unit) {
+            true => self.fetch_runs(i, ProcessId { pid, start_time }, address, part),
+            // Its number is another process's here, or nobody's.
+            false => Err(OsError::RemoteDenied { pid }),
+        };
         if self.port.slots.offered(writer, turn) != Some(address) {
             return Ok(false);
         }

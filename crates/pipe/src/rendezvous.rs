@@ -192,6 +192,11 @@ impl<F> Rendezvous<F> {
         self.members.get(&key(unit)).is_some_and(|m| m.ready || self.phase != Phase::Reviving)
     }
 
+    /// The process namespace of a unit: see [`Hello::space`].
+    pub fn space(&self, unit: UnitName) -> u32 {
+        self.members.get(&key(unit)).map_or(0, |m| m.hello.space)
+    }
+
     /// Whether this connection has a unit's place.
     pub fn is_member(&self, conn: ConnId) -> bool {
         self.by_conn.contains_key(&conn)

@@ -35,7 +35,8 @@ pub struct Opened {
     pub welcome: Welcome,
     /// Unit 0's own slots, where they could be made only when the dataset was known.
     pub late: Option<Segment>,
-    /// Some program waits for replacements, which find the pipe through unit 0.
+    /// Unit 0 stays until nobody needs it: some program waits for replacements, which find the pipe through it, or units of
+    /// several process namespaces learn of each other's deaths by it alone.
     pub waits: bool,
 }
 
@@ -233,7 +234,12 @@ impl Server {
             }
             match PROTOCOL.receive::<ToHost>(&peer.conn, buffer) {
                 Incoming::Message(message, fds) => {
-                    let pid = peer.pid;
+                    // Where the two do not mean the same by a number, others may who are beside that unit.
+                    let space = self.rendezvous.space(HOST);
+                    let pid = match &message {
+                        ToHost::Hello(hello) if space == 0 || hello.space != space => hello.pid,
+                        _ => peer.pid,
+                    };
                     if matches!(message, ToHost::Hello(_)) {
                         self.hear_who_left();
                     }
@@ -336,7 +342,7 @@ impl Server {
                 }
                 Action::Join(id, unit, pid, start_time) => {
                     if let Some((_, opened)) = &self.control {
-                        opened.slots.join(unit, (pid, start_time));
+                        opened.slots.join(unit, (pid, start_time), self.rendezvous.space(unit));
                     }
                     if let Some(peer) = self.peers.get_mut(&id) {
                         peer.unit = Some(unit);
@@ -345,7 +351,8 @@ impl Server {
                 Action::Go => {
                     if let (Some(tell), Some((_, o))) = (self.outcome.take(), &mut self.control) {
                         let (slots, welcome, late) = (o.slots.clone(), o.welcome.clone(), o.late.take());
-                        let waits = self.rendezvous.anyone_waits();
+                        // Or only unit 0 can watch them all.
+                        let waits = self.rendezvous.anyone_waits() || !slots.all_share_numbers();
                         let _ = tell.send(Ok(Opened { slots, welcome, late, waits }));
                     }
                 }
@@ -373,9 +380,12 @@ impl Server {
         let (slots, welcome) = (&opened.slots, &opened.welcome);
         let lives = |unit: UnitName| {
             let (pid, start_time) = slots.process(unit);
-            !slots.is_closed(unit) && ProcessId { pid, start_time }.is_alive()
+            // Who has no number here comes back, or is missing when the time to come is over.
+            let is_seen = slots.share_numbers(HOST, unit);
+            !slots.is_closed(unit) && (!is_seen || ProcessId { pid, start_time }.is_alive())
         };
-        let comes = |unit: UnitName| lives(unit) && !self.rendezvous.is_early(slots.process(unit).0);
+        let early = |unit| self.rendezvous.is_early(slots.process(unit).0, slots.space(unit));
+        let comes = |unit: UnitName| lives(unit) && !early(unit);
         let waits = |unit: UnitName| match unit.side {
             Side::Writer => welcome.writers_wait,
             Side::Reader(p) => welcome.readers_wait.get(p as usize).is_some_and(|&wait| wait),

@@ -114,10 +114,12 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
             // Unit 0 has nothing more to say: whatever comes is its end.
             slots.wake_all();
             // One that stays until nobody can need it is needed until it says that it goes.
-            if slots.is_gone(HOST) || slots.is_closed(HOST) && keepsake.is_none() {
+            let leaves = || slots.is_closed(HOST) && keepsake.is_none() && slots.all_share_numbers();
+            if slots.is_gone(HOST) || leaves() {
                 return watch_processes(me, &slots, &stop);
             }
-            if items[1].is_hangup() || host.as_ref().is_none_or(|h| !h.is_alive()) {
+            // Old systems give no descriptor of a process in another namespace: its connection ends with it.
+            if items[1].is_hangup() || host.as_ref().is_some_and(|h| !h.is_alive()) {
                 break slots.process(HOST).0;
             }
         };
@@ -158,7 +160,8 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
 /// Unit 0 has closed and left, so nobody collects hangups any more: watch the processes of the other units.
 fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
     let mut others: Vec<(UnitName, PidFd)> = Vec::new();
-    for unit in slots.units().filter(|&u| u != me && u != HOST) {
+    // Where unit 0 had stayed for units of other process namespaces, it has seen them end.
+    for unit in slots.units().filter(|&u| u != me && u != HOST && slots.share_numbers(me, u)) {
         let (pid, start_time) = slots.process(unit);
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => others.push((unit, process)),

@@ -7,7 +7,7 @@ use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 4 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 5 };
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
@@ -31,7 +31,11 @@ pub struct Hello {
     pub units: u32,
     /// Layout of its program.
     pub layout: String,
-    /// Start time of its process (the pid comes with the socket).
+    /// Its process, by the number that it has for itself.
+    pub pid: u32,
+    /// The process namespace of that number; zero where the unit cannot look numbers up.
+    pub space: u32,
+    /// Start time of its process.
     pub start_time: u64,
     /// What losing this unit means.
     pub on_loss: OnLoss,

@@ -312,7 +312,8 @@ impl Writer {
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
     /// number of steps. Does not wait for the readers to fetch them, but where lost units may be [replaced](crate::OnLoss::Wait)
-    /// unit 0 stays until all writers have closed and all readers have closed or read every step. Leaves the port's
+    /// unit 0 stays until all writers have closed and all readers have closed or read every step; and so it does where units
+    /// live in different process namespaces, as in the containers of a pod, since it alone sees all of them end. Leaves the port's
     /// [domain](Self::domain) if nobody else has it, which waits until others have what this unit sent there.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ mod common;
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::Incoming;
-use polyduct_os::process::{user_id, ProcessId};
+use polyduct_os::process::{number_space, user_id, ProcessId};
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use polyduct_os::sync::{Line, Ordering};
@@ -110,6 +110,8 @@ fn hello(role: Role, unit: u32, units: u32) -> Hello {
         unit,
         units,
         layout: "block".into(),
+        pid: std::process::id(),
+        space: number_space(),
         start_time: 0,
         on_loss: OnLoss::Raise,
         role,
@@ -691,7 +693,7 @@ proptest! {
                 Act::Resume(unit) => {
                     let at = slots.resume_at(unit);
                     prop_assert!(at <= 1 << 45);
-                    slots.join(unit, slots.process(unit));
+                    slots.join(unit, slots.process(unit), slots.space(unit));
                 }
                 Act::Look => {
                     let shown = slots.fault().map(|f| format!("{f:?}"));
@@ -746,7 +748,7 @@ fn a_number_that_another_process_has_by_now_is_not_read_from() {
         // Number and start of the process, as each unit has written them.
         let me = ProcessId::current().unwrap();
         let lines = control.lines(0..control.len()).unwrap();
-        let of_units = lines.iter().filter(|l| l.w[2].load(Ordering::Relaxed) == u64::from(me.pid));
+        let of_units = lines.iter().filter(|l| l.w[2].load(Ordering::Relaxed) as u32 == me.pid);
         let changed = of_units.map(|line| line.w[3].store(me.start_time + 1, Ordering::Relaxed)).count();
         assert!(changed >= 2, "{changed} units");
         ready.wait();

@@ -332,6 +332,7 @@ fn a_name_belongs_to_its_job() {
         Options { open_timeout: Duration::from_millis(20), ..in_job("third", reader_options("r", 0, 1)) };
     let told = Reader::open(&name, "*", &Expect::default(), &alone).map(drop).unwrap_err().to_string();
     assert!(told.contains("to open the pipe in job \"third\" (see POLYDUCT_JOB)"), "{told}");
+    assert!(told.ends_with("must all open them in the same order"), "{told}");
 }
 
 #[test]

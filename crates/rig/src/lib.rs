@@ -10,6 +10,7 @@ pub mod inject;
 pub mod kills;
 mod lines;
 pub mod memory;
+pub mod pods;
 mod port;
 pub mod program;
 mod random;

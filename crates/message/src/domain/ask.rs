@@ -14,6 +14,7 @@ use polyduct_os::{
     OsError,
 };
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub(super) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// How much longer than the lowest unit the others wait for its word on who is missing.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
+/// How soon descriptors are sent again that too many others were on their way beside.
+pub(super) const CROWDED: Duration = Duration::from_millis(5);
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -37,6 +40,8 @@ pub(super) struct Patience<'a> {
     pub(super) watch: Option<Watch<'a>>,
     /// The process that was asked last.
     pub(super) asked: RefCell<Option<PidFd>>,
+    /// What it has handed over before its answer: processes of units that have no number here.
+    pub(super) handed: RefCell<BTreeMap<Address, PidFd>>,
 }
 
 impl<'a> Patience<'a> {
@@ -48,6 +53,7 @@ impl<'a> Patience<'a> {
             gone: &|| false,
             watch: None,
             asked: RefCell::default(),
+            handed: RefCell::default(),
         }
     }
 
@@ -110,12 +116,26 @@ pub(super) fn ask(
             Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
             // It may have said why before it hung up.
             Err(OsError::PeerClosed) => break,
+            // They arrive as their receivers read.
+            Err(e @ OsError::TooManyInFlight { .. }) => match patience.slice()? {
+                Some(slice) => std::thread::sleep(slice.min(CROWDED)),
+                None => return Err(e.into()),
+            },
             Err(e) => return Err(e.into()),
         }
     }
     let mut buffer = vec![0; MESSAGE_LIMIT];
     loop {
         match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
+            Incoming::Message(Answer::Processes(units), fds) => {
+                let mut handed = patience.handed.borrow_mut();
+                if units.len() != fds.len() || handed.len() + fds.len() > patience.who.near.len() {
+                    return Err(out_of_turn(to, "processes that nobody is"));
+                }
+                for (unit, fd) in units.into_iter().zip(fds) {
+                    handed.insert(unit, PidFd::handed(fd)?);
+                }
+            }
             Incoming::Message(answer, fds) => return Ok((answer, fds)),
             Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
             Incoming::Closed => return Err(hung_up(to)),

@@ -6,6 +6,7 @@ use super::{peer::lock, system, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::clock;
+use polyduct_os::process::own_pid;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Call {
     pub(super) inner: Arc<Inner>,
     pub(super) to: Address,
     pub(super) number: u32,
+    /// The process that called: a fork of it has no part in the call.
+    process: u32,
 }
 
 impl Call {
@@ -67,7 +70,7 @@ impl Call {
         let number =
             number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
         // From here on a failure forgets the call.
-        let call = Call { inner, to, number };
+        let call = Call { inner, to, number, process: own_pid() };
         send(&call.inner, number)?;
         Ok(call)
     }
@@ -176,6 +179,9 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        if own_pid() != self.process {
+            return;
+        }
         let to = lock(&self.inner.calls).forget(self.number);
         if let Some(to) = to {
             self.tell(to);

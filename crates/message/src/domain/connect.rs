@@ -8,7 +8,6 @@ use crate::link::net::socket::sys;
 use crate::link::shm::{AttachError, Bell, Link};
 use crate::types::{Address, Head};
 use crate::MessageError;
-use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_os::Errno;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -86,8 +85,7 @@ impl Inner {
         // Nothing fails from here on.
         // The number of a link at a bell is the unit that rings.
         link.ring_at(Arc::new(bell), self.options.unit);
-        let process = self.members.of(unit).map(|(pid, start_time)| PidFd::of(ProcessId { pid, start_time }));
-        if let Some(Ok(process)) = process {
+        if let Some(Ok(process)) = self.members.watch(unit) {
             // Where this process may not read the partner's memory, all goes through the rings.
             let _ = link.pull_from(process);
         }

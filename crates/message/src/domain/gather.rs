@@ -5,6 +5,8 @@
 //! hosts the units of each host do so by themselves.
 
 use crate::types::Address;
+use polyduct_os::process::{number_space, ProcessId};
+use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,12 +23,39 @@ pub struct Join {
     pub unit: Address,
     /// Units of the domain, as it knows them.
     pub units: u32,
-    /// Start time of its process (the pid comes with the socket).
+    /// Its process.
+    pub process: Process,
+}
+
+/// The process of a unit, as it is known by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The process namespace of that number; zero where the unit cannot look numbers up.
+    pub space: u32,
+    /// When it started, in clock ticks since the machine did.
     pub start_time: u64,
 }
 
+impl Process {
+    /// This process.
+    ///
+    /// # Errors
+    /// The system's, where it does not say.
+    pub fn current() -> Result<Process, OsError> {
+        let ProcessId { pid, start_time } = ProcessId::current()?;
+        Ok(Process { pid, space: number_space(), start_time })
+    }
+
+    /// Whether the two mean the same process by a number.
+    pub fn shares_numbers(&self, other: &Process) -> bool {
+        self.space != 0 && self.space == other.space
+    }
+}
+
 /// Who is who: the process of each unit of a host, in the order of their addresses.
-pub type Members = Vec<(u32, u64)>;
+pub type Members = Vec<Process>;
 
 /// Why a unit may not join, or the domain cannot come to be. Crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -110,12 +139,13 @@ pub enum Action {
 
 struct Member {
     conn: Option<ConnId>,
-    process: (u32, u64),
+    process: Process,
 }
 
 /// The state machine.
 pub struct Gathering {
     units: u32,
+    me: Process,
     /// Who is to come, in order.
     near: Vec<Address>,
     members: BTreeMap<Address, Member>,
@@ -126,20 +156,23 @@ pub struct Gathering {
 impl Gathering {
     /// A gathering of the units `near` of a domain of `units`, in order, by the first of them, which is the process `me`.
     /// Complete at once where there is no other.
-    pub fn new(units: u32, near: &[Address], me: (u32, u64)) -> (Self, Option<Action>) {
+    pub fn new(units: u32, near: &[Address], me: Process) -> (Self, Option<Action>) {
         let first = near.first().copied().unwrap_or_default();
         let members = BTreeMap::from([(first, Member { conn: None, process: me })]);
         let near = near.to_vec();
-        let mut gathering = Gathering { units, near, members, turned_away: None, over: false };
+        let mut gathering = Gathering { units, me, near, members, turned_away: None, over: false };
         let action = gathering.complete();
         (gathering, action)
     }
 
-    /// A unit asks to join.
+    /// A unit asks to join; `pid` is the number of its process by the socket.
     pub fn handle_join(&mut self, conn: ConnId, pid: u32, join: &Join) -> Option<Action> {
         match self.admit(conn, pid, join) {
             Ok(()) => {
-                let process = (pid, join.start_time);
+                let mut process = join.process;
+                if process.shares_numbers(&self.me) {
+                    process.pid = pid;
+                }
                 self.members.insert(join.unit, Member { conn: Some(conn), process });
                 self.complete()
             }
@@ -192,7 +225,7 @@ impl Gathering {
             return Err(Refusal::NotAMember { unit: join.unit, pid });
         }
         match self.members.get(&join.unit) {
-            Some(there) => Err(Refusal::Duplicate { unit: join.unit, pid: there.process.0 }),
+            Some(there) => Err(Refusal::Duplicate { unit: join.unit, pid: there.process.pid }),
             None => Ok(()),
         }
     }
@@ -225,36 +258,43 @@ mod tests {
     use super::*;
 
     fn join(unit: u32, units: u32) -> Join {
-        Join { unit, units, start_time: 100 + u64::from(unit) }
+        Join { unit, units, process: process(0, 100 + u64::from(unit)) }
+    }
+
+    fn process(pid: u32, start_time: u64) -> Process {
+        Process { pid, space: 1, start_time }
     }
 
     #[test]
     fn all_come_in_any_order() {
-        let (mut g, action) = Gathering::new(3, &[0, 1, 2], (10, 100));
+        let (mut g, action) = Gathering::new(3, &[0, 1, 2], process(10, 100));
         assert_eq!(action, None);
         assert_eq!(g.handle_join(7, 12, &join(2, 3)), None);
-        let all = vec![(10, 100), (11, 101), (12, 102)];
+        let all = vec![process(10, 100), process(11, 101), process(12, 102)];
         assert_eq!(g.handle_join(8, 11, &join(1, 3)), Some(Action::Complete(all, vec![8, 7])));
         assert_eq!(g.handle_deadline(5), None);
-        assert_eq!(Gathering::new(1, &[0], (10, 100)).1, Some(Action::Complete(vec![(10, 100)], vec![])));
+        assert_eq!(
+            Gathering::new(1, &[0], process(10, 100)).1,
+            Some(Action::Complete(vec![process(10, 100)], vec![]))
+        );
     }
 
     #[test]
     fn only_those_of_this_host_are_waited_for() {
-        let (mut g, _) = Gathering::new(9, &[3, 5, 8], (10, 100));
+        let (mut g, _) = Gathering::new(9, &[3, 5, 8], process(10, 100));
         assert_eq!(g.handle_join(1, 11, &join(8, 9)), None);
         let not = Refusal::NotAMember { unit: 4, pid: 12 };
         assert_eq!(g.handle_join(2, 12, &join(4, 9)), Some(Action::Refuse(2, not)));
-        let all = vec![(10, 100), (13, 105), (11, 108)];
+        let all = vec![process(10, 100), process(13, 105), process(11, 108)];
         assert_eq!(g.handle_join(3, 13, &join(5, 9)), Some(Action::Complete(all, vec![3, 1])));
-        let (mut g, _) = Gathering::new(9, &[3, 5, 8], (10, 100));
+        let (mut g, _) = Gathering::new(9, &[3, 5, 8], process(10, 100));
         let Some(Action::Fail(why, _)) = g.handle_deadline(5) else { panic!("no failure") };
         assert_eq!(why.to_string(), "unit 5, unit 8 did not come within 5 ms");
     }
 
     #[test]
     fn strangers_are_refused_and_named_to_those_who_wait() {
-        let (mut g, _) = Gathering::new(8, &[0, 1, 2, 3, 4, 5, 6, 7], (10, 100));
+        let (mut g, _) = Gathering::new(8, &[0, 1, 2, 3, 4, 5, 6, 7], process(10, 100));
         let mut refused = |conn, join: Join| match g.handle_join(conn, 11, &join) {
             Some(Action::Refuse(c, why)) if c == conn => why,
             other => panic!("{other:?}"),
@@ -274,5 +314,18 @@ mod tests {
              first message of this unit could not be read"
         );
         assert!(matches!(g.handle_join(6, 13, &join(3, 8)), Some(Action::Refuse(6, Refusal::Malformed))));
+    }
+
+    #[test]
+    fn who_lives_in_another_process_namespace_has_its_own_number() {
+        let (mut g, _) = Gathering::new(3, &[0, 1, 2], process(10, 100));
+        let other = Process { pid: 1, space: 2, start_time: 7 };
+        assert_eq!(g.handle_join(1, 0, &Join { unit: 1, units: 3, process: other }), None);
+        let all = vec![process(10, 100), other, process(12, 102)];
+        assert_eq!(g.handle_join(2, 12, &join(2, 3)), Some(Action::Complete(all, vec![1, 2])));
+        let blind = Process { space: 0, ..other };
+        assert!(
+            !blind.shares_numbers(&blind) && !blind.shares_numbers(&other) && other.shares_numbers(&other)
+        );
     }
 }

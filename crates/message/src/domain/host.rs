@@ -8,35 +8,35 @@ mod join;
 
 use join::{ask_to_join, gather};
 
-use super::ask::Watch;
+use super::ask::{Watch, CROWDED};
 use super::board::Board;
 use super::gather::{ConnId, Join, Members, Refusal};
 use super::hosts::Processes;
-use crate::handshake::{Bad, Incoming, Protocol};
+use crate::handshake::{Bad, Encoded, Incoming, Protocol};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
-    process::{user_id, PidFd, ProcessId},
+    process::{user_id, PidFd},
     socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
     OsError,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 3 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 4 };
 /// Connections that have said nothing yet; for one more, the oldest is dropped.
 const STRANGERS: usize = 256;
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// The lowest unit of the host: to take part in the domain.
+    /// The lowest unit of the host: to take part in the domain. A descriptor of the process comes with it.
     Join(Join),
     /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then the
     /// segment of the link from the unit with the lower address, whoever asks.
@@ -71,6 +71,9 @@ pub enum Answer {
     },
     /// No.
     Refused(Refusal),
+    /// Before the welcome: descriptors of the processes of these units come along, in this order, for one in whose process
+    /// namespace they have no number.
+    Processes(Vec<Address>),
 }
 
 /// What partners hand each other.
@@ -183,8 +186,8 @@ impl Joined {
         let stop = Arc::new(EventFd::new()?);
         let stopped = stop.clone();
         let Joined { listener, board, members } = self;
-        let server =
-            Server { listener, me: unit, board, members, strangers: BTreeMap::new(), next: 1, events };
+        let (strangers, late) = (BTreeMap::new(), VecDeque::new());
+        let server = Server { listener, me: unit, board, members, strangers, next: 1, late, events };
         let thread = std::thread::Builder::new()
             .name("polyduct-host".into())
             .spawn(move || server.run(&stopped))
@@ -216,6 +219,8 @@ impl Drop for Host {
 struct Peer {
     conn: Conn,
     pid: u32,
+    /// Its process, where it has no number here.
+    process: Option<PidFd>,
 }
 
 /// Accepts whoever waits at the listener and is of this user.
@@ -227,7 +232,7 @@ fn accept(listener: &Listener, unit: Address, peers: &mut BTreeMap<ConnId, Peer>
     while let Ok(Some(conn)) = listener.accept_or(refuse) {
         match (conn.stranger(), conn.peer()) {
             (Ok(None), Ok(cred)) => {
-                peers.insert(*next, Peer { conn, pid: cred.pid });
+                peers.insert(*next, Peer { conn, pid: cred.pid, process: None });
                 *next += 1;
             }
             (_, cred) => tracing::warn!(?cred, "turned a connection away"),
@@ -257,7 +262,16 @@ struct Server<E> {
     members: Processes,
     strangers: BTreeMap<ConnId, Peer>,
     next: ConnId,
+    /// Answers whose descriptors too many others were on their way beside.
+    late: VecDeque<Late>,
     events: E,
+}
+
+/// An answer that is sent again, and what comes with it.
+struct Late {
+    conn: Conn,
+    message: Encoded,
+    fds: Vec<OwnedFd>,
 }
 
 impl<E: Events> Server<E> {
@@ -270,12 +284,17 @@ impl<E: Events> Server<E> {
             items.extend(others.iter().map(|(_, p)| PollItem::readable(p)));
             items.extend(self.strangers.values().map(|p| PollItem::readable(&p.conn)));
             // A failing poll (no memory) ends the watch: deaths are then noticed by deadlines only.
-            if poll(&mut items, None).is_err() || items[0].is_ready() {
+            let again = (!self.late.is_empty()).then_some(CROWDED);
+            if poll(&mut items, again).is_err() || items[0].is_ready() {
                 return;
             }
             let ready: Vec<bool> = items[1..].iter().map(PollItem::is_ready).collect();
             let (knocked, gone) = (ready[0], &ready[1..=others.len()]);
             let asked = ids.iter().zip(&ready[1 + others.len()..]).filter(|(_, ready)| **ready);
+            self.late.retain(|late| {
+                let fds: Vec<_> = late.fds.iter().map(AsFd::as_fd).collect();
+                matches!(late.message.send(&late.conn, &fds), Err(OsError::TooManyInFlight { .. }))
+            });
             for (&id, _) in asked {
                 self.serve(id, &mut buffer);
             }
@@ -302,13 +321,10 @@ impl<E: Events> Server<E> {
 
     /// Descriptors of the processes of all other units of this host. One process may be several units (threads, tests).
     fn watched(&mut self) -> Vec<(Address, PidFd)> {
-        let me = self.members.of(self.me);
         let mut others = Vec::new();
-        for (unit, (pid, start_time)) in self.members.iter() {
-            if unit == self.me || Some((pid, start_time)) == me {
-                continue;
-            }
-            match PidFd::of(ProcessId { pid, start_time }) {
+        for unit in self.members.others().filter(|&unit| unit != self.me) {
+            let Some(process) = self.members.watch(unit) else { continue };
+            match process {
                 Ok(process) => others.push((unit, process)),
                 Err(e) if e.is_peer_gone() => self.events.gone(unit, self.board.has_left(unit)),
                 // No descriptor to watch it with: what it owes is waited for as long as the deadline says.
@@ -318,43 +334,60 @@ impl<E: Events> Server<E> {
         others
     }
 
+    /// Answers with descriptors: later, where too many are on their way.
+    fn hand(&mut self, conn: Conn, answer: &Answer, fds: &[BorrowedFd<'_>]) {
+        let sent = PROTOCOL.encode(answer).map(|m| (m.send(&conn, fds), m));
+        match sent {
+            Ok((Ok(Sent::Done), _)) => {}
+            Ok((Err(OsError::TooManyInFlight { .. }), message)) if self.late.len() < STRANGERS => {
+                let fds: Result<Vec<_>, _> = fds.iter().map(BorrowedFd::try_clone_to_owned).collect();
+                match fds {
+                    Ok(fds) => self.late.push_back(Late { conn, message, fds }),
+                    Err(error) => tracing::warn!(%error, "an answer cannot be kept"),
+                }
+            }
+            _ => tracing::warn!("an answer was not taken"),
+        }
+    }
+
     /// Looks at what a connection says: a question, answered at once.
     fn serve(&mut self, id: ConnId, buffer: &mut [u8]) {
-        let Some(Peer { conn, pid }) = self.strangers.remove(&id) else { return };
+        let Some(Peer { conn, pid, .. }) = self.strangers.remove(&id) else { return };
+        let asked = PROTOCOL.receive::<Ask>(&conn, buffer);
         let refuse = |why| answer(&conn, &Answer::Refused(why), &[]);
-        match PROTOCOL.receive::<Ask>(&conn, buffer) {
+        match asked {
             Incoming::Message(Ask::Link { unit }, fds) => {
-                let member = self.members.of(unit).is_some_and(|m| m.0 == pid) && unit != self.me;
+                let member = self.members.may_be(unit, pid) && unit != self.me;
                 // The unit with the lower address makes the segment.
                 let theirs =
                     Handed::from_fds(fds).filter(|h| member && h.segment.is_some() == (unit < self.me));
                 let Some(theirs) = theirs else { return refuse(Refusal::NotAMember { unit, pid }) };
                 match self.events.linked(unit, theirs) {
-                    Ok(mine) => answer(&conn, &Answer::Linked, &mine.fds()),
+                    Ok(mine) => self.hand(conn, &Answer::Linked, &mine.fds()),
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }
             Incoming::Message(Ask::Region { unit, id }, _) => {
-                if self.members.of(unit).is_none_or(|m| m.0 != pid) {
+                if !self.members.may_be(unit, pid) {
                     return refuse(Refusal::NotAMember { unit, pid });
                 }
                 match self.events.region(id) {
-                    Ok(Whereabouts::Segment(fd)) => answer(&conn, &Answer::Region, &[fd.as_fd()]),
+                    Ok(Whereabouts::Segment(fd)) => self.hand(conn, &Answer::Region, &[fd.as_fd()]),
                     Ok(Whereabouts::Memory { address, len, gate }) => {
-                        answer(&conn, &Answer::Memory { address, len }, &[gate.as_fd()]);
+                        self.hand(conn, &Answer::Memory { address, len }, &[gate.as_fd()]);
                     }
                     Err(error) => refuse(Refusal::System { unit: self.me, error }),
                 }
             }
             // Who has left wants the next domain of this name: not this one, which is about to close.
             Incoming::Message(Ask::Join(join), _)
-                if self.members.of(join.unit).is_some() && self.board.is_leaving(join.unit) => {}
+                if self.members.is_known(join.unit) && self.board.is_leaving(join.unit) => {}
             Incoming::Message(Ask::Join(join), _) => {
-                let there = self.members.of(join.unit).map_or(0, |m| m.0);
+                let there = self.members.pid(join.unit).unwrap_or(0);
                 refuse(Refusal::Duplicate { unit: join.unit, pid: there });
             }
             Incoming::Nothing => {
-                self.strangers.insert(id, Peer { conn, pid });
+                self.strangers.insert(id, Peer { conn, pid, process: None });
             }
             Incoming::Closed => {}
             Incoming::Bad(b) => refuse(bad(b)),

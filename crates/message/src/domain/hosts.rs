@@ -4,13 +4,15 @@
 //! on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the near rendezvous
 //! ([`host`](super::host)), which asks the system for its user and its process.
 
-use super::gather::Members;
+use super::gather::{Members, Process};
 use crate::types::Address;
-use polyduct_os::process::{user_id, PidFd, ProcessId};
+use polyduct_os::process::{number_space, user_id, PidFd, ProcessId};
+use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 /// How a unit is reached from this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,9 @@ impl HostId {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
         PidFd::of(ProcessId::current().ok()?).ok()?;
+        if number_space() == 0 {
+            return None;
+        }
         let place = |space: &str| {
             let there = fs::metadata(format!("/proc/self/ns/{space}")).ok()?;
             Some([there.dev(), there.ino()])
@@ -136,24 +141,66 @@ impl Hosts {
     }
 }
 
-/// The processes of the units of this host: pid and start time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Processes(BTreeMap<Address, (u32, u64)>);
+/// The processes of the units of this host.
+#[derive(Clone, Debug, Default)]
+pub struct Processes {
+    me: Option<Process>,
+    all: BTreeMap<Address, Process>,
+    /// Those that have no number here.
+    handed: BTreeMap<Address, Arc<PidFd>>,
+}
 
 impl Processes {
-    /// The members of the near rendezvous are these units, in this order.
-    pub fn new(near: &[Address], members: Members) -> Processes {
-        Processes(near.iter().copied().zip(members).collect())
+    /// The members of the near rendezvous are these units, in this order. `handed`: who has no number that unit `me` knows.
+    pub fn new(
+        near: &[Address],
+        members: Members,
+        me: Address,
+        handed: BTreeMap<Address, PidFd>,
+    ) -> Processes {
+        let all: BTreeMap<_, _> = near.iter().copied().zip(members).collect();
+        let handed = handed.into_iter().map(|(unit, process)| (unit, Arc::new(process))).collect();
+        Processes { me: all.get(&me).copied(), all, handed }
     }
 
-    /// The process of a unit, if it is known.
-    pub fn of(&self, unit: Address) -> Option<(u32, u64)> {
-        self.0.get(&unit).copied()
+    /// The number of a unit's process; `None` where it has none here, or is not known.
+    pub fn pid(&self, unit: Address) -> Option<u32> {
+        self.numbered(unit).map(|process| process.pid)
     }
 
-    /// All that are known, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (Address, (u32, u64))> + '_ {
-        self.0.iter().map(|(&unit, &process)| (unit, process))
+    /// Whether a unit is one of them.
+    pub fn is_known(&self, unit: Address) -> bool {
+        self.all.contains_key(&unit)
+    }
+
+    /// Units that are known and run in other processes than this one's, in order.
+    pub fn others(&self) -> impl Iterator<Item = Address> + '_ {
+        let mine = |process: &Process| process.space != 0 && Some(*process) == self.me;
+        self.all.iter().filter(move |(_, process)| !mine(process)).map(|(&unit, _)| unit)
+    }
+
+    /// Whether the unit is known, and its process may be the one that a socket says has this number.
+    pub fn may_be(&self, unit: Address, pid: u32) -> bool {
+        self.is_known(unit) && self.pid(unit).is_none_or(|known| known == pid)
+    }
+
+    /// A descriptor of a unit's process; `None` where it is not known.
+    pub fn watch(&self, unit: Address) -> Option<Result<PidFd, OsError>> {
+        if let Some(process) = self.handed.get(&unit) {
+            return Some(process.try_clone());
+        }
+        let Process { pid, start_time, .. } = *self.numbered(unit)?;
+        Some(PidFd::of(ProcessId { pid, start_time }))
+    }
+
+    /// Whether every unit's process can be told.
+    pub fn are_told(&self) -> bool {
+        self.all.keys().all(|unit| self.numbered(*unit).is_some() || self.handed.contains_key(unit))
+    }
+
+    fn numbered(&self, unit: Address) -> Option<&Process> {
+        let process = self.all.get(&unit)?;
+        self.me.filter(|me| me.shares_numbers(process) || me == process).map(|_| process)
     }
 }
 

@@ -16,7 +16,6 @@ use super::Inner;
 use crate::link::shm::{Gate, Memory, RemoteMemory};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
-use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_os::remote::RemoteReader;
 use polyduct_os::{clock, OsError};
 use std::os::fd::OwnedFd;
@@ -85,11 +84,10 @@ impl Lending {
 
     /// Whether the process of a unit has ended.
     fn is_dead(&self, unit: Address) -> bool {
-        let Some((pid, start_time)) = self.members.of(unit) else { return true };
-        match PidFd::of(ProcessId { pid, start_time }) {
+        self.members.watch(unit).is_none_or(|process| match process {
             Ok(process) => !process.is_alive(),
             Err(e) => e.is_peer_gone(),
-        }
+        })
     }
 }
 
@@ -221,8 +219,7 @@ impl Borrowed {
             let (what, expected) = ("a region's length", "less than memory has");
             MessageError::BadPeer { unit, error: LinkError::BadField { what, found: len, expected } }
         })?;
-        let (pid, start_time) = inner.members.of(unit).ok_or(MessageError::PeerLeft { unit })?;
-        let process = PidFd::of(ProcessId { pid, start_time });
+        let process = inner.members.watch(unit).ok_or(MessageError::PeerLeft { unit })?;
         let process = process.map_err(|e| inner.why(unit, inner.dead_or(unit, e)))?;
         let memory = RemoteMemory::new(RemoteReader::of(process), address, len);
         Ok(Borrowed { memory, len, gate, denied: AtomicBool::new(false) })

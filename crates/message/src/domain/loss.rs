@@ -4,7 +4,6 @@ use super::peer::{lock, Gone};
 use super::{Inner, OnLoss};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
-use polyduct_os::process::{PidFd, ProcessId};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -56,7 +55,7 @@ impl Inner {
     }
 
     pub(super) fn lost_error(&self, unit: Address) -> MessageError {
-        let pid = self.members.of(unit).map_or(String::new(), |(pid, _)| format!(" (pid {pid})"));
+        let pid = self.members.pid(unit).map_or(String::new(), |pid| format!(" (pid {pid})"));
         if let Some(error) = self.peers[unit as usize].lost_by.get() {
             return error.clone();
         }
@@ -127,11 +126,10 @@ impl Inner {
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
     pub(super) fn is_dying(&self, unit: Address) -> bool {
         // Nothing is known of the processes of other hosts.
-        let Some((pid, start_time)) = self.members.of(unit) else { return false };
-        match PidFd::of(ProcessId { pid, start_time }) {
+        self.members.watch(unit).is_some_and(|process| match process {
             Ok(process) => process.exited_within(LAST_GASP).unwrap_or(false),
             Err(e) => e.is_peer_gone(),
-        }
+        })
     }
 
     /// The better reason for an error in talking to a unit: that it is gone.

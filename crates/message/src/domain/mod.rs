@@ -286,13 +286,13 @@ impl Domain {
         self.inner.hosts.reach(unit).ok_or(MessageError::NoUnit { to: unit, units: self.units() })
     }
 
-    /// The process that is a unit; `None` where it is on another host, and has no meaning here.
+    /// The process that is a unit; `None` where it is on another host or in another process namespace, and so has no number here.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`].
     pub fn pid(&self, unit: Address) -> Result<Option<u32>, MessageError> {
         self.inner.peer(unit)?;
-        Ok(self.inner.members.of(unit).map(|process| process.0))
+        Ok(self.inner.members.pid(unit))
     }
 
     /// What has become of a unit; `None` while it takes part.

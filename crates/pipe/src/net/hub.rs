@@ -70,7 +70,8 @@ impl Hub {
     pub fn join(&mut self, conn: ConnId, unit: UnitName, pid: u32, start_time: u64) {
         self.absent.retain(|&lost| lost != unit);
         let reached = self.slots.resume_at(unit);
-        self.slots.join(unit, (pid, start_time));
+        // Numbers of processes of other hosts mean nothing here.
+        self.slots.join(unit, (pid, start_time), 0);
         let granted = Granted::Nothing;
         let (asks, over, knows, told_bye) = (false, false, false, false);
         let (next, published) = match unit.side {

@@ -300,7 +300,7 @@ impl Server {
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
         let Some((hub, _)) = &mut self.open else { return };
         if unit == HOST {
-            return hub.slots().join(unit, (pid, start_time));
+            return hub.slots().join(unit, (pid, start_time), 0);
         }
         hub.join(id, unit, pid, start_time);
         if self.rendezvous.is_running() {

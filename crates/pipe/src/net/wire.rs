@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
 /// replaced; 7: who was not heard is not said to have died). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.

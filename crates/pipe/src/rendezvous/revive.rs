@@ -18,8 +18,8 @@ impl<F> Rendezvous<F> {
     }
 
     /// Whether a process asks for a place as if it had had none: a survivor that had not been told to go.
-    pub fn is_early(&self, pid: u32) -> bool {
-        self.early.iter().any(|e| e.pid == pid)
+    pub fn is_early(&self, pid: u32, space: u32) -> bool {
+        self.early.iter().any(|e| e.pid == pid && e.hello.space == space)
     }
 
     /// These units have come to their end: nobody takes their places.

@@ -302,9 +302,9 @@ impl Slots {
 
     /// A unit takes its place: at the pipe's start, or as the replacement of a lost one. `process` is its process,
     /// by pid and start time.
-    pub fn join(&self, unit: UnitName, process: (u32, u64)) {
+    pub fn join(&self, unit: UnitName, process: (u32, u64), space: u32) {
         let line = self.unit_line(unit);
-        line.w[PID].store(u64::from(process.0), Ordering::Relaxed);
+        line.w[PID].store(u64::from(process.0) | u64::from(space) << 32, Ordering::Relaxed);
         line.w[START].store(process.1, Ordering::Relaxed);
         line.w[STATE].store(UnitState::Joined as u64, Ordering::Release);
     }
@@ -313,6 +313,22 @@ impl Slots {
     pub fn process(&self, unit: UnitName) -> (u32, u64) {
         let line = self.unit_line(unit);
         (line.w[PID].load(Ordering::Relaxed) as u32, line.w[START].load(Ordering::Relaxed))
+    }
+
+    /// The process namespace in which [`process`](Self::process) has its number; zero where it has none that others could know.
+    pub fn space(&self, unit: UnitName) -> u32 {
+        (self.unit_line(unit).w[PID].load(Ordering::Relaxed) >> 32) as u32
+    }
+
+    /// Whether two units mean the same process by a number.
+    pub fn share_numbers(&self, one: UnitName, other: UnitName) -> bool {
+        self.space(one) != 0 && self.space(one) == self.space(other)
+    }
+
+    /// Whether all units mean the same process by a number.
+    pub fn all_share_numbers(&self) -> bool {
+        let first = UnitName { side: Side::Writer, unit: 0 };
+        self.units().all(|unit| self.share_numbers(first, unit))
     }
 
     /// Whether a unit has closed its port.

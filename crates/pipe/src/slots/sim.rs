@@ -129,7 +129,7 @@ impl World {
                 }
             }
             Doing::Joining => {
-                self.slots.join(name, (1, 1));
+                self.slots.join(name, (1, 1), 1);
                 let at = self.slots.resume_at(name);
                 let unit = &mut self.units[i];
                 assert!(at == unit.at || at == unit.at + 1, "{name} was at {} and goes on at {at}", unit.at);

@@ -1,18 +1,20 @@
 //! The units of a host meet: the lowest gathers the others, who ask it to join.
 
 use super::{accept, answer, bad, Answer, Ask, Joined, Peer, Who, PROTOCOL, STRANGERS};
-use crate::domain::ask::{ask, out_of_turn, Patience, Watch, GRACE, RETRY};
+use crate::domain::ask::{ask, out_of_turn, Patience, Watch, CROWDED, GRACE, RETRY};
 use crate::domain::board::Board;
-use crate::domain::gather::{Action, ConnId, Gathering, Join, Refusal};
+use crate::domain::gather::{Action, ConnId, Gathering, Join, Members, Process, Refusal};
 use crate::domain::hosts::Processes;
 use crate::handshake::Incoming;
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::process::ProcessId;
-use polyduct_os::socket::{Listener, MESSAGE_LIMIT};
+use polyduct_os::process::PidFd;
+use polyduct_os::socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT};
+use polyduct_os::OsError;
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The lowest unit waits for the others. Where it does not go on, all who have come are told why; where units meet across
@@ -39,9 +41,9 @@ fn gather_all(
     listener: Listener,
     peers: &mut BTreeMap<ConnId, Peer>,
 ) -> Result<Joined, MessageError> {
-    let me = ProcessId::current()?;
+    let me = Process::current()?;
     let patience = Patience { watch, ..Patience::new(who) };
-    let (mut gathering, mut action) = Gathering::new(who.units, who.near, (me.pid, me.start_time));
+    let (mut gathering, mut action) = Gathering::new(who.units, who.near, me);
     let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
     loop {
         match action.take() {
@@ -53,9 +55,19 @@ fn gather_all(
             Some(Action::Complete(members, conns)) => {
                 let board = Board::create(who.units)?;
                 let welcome = Answer::Welcome(members.clone());
-                let peers = conns.iter().filter_map(|c| peers.get(c));
-                peers.for_each(|p| answer(&p.conn, &welcome, &[board.segment().fd()]));
-                return Ok(Joined { listener, board, members: Processes::new(who.near, members) });
+                let processes = Handed::new(who, &members, &conns, peers)?;
+                for (peer, process) in conns.iter().filter_map(|c| peers.get(c)).zip(&members[1..]) {
+                    let told = processes.tell(&patience, &peer.conn, process);
+                    let told =
+                        told.and_then(|()| hand(&patience, &peer.conn, &welcome, &[board.segment().fd()]));
+                    match told {
+                        // Who is gone is noticed by all who are not.
+                        Err(MessageError::System(OsError::PeerClosed)) => {}
+                        told => told?,
+                    }
+                }
+                let members = Processes::new(who.near, members, who.unit, processes.unnumbered(&me));
+                return Ok(Joined { listener, board, members });
             }
             Some(Action::Fail(why, conns)) => {
                 let peers = conns.iter().filter_map(|c| peers.get(c));
@@ -74,10 +86,13 @@ fn gather_all(
         poll(&mut items, Some(slice))?;
         let ready: Vec<bool> = items.iter().map(PollItem::is_ready).collect();
         for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
-            let Some(peer) = peers.get(id) else { continue };
+            let Some(peer) = peers.get_mut(id) else { continue };
             let new = match PROTOCOL.receive::<Ask>(&peer.conn, &mut buffer) {
-                Incoming::Message(Ask::Join(join), _) => {
+                Incoming::Message(Ask::Join(join), fds) => {
                     let pid = peer.pid;
+                    if !join.process.shares_numbers(&me) {
+                        peer.process = fds.into_iter().next().and_then(|fd| PidFd::handed(fd).ok());
+                    }
                     if gathering.lacks_one() {
                         forget_hangups(&mut gathering, peers)?;
                     }
@@ -113,6 +128,78 @@ fn gather_all(
     }
 }
 
+/// The processes of all units, to be handed to those for whom they have no number.
+struct Handed(Vec<(Address, Process, PidFd)>);
+
+impl Handed {
+    /// None where all mean the same by a number.
+    fn new(
+        who: &Who<'_>,
+        members: &Members,
+        conns: &[ConnId],
+        peers: &BTreeMap<ConnId, Peer>,
+    ) -> Result<Handed, MessageError> {
+        let Some((me, others)) = members.split_first() else { return Ok(Handed(Vec::new())) };
+        if others.iter().all(|process| process.shares_numbers(me)) {
+            return Ok(Handed(Vec::new()));
+        }
+        let mut all = vec![(who.unit, *me, PidFd::own()?)];
+        for ((conn, process), &unit) in conns.iter().zip(others).zip(&who.near[1..]) {
+            let Some(peer) = peers.get(conn) else { continue };
+            let handed = peer.process.as_ref().map_or_else(|| peer.conn.peer_pidfd(), PidFd::try_clone);
+            let lost =
+                |e| MessageError::PeerLost { unit, reason: format!("its process cannot be watched: {e}") };
+            all.push((unit, *process, handed.map_err(lost)?));
+        }
+        Ok(Handed(all))
+    }
+
+    /// Hands one unit, which runs in `process`, those that it does not know by number.
+    fn tell(&self, patience: &Patience<'_>, conn: &Conn, process: &Process) -> Result<(), MessageError> {
+        let unknown: Vec<_> = self.0.iter().filter(|(_, other, _)| !process.shares_numbers(other)).collect();
+        for chunk in unknown.chunks(DESCRIPTOR_LIMIT) {
+            let units = chunk.iter().map(|(unit, ..)| *unit).collect();
+            let fds: Vec<_> = chunk.iter().map(|(.., process)| process.as_fd()).collect();
+            hand(patience, conn, &Answer::Processes(units), &fds)?;
+        }
+        Ok(())
+    }
+
+    /// Those that have no number for the process `me`.
+    fn unnumbered(self, me: &Process) -> BTreeMap<Address, PidFd> {
+        let unknown = self.0.into_iter().filter(|(_, other, _)| !me.shares_numbers(other));
+        unknown.map(|(unit, _, process)| (unit, process)).collect()
+    }
+}
+
+/// Sends an answer with descriptors: as soon as not too many others are on their way, and there is room for it.
+fn hand(
+    patience: &Patience<'_>,
+    conn: &Conn,
+    answer: &Answer,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), MessageError> {
+    let message = PROTOCOL.encode(answer)?;
+    loop {
+        let sent = message.send(conn, fds);
+        if sent == Ok(Sent::Done) {
+            return Ok(());
+        }
+        let Some(slice) = patience.slice()? else {
+            return match sent {
+                Err(e) => Err(e.into()),
+                Ok(_) => Err(patience.over("a unit of this host to take its welcome")),
+            };
+        };
+        match sent {
+            Ok(_) => drop(poll(&mut [PollItem::writable(conn)], Some(slice))?),
+            // They arrive as their receivers read.
+            Err(OsError::TooManyInFlight { .. }) => std::thread::sleep(slice.min(CROWDED)),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 /// Whoever joined and has hung up since is not counted in, though that was not noticed before the last one came.
 fn forget_hangups(gathering: &mut Gathering, peers: &mut BTreeMap<ConnId, Peer>) -> Result<(), MessageError> {
     let joined: Vec<ConnId> = peers.keys().copied().filter(|&id| gathering.has_joined(id)).collect();
@@ -133,13 +220,13 @@ pub(super) fn ask_to_join(
     first: Address,
     listener: Listener,
 ) -> Result<Joined, MessageError> {
-    let start_time = ProcessId::current()?.start_time;
-    let question = Ask::Join(Join { unit: who.unit, units: who.units, start_time });
+    let question = Ask::Join(Join { unit: who.unit, units: who.units, process: Process::current()? });
+    let own = PidFd::own()?;
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
     let mut pause = RETRY.0;
     let told = loop {
-        match ask(&patience, first, &question, &[]) {
+        match ask(&patience, first, &question, &[own.as_fd()]) {
             // It may have closed an earlier domain of this name, which this unit has left already: asked again, it
             // listens, or its process has ended.
             Err(MessageError::PeerLost { .. }) if watch.is_none() && !patience.is_gone() => {
@@ -165,7 +252,11 @@ pub(super) fn ask_to_join(
     match told? {
         (Answer::Welcome(members), mut fds) if members.len() == who.near.len() && !fds.is_empty() => {
             let board = Board::attach(fds.remove(0), who.units)?;
-            Ok(Joined { listener, board, members: Processes::new(who.near, members) })
+            let members = Processes::new(who.near, members, who.unit, patience.handed.take());
+            match members.are_told() {
+                true => Ok(Joined { listener, board, members }),
+                false => Err(out_of_turn(first, "a welcome without the processes that have no number here")),
+            }
         }
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
         _ => Err(out_of_turn(first, "an answer to another question")),
