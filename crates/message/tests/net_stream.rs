@@ -62,6 +62,9 @@ impl FrameSink for Frames {
     }
     fn filled(&mut self, n: usize) -> Result<(), LinkError> {
         self.at += n;
+        // What lies behind may have come another way.
+        let behind = &self.place[self.at..(self.at + 64).min(self.place.len())];
+        assert!(behind.iter().all(|&byte| byte == 0), "written before it came");
         if self.at == self.place.len() {
             self.frames.push(std::mem::take(&mut self.place));
         }
