@@ -136,10 +136,12 @@ fn a_reset_ends_no_unit_and_loses_no_message() {
         b.introduce(0, to_a.addr);
         let done = AtomicU32::new(0);
         let (mut random, mut resets) = (Random::new(7), 0);
+        let end = Instant::now() + 3 * WATCHDOG;
         std::thread::scope(|scope| {
             scope.spawn(|| exchange(&a, 1, &done));
             scope.spawn(|| exchange(&b, 0, &done));
             while done.load(Ordering::SeqCst) < 2 {
+                assert!(Instant::now() < end, "watchdog: a side has failed, or never ends");
                 random.linger(Duration::from_millis(30));
                 resets += [&to_a, &to_b].map(Middle::reset).iter().sum::<usize>();
             }
