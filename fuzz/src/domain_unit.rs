@@ -8,7 +8,7 @@ mod acts;
 mod driver;
 
 use polyduct_message::config::Config;
-use polyduct_message::domain::gather::Join;
+use polyduct_message::domain::gather::{Join, Process};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Channel, Domain, Network, OnLoss, Options};
 use polyduct_message::handshake::Incoming;
@@ -315,7 +315,10 @@ fn main() {
             ask(Ask::Link { unit: 0 }, 1),
         ],
         vec![
-            ask(Ask::Join(Join { unit: 1, units: 3, start_time: 1 }), 0),
+            ask(
+                Ask::Join(Join { unit: 1, units: 3, process: Process { pid: 7, space: 1, start_time: 1 } }),
+                0,
+            ),
             ask(Ask::Region { unit: 9, id: 1 }, 3),
         ],
         vec![
