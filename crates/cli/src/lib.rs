@@ -6,6 +6,7 @@
 mod bench;
 mod cp;
 mod doctor;
+mod manual;
 mod pump;
 mod run;
 mod show;
@@ -16,7 +17,7 @@ mod text;
 
 use polyduct::layout;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Moves distributed arrays between parallel programs, files and devices.
@@ -36,11 +37,15 @@ enum Command {
     /// Copy an array between files and pipes: in.npy out.raw.
     Cp(cp::CpArgs),
     /// Write an array's bytes, row-major, to standard output: store:DIR/NAME, in.npy.
-    Cat(pump::PumpArgs),
+    Cat(pump::CatArgs),
     /// Make stores over many disks, look at them, and look after them.
     Store(store::StoreArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
     Doctor(doctor::DoctorArgs),
+    /// Print what a shell needs to complete this command: bash, zsh, fish, ...
+    Completions(manual::CompletionsArgs),
+    /// Write the manual pages of this command into a directory.
+    Man(manual::ManArgs),
     /// Carry standard input into a port.
     #[command(hide = true)]
     PumpIn(pump::PumpArgs),
@@ -69,9 +74,11 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Cp(args) => cp::cp(args),
-        Command::Cat(args) => pump::pump_out(&args),
+        Command::Cat(args) => pump::cat(&args),
         Command::Store(args) => store::store(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Completions(args) => manual::completions(&args, &mut Cli::command()),
+        Command::Man(args) => manual::man(&args, Cli::command()),
         Command::PumpIn(args) => pump::pump_in(&args),
         Command::PumpOut(args) => pump::pump_out(&args),
         Command::Bench(args) => bench::bench(&args),

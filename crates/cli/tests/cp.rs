@@ -322,3 +322,53 @@ fn a_directory_as_target_gets_a_file_of_the_same_name() {
     assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
     assert_eq!(std::fs::read(dir.path("into/a.raw")).unwrap(), floats(6));
 }
+
+#[test]
+fn elements_are_converted_where_the_source_tells_what_they_are() {
+    let dir = Scratch::new("cp-convert");
+    let (raw, npy, wide) = (dir.write("a.raw", floats(6)), dir.path("a.npy"), dir.path("wide.npy"));
+    let done = |args: &[&str]| {
+        let o = output(args);
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+        o.stdout
+    };
+    done(&["cp", "-q", &raw, &npy, "--shape", "6", "--dtype", "f4"]);
+    done(&["cp", "-q", "--verify", "--units", "3", &npy, &wide, "--convert", "--dtype", "f8"]);
+    done(&["cp", "-q", "--verify", &npy, &wide, "--convert", "--dtype", "f8"]);
+    let narrow = floats(6);
+    let narrow = narrow.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+    let expected: Vec<u8> = narrow.flat_map(|x| f64::from(x).to_le_bytes()).collect();
+    assert!(done(&["cat", &wide]) == expected);
+    for (args, words) in [
+        (vec!["cp", &raw, &wide, "--convert", "--dtype", "f8", "--shape", "6"], "tells its element type"),
+        (vec!["cp", &npy, &wide, "--convert"], "--dtype"),
+    ] {
+        let o = output(&args);
+        assert!(o.status.code() == Some(2) && text(&o.stderr).contains(words), "{}", text(&o.stderr));
+    }
+}
+
+#[test]
+fn cat_takes_what_a_raw_file_does_not_tell() {
+    let dir = Scratch::new("cat-raw");
+    let raw = dir.write("a.raw", floats(6));
+    let o = output(&["cat", &raw]);
+    assert!(o.status.code() == Some(1) && text(&o.stderr).contains("shape"), "{}", text(&o.stderr));
+    let o = output(&["cat", &raw, "--shape", "2x3", "--dtype", "f4"]);
+    assert!(o.status.success() && o.stdout == floats(6), "{}", text(&o.stderr));
+}
+
+#[test]
+fn shells_and_man_learn_of_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let o = output(&["completions", shell]);
+        let script = text(&o.stdout);
+        assert!(o.status.success() && script.contains("scrub") && script.contains("layout"), "{shell}");
+    }
+    let dir = Scratch::new("man");
+    let pages = dir.path("man1");
+    assert!(output(&["man", &pages]).status.success());
+    let page = std::fs::read_to_string(dir.path("man1/polyduct-cp.1")).unwrap();
+    assert!(page.contains("NumPy") && page.contains("verify"), "{page}");
+    assert!(!output(&["man", &dir.write("file", b"")]).status.success());
+}

@@ -8,7 +8,7 @@ use crate::text::{at_url, bytes, caret, seconds};
 use polyduct::layout::ElemType;
 use polyduct::os::{threads, OsError};
 use polyduct::store::npy::Descr;
-use polyduct::{open, url, Error, Open};
+use polyduct::{open, url, Error, Open, Target};
 use progress::Moved;
 use std::path::Path;
 use std::time::Instant;
@@ -27,6 +27,7 @@ Examples:
   polyduct cp big.npy store:/data/s/big --units 4
   polyduct cp model.safetensors#layers.0.weight weight.npy
   polyduct cp big.npy big.zarr --units 4
+  polyduct cp double.npy single.npy --convert --dtype f4
 
 SRC and DST are
   PATH.npy                NumPy's form
@@ -52,23 +53,39 @@ pub struct CpArgs {
     dst: String,
     /// How the units divide the array between them (default: pieces of its bytes). Between files it
     /// says only which dimensions a step has: they copy a few MiB at a time.
-    #[arg(long, default_value = ANY_SHAPE, hide_default_value = true)]
-    layout: String,
+    #[arg(long)]
+    layout: Option<String>,
     /// Units that copy at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_UNITS)))]
     units: u32,
     /// Shape of a source that does not tell it: 480x640.
     #[arg(long, value_parser = crate::show::parse_shape)]
     shape: Option<crate::show::Shape>,
-    /// Element type of a source that does not tell it: u1, f4, float64, S12, ...
+    /// Element type of a source that does not tell it: u1, f4, float64, S12, ... With --convert the
+    /// type that elements get.
     #[arg(long)]
     dtype: Option<Dtype>,
+    /// Convert the elements to --dtype. A step is held in memory then, a part of it in each unit.
+    #[arg(long, requires = "dtype")]
+    convert: bool,
     /// Read both again afterwards and compare. For files only.
     #[arg(long)]
     verify: bool,
     /// Print no progress and no summary.
     #[arg(long, short)]
     quiet: bool,
+}
+
+impl CpArgs {
+    fn layout(&self) -> &str {
+        match &self.layout {
+            Some(layout) => layout,
+            // Bytes have no type that could change.
+            None if self.convert && self.units == 1 => "...",
+            None if self.convert => "block,...",
+            None => ANY_SHAPE,
+        }
+    }
 }
 
 /// What went wrong, and on which side.
@@ -78,6 +95,8 @@ enum CpError {
     Port { url: String, source: Box<Error> },
     #[error("--layout: {0}")]
     Layout(LayoutError),
+    #[error("--convert needs a source that tells its element type; of {src} --dtype says it")]
+    ConvertRaw { src: String },
     #[error("--verify reads both sides again, which a pipe cannot give")]
     VerifyPipe,
     #[error("verification failed: {src} and {dst} differ in step {step}, from {place} on")]
@@ -103,13 +122,13 @@ pub fn cp(mut args: CpArgs) -> u8 {
                 CpError::Layout(error) => {
                     match error {
                         LayoutError::Text { position, .. } => {
-                            crate::text::say!("{}", caret(&args.layout, position))
+                            crate::text::say!("{}", caret(args.layout(), position))
                         }
-                        _ => crate::text::say!("  {}", args.layout),
+                        _ => crate::text::say!("  {}", args.layout()),
                     }
                     2
                 }
-                CpError::VerifyPipe => 2,
+                CpError::VerifyPipe | CpError::ConvertRaw { .. } => 2,
                 _ => 1,
             }
         }
@@ -127,6 +146,9 @@ fn in_directory(src: &str, dst: &str) -> Option<String> {
 fn copy(args: &CpArgs) -> Result<(), CpError> {
     if args.verify && [&args.src, &args.dst].iter().any(|url| url.starts_with("pipe:") || *url == "-") {
         return Err(CpError::VerifyPipe);
+    }
+    if args.convert && matches!(url::file(&args.src), Some(Target::Raw(_))) {
+        return Err(CpError::ConvertRaw { src: args.src.clone() });
     }
     let begin = Instant::now();
     let moved = Moved::default();
@@ -160,8 +182,8 @@ fn all_units(args: &CpArgs, work: impl Fn(u32) -> Result<u64, CpError> + Sync) -
 
 /// An element type, and what NumPy takes such elements for where they are bytes to polyduct.
 #[derive(Clone)]
-struct Dtype {
-    elem: ElemType,
+pub struct Dtype {
+    pub elem: ElemType,
     descr: Option<Descr>,
 }
 

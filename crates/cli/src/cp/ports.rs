@@ -11,9 +11,10 @@ use polyduct::{Error, Open, Reader, Writer};
 pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
     let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
     let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let mut reader = source(args, unit, "in").read(&args.layout).map_err(at_open(&args.src))?;
+    let mut reader = source(args, unit, "in").read(args.layout()).map_err(at_open(&args.src))?;
     let dataset = *reader.dataset();
-    let mut writer = target(args, unit, &reader).write(&dataset, &args.layout).map_err(at_open(&args.dst))?;
+    let mut writer =
+        target(args, unit, &reader).write(&dataset, args.layout()).map_err(at_open(&args.dst))?;
     if unit == 0 {
         say_what_is_lost(args, &reader, &writer);
         moved.expect(reader.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
@@ -104,10 +105,10 @@ fn in_steps(args: &CpArgs, reader: &mut Reader, writer: &mut Writer, moved: &Mov
 pub fn compare_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
     let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
     let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let mut left = source(args, unit, "verify-in").read(&args.layout).map_err(of_src)?;
+    let mut left = source(args, unit, "verify-in").read(args.layout()).map_err(of_src)?;
     let dataset = *left.dataset();
     let right = port(args, &args.dst, unit, "verify-out").shape(dataset.shape()).elem(dataset.elem());
-    let mut right = right.read(&args.layout).map_err(of_dst)?;
+    let mut right = right.read(args.layout()).map_err(of_dst)?;
     if unit == 0 {
         moved.expect(left.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
     }
@@ -220,7 +221,7 @@ fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
         port = port.shape(&shape.0);
     }
     if let Some(dtype) = &args.dtype {
-        port = port.elem(dtype.elem);
+        port = port.elem(dtype.elem).convert(args.convert);
     }
     port
 }

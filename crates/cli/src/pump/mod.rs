@@ -7,7 +7,7 @@ use crate::run::READER_GONE;
 use crate::text::at_url;
 use header::{Header, HeaderError, MAGIC};
 use polyduct::pipe::{PipeError, Refusal};
-use polyduct::{open, Writer};
+use polyduct::{open, Open, Writer};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -20,6 +20,19 @@ const WHOLE: &str = "stripe(1024MiB)";
 pub struct PumpArgs {
     /// The port: store:DIR/NAME, PATH.npy, pipe:NAME, ...
     url: String,
+}
+
+/// Arguments of `polyduct cat`.
+#[derive(clap::Args)]
+pub struct CatArgs {
+    #[command(flatten)]
+    port: PumpArgs,
+    /// Shape of a step of a port that does not tell it: 480x640.
+    #[arg(long, value_parser = crate::show::parse_shape)]
+    shape: Option<crate::show::Shape>,
+    /// Element type of a port that does not tell it: u1, f4, float64, S12, ...
+    #[arg(long)]
+    dtype: Option<crate::cp::Dtype>,
 }
 
 /// Why a pump stopped.
@@ -62,7 +75,19 @@ pub fn pump_in(args: &PumpArgs) -> u8 {
 
 /// Carries what comes from the port to standard output; gives the exit status.
 pub fn pump_out(args: &PumpArgs) -> u8 {
-    status(&args.url, empty(&args.url))
+    status(&args.url, empty(open(&args.url)))
+}
+
+/// Writes an array's bytes to standard output; gives the exit status.
+pub fn cat(args: &CatArgs) -> u8 {
+    let mut port = open(&args.port.url);
+    if let Some(shape) = &args.shape {
+        port = port.shape(&shape.0);
+    }
+    if let Some(dtype) = &args.dtype {
+        port = port.elem(dtype.elem);
+    }
+    status(&args.port.url, empty(port))
 }
 
 fn status(url: &str, result: Result<(), PumpError>) -> u8 {
@@ -180,10 +205,10 @@ fn read_fully(input: &mut impl Read, part: &mut [u8]) -> io::Result<usize> {
     Ok(found)
 }
 
-fn empty(url: &str) -> Result<(), PumpError> {
+fn empty(port: Open) -> Result<(), PumpError> {
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(PumpError::Output)?;
     let mut output = File::from(output);
-    let mut port = open(url).read(WHOLE)?;
+    let mut port = port.read(WHOLE)?;
     let mut give = |bytes: &[u8]| {
         output.write_all(bytes).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => PumpError::ReaderGone,

@@ -211,10 +211,11 @@ impl FileReader {
     }
 
     /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps can be read: the file is
-    /// in Fortran's order, and each stretch would touch all of it.
+    /// in Fortran's order, and each stretch would touch all of it; or elements are converted, which stretches, as bytes, are not.
     pub fn stretch_len(&self) -> Option<u64> {
         let dataset = self.contents.program.dataset();
         match &self.source {
+            _ if dataset.elem() != self.contents.file.dataset().elem() => None,
             Source::Whole { .. } if self.contents.is_fortran() => None,
             Source::Whole { .. } => Some(stretch::of_elements(dataset)),
             Source::Chunks(chunks) => Some(stretch::of_chunks(dataset, chunks.chunk())),
