@@ -25,7 +25,7 @@ pub enum Scope {
 pub enum PipeError {
     // -- the caller's misuse --
     /// A layout does not parse, or does not fit the dataset and the units.
-    #[error("pipe {pipe}: {source}")]
+    #[error("{name}: {source}", name = named(pipe))]
     Layout {
         /// The pipe.
         pipe: String,
@@ -43,7 +43,7 @@ pub enum PipeError {
         expected: Cow<'static, str>,
     },
     /// An array of the wrong size was given to a write or a read.
-    #[error("pipe {pipe}: the array has {found} bytes; unit {unit}'s part has {expected}")]
+    #[error("{name}: the array has {found} bytes; unit {unit}'s part has {expected}", name = named(pipe))]
     WrongSize {
         /// The pipe.
         pipe: String,
@@ -55,7 +55,7 @@ pub enum PipeError {
         found: u64,
     },
     /// The pipe has this name already.
-    #[error("pipe {pipe}: {} is already its writer", holder(*pid, program))]
+    #[error("{name}: {} is already its writer", holder(*pid, program), name = named(pipe))]
     NameTaken {
         /// The pipe.
         pipe: String,
@@ -65,14 +65,14 @@ pub enum PipeError {
         program: String,
     },
     /// The port has failed or was closed before.
-    #[error("pipe {pipe}: the port is closed")]
+    #[error("{name}: the port is closed", name = named(pipe))]
     Closed {
         /// The pipe.
         pipe: String,
     },
 
     /// A pipe across hosts has no key that its units could know each other by.
-    #[error("pipe {pipe}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY")]
+    #[error("{name}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY", name = named(pipe))]
     Key {
         /// The pipe.
         pipe: String,
@@ -82,7 +82,7 @@ pub enum PipeError {
 
     // -- the peers --
     /// A unit on another host could not be reached, or did not let this one in.
-    #[error("pipe {pipe}: {peer}: {source}")]
+    #[error("{name}: {peer}: {source}", name = named(pipe))]
     Link {
         /// The pipe.
         pipe: String,
@@ -92,7 +92,7 @@ pub enum PipeError {
         source: Box<net::Fault>,
     },
     /// A unit's process ended without closing its port, or is given up since nothing was heard of it.
-    #[error("pipe {pipe}: {unit}{} {}", process(*pid), how_lost(*silence))]
+    #[error("{name}: {unit}{} {}", process(*pid), how_lost(*silence), name = named(pipe))]
     PeerLost {
         /// The pipe.
         pipe: String,
@@ -104,7 +104,7 @@ pub enum PipeError {
         silence: Option<Duration>,
     },
     /// A unit gave up, because of an error of its own, in the middle of its work.
-    #[error("pipe {pipe}: {unit} gave up")]
+    #[error("{name}: {unit} gave up", name = named(pipe))]
     PeerAborted {
         /// The pipe.
         pipe: String,
@@ -112,7 +112,7 @@ pub enum PipeError {
         unit: UnitName,
     },
     /// The units of a program closed after different numbers of steps.
-    #[error("pipe {pipe}: {unit} closed after {closed_after} steps, while this unit came to step {step}")]
+    #[error("{name}: {unit} closed after {closed_after} steps, while this unit came to step {step}", name = named(pipe))]
     UnevenSteps {
         /// The pipe.
         pipe: String,
@@ -124,7 +124,7 @@ pub enum PipeError {
         step: u64,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("pipe {pipe}: every reader has closed; step {step} has nobody to go to (a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())")]
+    #[error("{name}: every reader has closed; step {step} has nobody to go to (a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -132,7 +132,7 @@ pub enum PipeError {
         step: u64,
     },
     /// The other units did not agree to this one joining.
-    #[error("pipe {pipe}: {reason}")]
+    #[error("{name}: {reason}", name = named(pipe))]
     Refused {
         /// The pipe.
         pipe: String,
@@ -140,7 +140,7 @@ pub enum PipeError {
         reason: Refusal,
     },
     /// The process at the other end belongs to another user.
-    #[error("pipe {pipe}: the process serving it {}", whose(*found, *expected))]
+    #[error("{name}: the process serving it {}", whose(*found, *expected), name = named(pipe))]
     Stranger {
         /// The pipe.
         pipe: String,
@@ -150,7 +150,7 @@ pub enum PipeError {
         found: u32,
     },
     /// A peer broke the protocol, or the shared memory holds what it cannot hold.
-    #[error("pipe {pipe}: a peer broke the protocol: {what}")]
+    #[error("{name}: a peer broke the protocol: {what}", name = named(pipe))]
     BadPeer {
         /// The pipe.
         pipe: String,
@@ -158,7 +158,7 @@ pub enum PipeError {
         what: String,
     },
     /// The domain of this port could not be joined. The port is as it was.
-    #[error("pipe {pipe}: {source} (addresses of its units: {addresses})")]
+    #[error("{name}: {source} (addresses of its units: {addresses})", name = named(pipe))]
     Domain {
         /// The pipe.
         pipe: String,
@@ -170,7 +170,7 @@ pub enum PipeError {
 
     // -- time and the system --
     /// A wait came to its deadline.
-    #[error("pipe {pipe}: {}timed out after {waited:.1?} waiting for {what}", this(unit))]
+    #[error("{name}: {}timed out after {waited:.1?} waiting for {what}", this(unit), name = named(pipe))]
     Timeout {
         /// The pipe.
         pipe: String,
@@ -182,7 +182,7 @@ pub enum PipeError {
         waited: Duration,
     },
     /// The caller asked blocking calls to stop (Ctrl-C).
-    #[error("pipe {pipe}: {}interrupted", this(unit))]
+    #[error("{name}: {}interrupted", this(unit), name = named(pipe))]
     Interrupted {
         /// The pipe.
         pipe: String,
@@ -190,7 +190,7 @@ pub enum PipeError {
         unit: Option<UnitName>,
     },
     /// The system refused something.
-    #[error("pipe {pipe}: {}{source}", this(unit))]
+    #[error("{name}: {}{source}", this(unit), name = named(pipe))]
     System {
         /// The pipe.
         pipe: String,
@@ -283,6 +283,12 @@ fn process(pid: u32) -> String {
 /// How long nothing was heard, if that is what happened.
 pub(crate) fn silence(seconds: u8) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// A pipe as users name it: by its address, where it has one.
+fn named(pipe: &str) -> String {
+    let colon = if pipe.starts_with("//") { ":" } else { " " };
+    format!("pipe{colon}{pipe}")
 }
 
 fn how_lost(silence: Option<Duration>) -> String {
