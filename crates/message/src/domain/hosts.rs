@@ -144,7 +144,7 @@ impl Hosts {
 /// The processes of the units of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
-    me: Option<Process>,
+    me: Option<(Address, Process)>,
     all: BTreeMap<Address, Process>,
     /// Those that have no number here.
     handed: BTreeMap<Address, Arc<PidFd>>,
@@ -160,7 +160,7 @@ impl Processes {
     ) -> Processes {
         let all: BTreeMap<_, _> = near.iter().copied().zip(members).collect();
         let handed = handed.into_iter().map(|(unit, process)| (unit, Arc::new(process))).collect();
-        Processes { me: all.get(&me).copied(), all, handed }
+        Processes { me: all.get(&me).map(|own| (me, *own)), all, handed }
     }
 
     /// The number of a unit's process; `None` where it has none here, or is not known.
@@ -175,7 +175,8 @@ impl Processes {
 
     /// Units that are known and run in other processes than this one's, in order.
     pub fn others(&self) -> impl Iterator<Item = Address> + '_ {
-        let mine = |process: &Process| process.space != 0 && Some(*process) == self.me;
+        let own = self.me.map(|(_, own)| own);
+        let mine = move |process: &Process| process.space != 0 && Some(*process) == own;
         self.all.iter().filter(move |(_, process)| !mine(process)).map(|(&unit, _)| unit)
     }
 
@@ -198,15 +199,27 @@ impl Processes {
         self.all.keys().all(|unit| self.numbered(*unit).is_some() || self.handed.contains_key(unit))
     }
 
+    /// Two may say the same of themselves and be two, each the first of a namespace: no number is compared without one.
     fn numbered(&self, unit: Address) -> Option<&Process> {
         let process = self.all.get(&unit)?;
-        self.me.filter(|me| me.shares_numbers(process) || me == process).map(|_| process)
+        let (me, own) = self.me.as_ref()?;
+        (*me == unit || own.shares_numbers(process)).then_some(process)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_processes_of_two_namespaces_are_not_one() {
+        // Both have number 1, were started in one tick, and see a /proc of another namespace.
+        let alike = Process { pid: 1, space: 0, start_time: 7 };
+        let known = Processes::new(&[0, 1], vec![alike; 2], 0, BTreeMap::new());
+        assert_eq!((known.pid(0), known.pid(1)), (Some(1), None));
+        assert!(known.may_be(1, 0) && !known.may_be(0, 5));
+        assert!(!known.are_told() && known.watch(1).is_none());
+    }
 
     fn id(within: u64) -> Option<HostId> {
         Some(HostId { boot: 1, within })
