@@ -595,13 +595,3 @@ def test_the_examples_of_the_classes_run(tmp_path: Path) -> None:
     made["s"]["density"] = FULL.reshape(3, 500, 8)
     read = run(polyduct.StoredArray, store=made["s"])
     assert read["a"][0, 5].tolist() == [0] * 8
-
-
-def test_the_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "README.md").read_text().split("\n## Stores\n")[1].split("\n## ")[0]
-    monkeypatch.chdir(tmp_path)
-    [example] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {"polyduct": polyduct, "np": np}
-    exec(example.replace("/mnt/", f"{tmp_path}/"), names)
-    assert names["a"].shape == (10, 64, 64) and not names["a"][3, 0].any() and names["a"].attrs["unit"] == "kg/m3"
-    assert isinstance(names["s"], polyduct.Store)
