@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 PEERS  := .peers
 BIN    := $(VENV)/bin/polyduct
+LAB    := cargo run --quiet --release --locked -p polyduct-bench --
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help build demo test test-rust test-loom test-aarch64 test-python bench bench-plots lint clean
@@ -76,16 +77,17 @@ $(PEERS)/ready: bench/peers/setup.sh
 
 # A row that falls short fails the whole, but not before every table is printed.
 bench: build $(PEERS)/ready
+	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
-	for table in pipe message disk; do echo "$(BIN) bench $$table"; $(BIN) bench $$table || status=1; done; \
+	for table in pipe message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
 	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.
 bench-plots: build
 	mkdir -p out
-	$(BIN) bench logp --svg out/logp.svg
-	$(BIN) bench overlap --svg out/overlap.svg
+	$(LAB) logp --svg out/logp.svg
+	$(LAB) overlap --svg out/overlap.svg
 
 lint:
 	cargo fmt --check

@@ -12,10 +12,14 @@ mod run;
 mod show;
 mod signals;
 mod store;
-mod svg;
-mod text;
+#[doc(hidden)]
+pub mod svg;
+#[doc(hidden)]
+pub mod text;
 
 use polyduct::layout;
+#[doc(hidden)]
+pub use show::unit_colour;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -52,8 +56,11 @@ enum Command {
     /// Carry a port to standard output.
     #[command(hide = true)]
     PumpOut(pump::PumpArgs),
-    /// Measure this machine, with ratios against its limits and against peers.
+    /// Say what this machine's memory, links and disk can do, and what polyduct reaches of it.
     Bench(bench::BenchArgs),
+    /// One process of a measurement.
+    #[command(hide = true)]
+    BenchUnit(bench::UnitArgs),
     /// Start one process of a run.
     #[command(hide = true)]
     Launch(run::LaunchArgs),
@@ -82,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::PumpIn(args) => pump::pump_in(&args),
         Command::PumpOut(args) => pump::pump_out(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::BenchUnit(args) => bench::unit(&args),
         Command::Launch(args) => run::launch(&args),
         Command::Keeper => run::keeper(),
     };

@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal, Write};
 
 /// Writes a line to standard error. Where nobody can be told, as on a full disk or to a reader that has gone, the command still does
 /// what it is for, and ends with the status that it would have.
+#[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::text::to_stderr(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-pub(crate) use say;
+pub use say;
 
 /// The same for what is no line of its own.
 pub fn to_stderr(words: std::fmt::Arguments<'_>) {

@@ -96,7 +96,7 @@ fn median(of: impl Iterator<Item = f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// The rows of all cases, as `polyduct bench` prints them.
+/// The rows of all cases, as `polyduct-bench` prints them.
 fn print(cases: &mut [Case], cable: bool, json: bool) {
     let place = if cable { "two namespaces" } else { "two processes" };
     let mut rows = Vec::new();

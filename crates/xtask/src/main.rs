@@ -25,6 +25,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
+    // The laboratory measures the parts apart, and prints as the command does.
+    (
+        "polyduct-bench",
+        &[
+            "polyduct",
+            "polyduct-cli",
+            "polyduct-copy",
+            "polyduct-layout",
+            "polyduct-message",
+            "polyduct-os",
+            "polyduct-store",
+        ],
+    ),
     // Two surfaces in one package, neither of which knows the other.
     ("polyduct-wheel", &["polyduct-cli", "polyduct-python"]),
     ("polyduct-rig", &["polyduct-os"]),

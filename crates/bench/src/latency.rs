@@ -1,0 +1,60 @@
+//! The smallest step, against a cache line handed back and forth by two threads.
+
+use super::case::{Case, Rounds, Target};
+use super::unit::{unique, Role, Spec, Team};
+use polyduct_os::cpu;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Microseconds for a cache line to go from one thread to another; each on a processor of its own if `pinned`.
+pub fn line_one_way(pinned: bool) -> f64 {
+    const TURNS: u64 = 100_000;
+    let ball = AtomicU64::new(0);
+    let cpus = cpu::allowed();
+    let start = Instant::now();
+    std::thread::scope(|s| {
+        for side in 0..2 {
+            let (ball, cpu) = (&ball, cpus[side as usize % cpus.len()]);
+            s.spawn(move || {
+                if pinned {
+                    // Where it is not allowed, the scheduler does it well enough.
+                    let _ = cpu::pin_to(cpu);
+                }
+                for turn in 0..TURNS {
+                    while ball.load(Ordering::Acquire) != 2 * turn + side {
+                        std::hint::spin_loop();
+                    }
+                    ball.store(2 * turn + side + 1, Ordering::Release);
+                }
+            });
+        }
+    });
+    start.elapsed().as_secs_f64() * 1e6 / (2 * TURNS) as f64
+}
+
+/// The cases.
+pub fn cases(rounds: Rounds) -> Vec<Case> {
+    vec![Case {
+        name: "8-byte step, one way, 1→1".into(),
+        unit: "µs",
+        baseline: "cache line between threads",
+        target: Target::ValueAtMost(1.0),
+        run: Box::new(move || {
+            rounds.of(|| {
+                let steps = 50_000;
+                let spec = |role, pipe: &str| Spec {
+                    pipe: pipe.into(),
+                    role,
+                    shape: vec![8],
+                    elem: "u8".into(),
+                    layout: "*".into(),
+                    warm: 1000,
+                    steps,
+                };
+                let pipe = unique();
+                let team = Team(vec![(spec(Role::Ping, &pipe), 1), (spec(Role::Pong, &pipe), 1)]);
+                Ok((team.run()? * 1e6 / (2 * steps) as f64, line_one_way(false)))
+            })
+        }),
+    }]
+}
