@@ -24,6 +24,7 @@ use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,7 @@ pub(super) struct Net {
     /// What the library sends and finds no room for.
     queue: Mutex<Queue>,
     /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
-    undelivered: Mutex<HashMap<(Address, Token), Arc<AtomicU64>>>,
+    undelivered: Mutex<FxHashMap<(Address, Token), Arc<AtomicU64>>>,
 }
 
 /// For each unit that something waits for; apart what is for `recv` there, which may wait until a program takes it.

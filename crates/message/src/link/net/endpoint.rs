@@ -172,6 +172,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// was taken, poll and send again; what ends a peer is polled before it is returned here. [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
     pub fn send(&self, to: Address, channel: ChannelId, message: Outgoing) -> Result<Token, MessageError> {
         let now = clock::now();
+        let (len, urgent) = (message.payload.len(), message.priority == Priority::High);
         let mut state = self.shared.lock();
         state.check(to, self.units)?;
         let Some(peer) = state.hub.peers.get_mut(&to) else {
@@ -188,9 +189,15 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         }
         let sent = peer.session.send(now, channel, message);
         state.duty.sent(sent.is_ok());
+        if sent.is_ok() && state.batch.waits(to, len, urgent, now) {
+            self.shared.wait_for_more(&mut state)?;
+            return sent;
+        }
+        self.shared.send_batch(&mut state, now)?;
         let token = sent?;
         state.hub.pump(to, now);
         self.shared.reconsider(&mut state, to)?;
+        state.batch.sent(clock::now());
         Ok(token)
     }
 
@@ -380,9 +387,12 @@ impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::PathId;
     use crate::link::key::JobKey;
     use crate::link::net::config::Transport;
     use crate::link::net::hub::DATAGRAMS;
+    use crate::types::{HandlerId, Head};
+    use bytes::Bytes;
     use polyduct_os::Errno;
     use std::net::Ipv4Addr;
 
@@ -413,6 +423,65 @@ mod tests {
                 hub.handle(DATAGRAMS, clock::now()).unwrap();
             }
             assert!(clock::now() < end, "a stranger has no answer");
+        }
+    }
+
+    /// Sends `count` short messages from one endpoint to another, with a look after each if it `looks`. Gives the frames that this
+    /// took.
+    fn frames_of(transport: Transport, count: u32, looks: bool) -> u64 {
+        let give = |_, incoming: &Incoming| Some(vec![0; incoming.at_least as usize]);
+        let [to, from] = [0, 1].map(|me| NetEndpoint::start(config(me, transport), give).unwrap());
+        from.introduce(0, to.local_addr());
+        from.connect(0).unwrap();
+        let end = clock::now() + WATCHDOG;
+        while from.connected().is_empty() {
+            from.next_event(Some(LOOK)).unwrap();
+            assert!(clock::now() < end, "no connection");
+        }
+        let frames = || {
+            let state = from.shared.lock();
+            let counters = (0..2).filter_map(|path| state.hub.peers[&0].session.path_counters(PathId(path)));
+            counters.map(|path| path.frames_sent).sum::<u64>()
+        };
+        let before = frames();
+        std::thread::scope(|s| {
+            let receiver = s.spawn(|| {
+                let mut came = 0;
+                while came < count {
+                    let event =
+                        to.next_event(Some(WATCHDOG)).unwrap().expect("the last of a row are sent, too");
+                    if let NetEvent::Message { message, .. } = event {
+                        assert_eq!(message.head.args[0], came);
+                        came += 1;
+                    }
+                }
+            });
+            let mut sent = 0;
+            while sent < count {
+                let head = Head { handler: HandlerId(100), args: [sent, 0, 0, 0] };
+                let (priority, order, payload) = (Priority::Low, Order::Ordered, Bytes::new());
+                match from.send(0, ChannelId(3), Outgoing { priority, order, head, payload }) {
+                    Ok(_) => sent += 1,
+                    Err(MessageError::Full { .. }) => drop(from.next_event(Some(LOOK)).unwrap()),
+                    Err(error) => panic!("{error}"),
+                }
+                if looks {
+                    while from.poll_event().unwrap().is_some() {}
+                }
+            }
+            // Nobody polls here any more: the endpoint's thread sends what waits.
+            receiver.join().unwrap();
+        });
+        frames() - before
+    }
+
+    #[test]
+    fn messages_of_a_row_share_frames_and_one_alone_goes_at_once() {
+        for transport in [Transport::Tcp, Transport::Udp] {
+            let frames = frames_of(transport, 20_000, false);
+            assert!(frames < 5_000, "{frames} frames of 20,000 messages in a row");
+            let frames = frames_of(transport, 300, true);
+            assert!(frames >= 300, "{frames} frames of 300 messages that went alone");
         }
     }
 

@@ -24,7 +24,8 @@ use crate::link::seal::RECORD;
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -57,16 +58,16 @@ pub(crate) struct Hub<B> {
     datagrams: Option<Datagrams>,
     datagrams_wait: bool,
     /// Where units listen.
-    pub book: HashMap<Address, SocketAddr>,
-    attempts: HashMap<Address, Attempt>,
-    not_before: HashMap<Address, Duration>,
-    pub peers: HashMap<Address, Peer<B>>,
-    by_index: HashMap<u32, (Address, usize)>,
+    pub book: FxHashMap<Address, SocketAddr>,
+    attempts: FxHashMap<Address, Attempt>,
+    not_before: FxHashMap<Address, Duration>,
+    pub peers: FxHashMap<Address, Peer<B>>,
+    by_index: FxHashMap<u32, (Address, usize)>,
     /// Units that may have something to tell.
     ready: VecDeque<Address>,
     notes: VecDeque<NetEvent<B>>,
     told: usize,
-    pub lost: HashMap<Address, MessageError>,
+    pub lost: FxHashMap<Address, MessageError>,
     give: Give<B>,
     scratch: Scratch,
     opened: Vec<u8>,
@@ -127,15 +128,15 @@ impl<B: AsMut<[u8]>> Hub<B> {
             knock,
             datagrams,
             datagrams_wait: false,
-            book: HashMap::new(),
-            attempts: HashMap::new(),
-            not_before: HashMap::new(),
-            peers: HashMap::new(),
-            by_index: HashMap::new(),
+            book: FxHashMap::default(),
+            attempts: FxHashMap::default(),
+            not_before: FxHashMap::default(),
+            peers: FxHashMap::default(),
+            by_index: FxHashMap::default(),
             ready: VecDeque::new(),
             notes: VecDeque::new(),
             told: 0,
-            lost: HashMap::new(),
+            lost: FxHashMap::default(),
             give,
             scratch: Scratch { transmit: Transmit::new(), waste: Vec::new() },
             opened: vec![0; RECORD],

@@ -4,6 +4,7 @@
 //! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
 //! that depend on the time take it as an argument.
 
+mod batch;
 pub mod call;
 pub mod config;
 mod cookie;

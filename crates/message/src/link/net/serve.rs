@@ -1,5 +1,6 @@
 //! An endpoint's sockets are served: by its thread or by the program that polls, as its [duty](super::duty) says.
 
+use super::batch::Batch;
 use super::config::{NetEvent, Waker};
 use super::duty::Duty;
 use super::events::Events;
@@ -34,6 +35,7 @@ pub struct State<B> {
     /// The thread keeps away from the sockets.
     away: bool,
     pub duty: Duty,
+    pub batch: Batch,
     /// What a look finds.
     found: Vec<u64>,
     /// The sockets are of no further use.
@@ -49,6 +51,7 @@ impl<B: AsMut<[u8]>> State<B> {
             sleeps_until: None,
             away: false,
             duty: Duty::default(),
+            batch: Batch::default(),
             found: Vec::with_capacity(64),
             failed: None,
             waiting: 0,
@@ -78,6 +81,8 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// What happened next, if anything did: what the thread has served, or else the program itself.
     pub fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
         let now = clock::now();
+        state.batch.interrupt();
+        self.send_batch(state, now)?;
         let mut event = state.hub.poll_event(now);
         if event.is_none() && self.look(state, now)? {
             event = state.hub.poll_event(now);
@@ -156,6 +161,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
     /// The program does not look any more, until it has had news.
     pub fn rest(&self, state: &mut State<B>) -> Result<(), OsError> {
+        self.send_batch(state, clock::now())?;
         state.duty.rest();
         self.call_back(state)
     }
@@ -176,6 +182,21 @@ impl<B: AsMut<[u8]>> Shared<B> {
             return self.call_back(state);
         }
         let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
+        self.no_later_than(state, deadline)
+    }
+
+    /// Sends what waits for more messages.
+    pub fn send_batch(&self, state: &mut State<B>, now: Duration) -> Result<(), OsError> {
+        while let Some(unit) = state.batch.pop() {
+            state.hub.pump(unit, now);
+            self.reconsider(state, unit)?;
+        }
+        Ok(())
+    }
+
+    /// The thread is not to sleep beyond the time when what waits for more messages has to go.
+    pub fn wait_for_more(&self, state: &mut State<B>) -> Result<(), OsError> {
+        let deadline = state.batch.deadline();
         self.no_later_than(state, deadline)
     }
 
@@ -221,6 +242,10 @@ impl<B: AsMut<[u8]>> Shared<B> {
                     return Ok(());
                 }
                 let next = state.hub.handle_time(now)?;
+                if state.batch.deadline().is_some_and(|deadline| now >= deadline) {
+                    self.send_batch(&mut state, now)?;
+                }
+                let next = next.into_iter().chain(state.batch.deadline()).min();
                 self.tell(&state);
                 let away = state.duty.away(now);
                 state.away = away.is_some();
