@@ -90,6 +90,8 @@ fn every_row_of_the_table_is_there() {
         "all to all, 8 processes on two cores",
         "TCP, loopback, trusted, 1 MiB messages",
         "TCP, loopback, encrypted, 1 MiB messages",
+        "TCP, loopback, trusted, 8-byte messages a second",
+        "TCP, loopback, trusted, 8 bytes, one way",
         "UDP, 1 % lost, 64 KiB messages, once and in order",
         "UDP, 30 % lost, 64 KiB messages, once and in order",
         "latency, shm, 8 B",
@@ -197,7 +199,8 @@ fn a_crowd_is_measured() {
 
 #[test]
 fn networks_are_measured_and_lost_datagrams_come_again() {
-    measured("TCP, loopback, trusted", 1);
+    measured("TCP, loopback, trusted, 1 MiB", 1);
+    measured("TCP, loopback, encrypted, 8-byte", 1);
     measured("UDP, 10 % lost", 1);
     measured("latency, udp, 64 B", 1);
 }

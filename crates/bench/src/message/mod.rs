@@ -17,6 +17,7 @@ mod python;
 mod region;
 mod relay;
 pub mod scenes;
+mod small;
 pub mod tally;
 mod theirs;
 
@@ -44,6 +45,7 @@ pub struct MessageArgs {
 pub fn message(args: &MessageArgs) -> u8 {
     let effort = pair::Effort { quick: args.quick };
     let mut cases = cases::cases(args.choice.rounds(), effort, &args.peers);
+    cases.extend(small::cases(args.choice.rounds(), effort));
     cases.extend(by_size::cases(args.choice.rounds(), effort, &args.peers));
     cases.extend(python::cases(args.choice.rounds(), &args.peers, &args.python));
     args.choice.measure(cases, "message")

@@ -4,6 +4,9 @@
 //! partner waits for it. A program that sends one message directly behind the other does not wait for any of them. From the third of
 //! such a row on they wait until there are [`MANY`] of them, the program does anything else (it looks for what has come, waits, or
 //! pauses before it sends again), or [`MOMENT`] has passed: the endpoint's thread sends them then.
+//!
+//! A program that finds no room looks for some between its sends, and gets it for one message at a time. Those are a row, too: each
+//! would go alone else, and each be answered alone.
 
 use crate::types::Address;
 use core::time::Duration;
@@ -18,6 +21,10 @@ const MANY: u32 = 64;
 const SHORT: usize = 1 << 10;
 /// The longest that a message waits for others.
 const MOMENT: Duration = Duration::from_micros(100);
+/// The same where the program looks again and again because it waits for room.
+const SOON: Duration = Duration::from_micros(20);
+/// A program that found no room so long ago still sends as fast as others take it.
+const CROWDED: Duration = Duration::from_micros(200);
 
 /// The messages that wait, by their receivers. Times are of [`polyduct_os::clock::now`].
 #[derive(Debug, Default)]
@@ -29,15 +36,18 @@ pub struct Batch {
     units: Vec<Address>,
     waiting: u32,
     since: Duration,
+    /// When the program last found no room.
+    full: Option<Duration>,
 }
 
 impl Batch {
     /// A send of `len` bytes to `unit` has begun at `now`. Returns whether it may wait; otherwise all that wait go with it.
     pub fn waits(&mut self, unit: Address, len: usize, urgent: bool, now: Duration) -> bool {
         let is_behind = self.last.is_some_and(|last| now.saturating_sub(last) < BEHIND);
-        self.row = if is_behind && len <= SHORT && !urgent { self.row.saturating_add(1) } else { 0 };
+        let may_wait = len <= SHORT && !urgent;
+        self.row = if is_behind && may_wait { self.row.saturating_add(1) } else { 0 };
         self.last = Some(now);
-        if self.row < FIRST {
+        if self.row < FIRST && !(may_wait && self.is_crowded(now)) {
             return false;
         }
         if self.waiting == 0 {
@@ -57,9 +67,22 @@ impl Batch {
         self.last = Some(now);
     }
 
-    /// The program does something else than to send.
-    pub fn interrupt(&mut self) {
+    /// A send found no room.
+    pub fn no_room(&mut self, now: Duration) {
+        self.full = Some(now);
+    }
+
+    fn is_crowded(&self, now: Duration) -> bool {
+        self.full.is_some_and(|full| now.saturating_sub(full) < CROWDED)
+    }
+
+    /// The program looks for what has come. Returns whether what waits has to go now.
+    pub fn look(&mut self, now: Duration) -> bool {
+        if self.is_crowded(now) && now.saturating_sub(self.since) < SOON {
+            return false;
+        }
         self.last = None;
+        self.waiting > 0
     }
 
     /// When what waits has to go.
@@ -120,6 +143,25 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_room_sends_in_batches() {
+        let mut batch = Batch::default();
+        batch.no_room(Duration::ZERO);
+        let mut now = Duration::ZERO;
+        let sent = (0..20)
+            .map(|_| {
+                now += 2000 * NS;
+                assert!(batch.waits(1, 8, false, now), "{now:?}");
+                now += 1000 * NS;
+                batch.look(now)
+            })
+            .position(|goes| goes);
+        assert_eq!(sent, Some(7), "all that came in SOON");
+        assert_eq!((batch.pop(), batch.pop()), (Some(1), None));
+        assert!(!batch.look(now) && !batch.waits(1, 8, true, now));
+        assert!(!batch.waits(1, 8, false, now + CROWDED), "there is room again");
+    }
+
+    #[test]
     fn what_is_urgent_or_long_goes_at_once_and_so_does_what_follows_anything_else() {
         let mut batch = Batch::default();
         let row = |batch: &mut Batch, from: u32| {
@@ -130,7 +172,7 @@ mod tests {
         assert_eq!(row(&mut batch, 6), Some(true));
         assert!(!batch.waits(1, 8, true, 1100 * NS));
         assert_eq!(row(&mut batch, 12), Some(true));
-        batch.interrupt();
+        assert!(batch.look(1650 * NS));
         assert!(!batch.waits(1, 8, false, 1700 * NS));
     }
 }

@@ -189,7 +189,14 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         }
         let sent = peer.session.send(now, channel, message);
         state.duty.sent(sent.is_ok());
-        if sent.is_ok() && state.batch.waits(to, len, urgent, now) {
+        if sent.is_err() {
+            state.batch.no_room(now);
+            if state.batch.look(now) {
+                self.shared.send_batch(&mut state, now)?;
+            }
+            return sent;
+        }
+        if state.batch.waits(to, len, urgent, now) {
             self.shared.wait_for_more(&mut state)?;
             return sent;
         }

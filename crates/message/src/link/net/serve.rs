@@ -81,8 +81,9 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// What happened next, if anything did: what the thread has served, or else the program itself.
     pub fn poll(&self, state: &mut State<B>) -> Result<Option<NetEvent<B>>, MessageError> {
         let now = clock::now();
-        state.batch.interrupt();
-        self.send_batch(state, now)?;
+        if state.batch.look(now) {
+            self.send_batch(state, now)?;
+        }
         let mut event = state.hub.poll_event(now);
         if event.is_none() && self.look(state, now)? {
             event = state.hub.poll_event(now);
