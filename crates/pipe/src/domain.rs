@@ -99,6 +99,8 @@ pub(crate) struct PortDomain {
     interrupt: Option<Interrupt>,
     network: Option<Network>,
     joined: Option<Domain>,
+    /// Whether reader programs come and go, and nobody can say who would be in it.
+    open: bool,
 }
 
 impl PortDomain {
@@ -122,6 +124,7 @@ impl PortDomain {
             interrupt: options.interrupt.clone(),
             network,
             joined: None,
+            open: welcome.readers.is_empty(),
         }
     }
 
@@ -142,6 +145,15 @@ impl PortDomain {
         wishes: &DomainOptions,
         ended: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Domain, PipeError> {
+        if self.open {
+            let expected =
+                "a number in a pipe whose units have a domain: all of them join it when it is made";
+            return Err(PipeError::BadOption {
+                option: "readers",
+                found: "any".into(),
+                expected: expected.into(),
+            });
+        }
         let mut options = domain::Options::new(&self.name, self.unit, self.addresses.units());
         options.open_timeout = wishes.open_timeout.unwrap_or(self.open_timeout);
         options.timeout = wishes.timeout.or(self.timeout);

@@ -124,7 +124,7 @@ pub enum PipeError {
         step: u64,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("{name}: every reader has closed; step {step} has nobody to go to (a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
+    #[error("{name}: every reader has closed; step {step} has nobody to go to (a writer whose readers come and go is opened with readers=\"any\"; a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -446,13 +446,21 @@ pub enum Refusal {
         /// For so long.
         seconds: u8,
     },
+    /// Reader programs come and go, and no more can be there at once.
+    #[error("{programs} reader programs read it already, and no more can at once; program {found:?} can come when one of them has left")]
+    Full {
+        /// Programs that are there.
+        programs: u32,
+        /// The name of the one too many.
+        found: String,
+    },
 }
 
 /// What to do about programs that were taken for one because they have the same name.
 fn name_them(programs: u32) -> String {
     match programs {
         0 | 1 => String::new(),
-        n => format!(" (the writer expects {n} reader programs: open each with its own program name)"),
+        n => format!(" (the writer takes {n} reader programs: open each with its own program name)"),
     }
 }
 

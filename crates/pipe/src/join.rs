@@ -159,7 +159,8 @@ impl<'a> Joining<'a> {
             match self.receive("all other units")? {
                 (FromHost::Noted { writers_wait }, _) => self.writers_wait = Some(writers_wait),
                 (FromHost::Welcome(welcome), mut fds) if !fds.is_empty() => {
-                    self.writers_wait = Some(welcome.writers_wait);
+                    // Writers whose readers come and go may leave in good order at any time.
+                    self.writers_wait = (!welcome.readers.is_empty()).then_some(welcome.writers_wait);
                     return Ok((welcome, fds.remove(0), fds));
                 }
                 (FromHost::Welcome(_), _) => {

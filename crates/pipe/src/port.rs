@@ -72,9 +72,7 @@ pub struct Port {
 
 /// Processes beyond the cores make spinning a theft of time.
 fn spin_time(slots: &Slots) -> Duration {
-    let units: u64 =
-        slots.sizes().readers.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(slots.sizes().writers);
-    match units <= polyduct_os::cpu::allowed().len() as u64 {
+    match slots.units().count() <= polyduct_os::cpu::allowed().len() {
         true => Duration::from_micros(50),
         false => Duration::from_micros(2),
     }

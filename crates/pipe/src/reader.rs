@@ -103,10 +103,10 @@ impl Reader {
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
         let (joined, conn) = Joining::with(pipe, options, |joining| {
             let (welcome, control, _) = joining.welcome(&hello, &[])?;
-            if welcome.program as usize >= welcome.readers.len() {
+            let (control, slots) = attach(pipe, control, &welcome)?;
+            if welcome.program >= slots.sizes().programs() {
                 return Err(joining.bad("a welcome without a place"));
             }
-            let (control, slots) = attach(pipe, control, &welcome)?;
             let given = from_wire(&welcome.dataset)?;
             let elem = expect.elem.unwrap_or(given.elem());
             let conversion = conversion(pipe, &given, elem)?;

@@ -348,6 +348,9 @@ impl Server {
                         peer.unit = Some(unit);
                     }
                 }
+                Action::Seat(program, units) => self.places(|slots| slots.seat(program, units)),
+                Action::Enter(program) => self.places(|slots| slots.enter(program)),
+                Action::Vacate(program) => self.places(|slots| slots.vacate(program)),
                 Action::Go => {
                     if let (Some(tell), Some((_, o))) = (self.outcome.take(), &mut self.control) {
                         let (slots, welcome, late) = (o.slots.clone(), o.welcome.clone(), o.late.take());
@@ -412,6 +415,13 @@ impl Server {
         }
         let actions = self.rendezvous.revived();
         self.carry_out(actions);
+    }
+
+    /// Changes something of the places that reader programs have in the control state.
+    fn places(&self, change: impl FnOnce(&Slots)) {
+        if let Some((_, Opened { slots, .. })) = &self.control {
+            change(slots);
+        }
     }
 
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {

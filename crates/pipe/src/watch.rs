@@ -161,7 +161,8 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
 fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
     let mut others: Vec<(UnitName, PidFd)> = Vec::new();
     // Where unit 0 had stayed for units of other process namespaces, it has seen them end.
-    for unit in slots.units().filter(|&u| u != me && u != HOST && slots.share_numbers(me, u)) {
+    let matters = |u: UnitName| slots.depends_on(me.side, u.side) && slots.share_numbers(me, u);
+    for unit in slots.units().filter(|&u| u != me && u != HOST && matters(u)) {
         let (pid, start_time) = slots.process(unit);
         match PidFd::of(ProcessId { pid, start_time }) {
             Ok(process) => others.push((unit, process)),

@@ -5,13 +5,13 @@ mod offer;
 use offer::may_offer;
 
 use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
-use crate::config::Options;
+use crate::config::{OnLoss, Options, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
-use crate::serve::{attach, opening, Opened, Server};
+use crate::serve::{attach, opening, Opened, Server, HOST};
 use crate::slots::{Begin, Slots, Turn};
 use crate::watch::{spawn, Keepsake, Kept};
 use crate::wire::{self, Role};
@@ -60,7 +60,8 @@ pub enum Given {
 }
 
 impl Writer {
-    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come.
+    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come; where
+    /// [any](Readers::Any) may come, for none of them.
     ///
     /// # Errors
     /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
@@ -80,6 +81,7 @@ impl Writer {
         let start = clock::now();
         check_name(pipe)?;
         let layout: Layout = layout.parse()?;
+        check_any(given, options)?;
         let (dataset, mapping) = match given {
             Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
             Given::ByReader if options.units == 1 => (None, None),
@@ -92,8 +94,12 @@ impl Writer {
                 });
             }
         };
-        let role =
-            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let role = Role::Writer {
+            dataset,
+            depth: options.depth,
+            policy: options.policy,
+            readers: options.readers.to_wire(),
+        };
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
         let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
         let segment = |mapping: &Mapping| {
@@ -340,7 +346,9 @@ impl Writer {
 
     /// A unit may be lost as long as it has something to do, and its replacement asks here.
     fn stay(&mut self) -> Result<(), PipeError> {
-        if !self.stays || !self.port.is_open() {
+        // Readers that came later may live in other namespaces than those that were there first.
+        let apart = self.port.me == HOST && !self.port.slots.all_share_numbers();
+        if !(self.stays || apart) || !self.port.is_open() {
             return Ok(());
         }
         self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
@@ -410,6 +418,21 @@ impl DerefMut for StepMut<'_> {
             Begin::Drop => &mut self.writer.scratch,
             Begin::Fill(turn) => self.writer.slot(turn).unwrap_or_default(),
         }
+    }
+}
+
+/// What a writer cannot have that waits for no readers.
+fn check_any(given: &Given, options: &Options) -> Result<(), PipeError> {
+    let bad = |option, found: &str, expected: &'static str| {
+        Err(PipeError::BadOption { option, found: found.into(), expected: expected.into() })
+    };
+    match (options.readers, given, options.on_loss) {
+        (Readers::Programs(_), ..) => Ok(()),
+        (Readers::Any, Given::ByReader, _) => {
+            bad("readers", "any", "a number where the first reader says what the steps are")
+        }
+        (Readers::Any, _, OnLoss::Wait) => bad("on_loss", "wait", "raise in a writer whose readers is any"),
+        (Readers::Any, ..) => Ok(()),
     }
 }
 

@@ -286,7 +286,7 @@ fn bad_input_is_refused_before_anything_is_done() {
         ("units", &|o| o.units = 5000),
         ("depth", &|o| o.depth = 0),
         ("depth", &|o| o.depth = 65),
-        ("readers", &|o| o.readers = 9),
+        ("readers", &|o| o.readers = 9.into()),
     ] {
         let error = open("x", "block", set);
         assert!(matches!(error, PipeError::BadOption { option: o, .. } if o == option), "{error}");

@@ -10,7 +10,7 @@ use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
 use crate::bind::{bind_writer, to_wire};
-use crate::config::{OnLoss, Options, Policy};
+use crate::config::{OnLoss, Options, Policy, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
@@ -78,6 +78,14 @@ impl NetWriter {
                 expected: "block where lost units of the writer are replaced across hosts".into(),
             });
         }
+        if options.readers == Readers::Any {
+            return Err(PipeError::BadOption {
+                option: "readers",
+                found: options.readers.to_string(),
+                expected: "the number of reader programs across hosts: any may come and go on one host only"
+                    .into(),
+            });
+        }
         NetWriter::open_as(me, place, trust, given, layout, options).map_err(|e| e.at(&place.to_string(), me))
     }
 
@@ -105,8 +113,12 @@ impl NetWriter {
             }
         };
         let addrs = place.resolve()?;
-        let role =
-            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let role = Role::Writer {
+            dataset,
+            depth: options.depth,
+            policy: options.policy,
+            readers: options.readers.to_wire(),
+        };
         let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
         let (control, senders, accepts, (welcome, network)) = if options.unit == 0 {
             let (control, senders, meeting) = host(place, trust, options, hello, addrs[0])?;

@@ -9,6 +9,9 @@ impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);
+        if self.guests.knows(conn) {
+            return self.guest_hangup(conn, closed);
+        }
         let Some(&key) = self.by_conn.get(&conn) else {
             return Vec::new();
         };
@@ -44,6 +47,7 @@ impl<F> Rendezvous<F> {
 
     /// A unit goes, or is sent away: while others still come, that leaves its place free.
     pub fn leave(&mut self, conn: ConnId) {
+        self.guests.give_up(conn);
         let Some(&key) = self.by_conn.get(&conn).filter(|_| self.phase == Phase::Gathering) else { return };
         self.by_conn.remove(&conn);
         self.members.remove(&key);
@@ -68,7 +72,9 @@ impl<F> Rendezvous<F> {
         self.ended = Some(why.clone());
         let early = std::mem::take(&mut self.early);
         let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
-        let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        let conns: Vec<ConnId> = conns.chain(self.guests.drain()).collect();
+        let mut actions: Vec<_> =
+            conns.into_iter().map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
         actions.push(Action::Fail(why));
         actions
     }
