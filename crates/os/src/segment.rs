@@ -27,6 +27,7 @@ use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{OsError, Result};
+use crate::fork::OwnInChildren;
 use crate::memory;
 
 mod fault;
@@ -61,6 +62,7 @@ pub struct Segment {
     atomic_end: AtomicUsize,
     plain_start: AtomicUsize,
     dividing: Mutex<()>,
+    own_in_children: Option<OwnInChildren>,
 }
 
 // SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep the rules.
@@ -206,7 +208,28 @@ impl Segment {
 
     fn new(fd: OwnedFd, base: NonNull<u8>, len: usize, access: Access, created: bool) -> Segment {
         let (atomic_end, plain_start) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Segment { fd, base, len, access, created, atomic_end, plain_start, dividing: Mutex::new(()) }
+        Segment {
+            fd,
+            base,
+            len,
+            access,
+            created,
+            atomic_end,
+            plain_start,
+            dividing: Mutex::new(()),
+            own_in_children: None,
+        }
+    }
+
+    /// Lets children that are forked from now on have this memory for themselves: what they write into it, here or elsewhere nobody
+    /// sees. They see what this process writes, page by page until they write there. For memory that this process fills while
+    /// it may fork; where thousands of segments are kept so, children share the rest.
+    pub fn keep_from_children(&mut self) {
+        if self.access == Access::ReadWrite && self.own_in_children.is_none() {
+            // SAFETY: the whole mapping of this descriptor, from which `drop` takes this before the mapping goes.
+            let own = unsafe { OwnInChildren::new(self.base.as_ptr(), self.len, self.fd()) };
+            self.own_in_children = own;
+        }
     }
 
     /// The descriptor, to hand to a peer.
@@ -271,6 +294,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        self.own_in_children = None;
         // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail for a whole
         // mapping; were it to, the mapping would only stay.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };

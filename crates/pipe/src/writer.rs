@@ -150,13 +150,14 @@ impl Writer {
     fn new(
         port: Port,
         mapping: Mapping,
-        segment: Segment,
+        mut segment: Segment,
         offers: bool,
         options: &Options,
     ) -> Result<Writer, PipeError> {
         let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
         let (slot_len, _) = slot_sizes(&mapping, options)?;
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
+        segment.keep_from_children();
         let next = port.slots.resume_at(port.me);
         let kernels = kernels(mapping.dataset());
         Ok(Writer {
@@ -212,7 +213,7 @@ impl Writer {
 
     /// Waits for a slot and gives this unit's part of the next step, to be filled in place and
     /// [published](StepMut::publish). Its content is undefined (an older step's). Dropped without publishing, the step
-    /// is not written and the next call gives it again.
+    /// is not written and the next call gives it again. What a child that is forked meanwhile writes there, it has for itself.
     ///
     /// # Errors
     /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,

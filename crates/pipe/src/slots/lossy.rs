@@ -144,8 +144,7 @@ impl Slots {
                         }
                     }
                     // Programs that come may want the newest of what nobody holds.
-                    _ if free.is_none_or(|(_, f)| w.rank() < f.rank()) => free = Some((slot, w)),
-                    _ => {}
+                    _ => free = free.filter(|(_, f)| f.rank() <= w.rank()).or(Some((slot, w))),
                 }
             }
             let may_drop_old = self.sizes().policy != Policy::DropNewest;
