@@ -112,7 +112,7 @@ impl Client {
         start: Duration,
     ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
-        let addrs = place.resolve()?;
+        let addrs = place.resolve(options, start)?;
         let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(None))?;
         let port = port(&channel)?;
         let is_reader = matches!(hello.role, Role::Reader { .. });

@@ -112,7 +112,7 @@ impl NetWriter {
                 return Err(PipeError::BadOption { option, found, expected });
             }
         };
-        let addrs = place.resolve()?;
+        let addrs = place.resolve(options, start)?;
         let role = Role::Writer {
             dataset,
             depth: options.depth,
