@@ -1,6 +1,7 @@
 //! Everything that can go wrong with a pipe, sorted by who is at fault.
 
 use crate::domain::Addresses;
+use crate::join::ORDER;
 pub use crate::slots::names::{Side, UnitName};
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
@@ -410,7 +411,7 @@ pub enum Refusal {
         error: String,
     },
     /// Not all units came in time.
-    #[error("{missing} did not come within {waited_ms} ms{}", turned_away.as_ref().map_or(String::new(), |why| format!("; turned away was one because {why}")))]
+    #[error("{missing} did not come within {waited_ms} ms{}", why_missing(turned_away.as_deref()))]
     Missing {
         /// Who is missing, in words.
         missing: String,
@@ -454,6 +455,11 @@ pub enum Refusal {
         /// The name of the one too many.
         found: String,
     },
+}
+
+/// Why somebody may not have come, as the end of a sentence.
+fn why_missing(turned_away: Option<&str>) -> String {
+    turned_away.map_or_else(|| ORDER.to_owned(), |why| format!("; turned away was one because {why}"))
 }
 
 /// What to do about programs that were taken for one because they have the same name.

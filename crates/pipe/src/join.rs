@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How often the name is tried while nobody serves it, at first and at most.
 pub(crate) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// Why two programs may wait for each other, as the end of a sentence.
-const ORDER: &str = "; programs that open several pipes must all open them in the same order";
+pub(crate) const ORDER: &str = "; programs that open several pipes must all open them in the same order";
 /// How often a wait looks for an interrupt.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How much longer than unit 0 the others wait.

@@ -339,3 +339,8 @@ fn a_name_belongs_to_its_job() {
 fn readers_follow_each_other() {
     suite::readers_follow_each_other(unique("follow"));
 }
+
+#[test]
+fn pipes_opened_in_opposite_orders_are_told_so() {
+    suite::pipes_opened_in_opposite_orders_are_told_so::<String>();
+}

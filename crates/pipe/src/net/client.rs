@@ -12,7 +12,7 @@ use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Refusal, Side, UnitName};
-use crate::join::{check_patience, GRACE, RETRY, SLICE};
+use crate::join::{check_patience, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
@@ -95,7 +95,7 @@ impl Client {
             if !over && (client.noted || !client.hung_up) {
                 return Err(error);
             }
-            let what = format!("{HOST} to open the pipe (one had it open, and has ended it)");
+            let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
             check_patience(&client.pipe, options, start, Duration::ZERO, &what)?;
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY.1);

@@ -38,6 +38,14 @@ impl Place {
     pub(super) fn resolve(&self, options: &Options, start: Duration) -> Result<Vec<SocketAddr>, PipeError> {
         check_name(&self.name)?;
         let host: String = self.host.chars().take(100).collect();
+        // What never can be one is not waited for.
+        if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) || self.host.is_empty() {
+            return Err(PipeError::BadOption {
+                option: "host",
+                found: format!("{host:?}"),
+                expected: "a name or an address of a host".into(),
+            });
+        }
         let (pipe, what) =
             (self.to_string(), format!("an address of host {host:?}, whose name does not resolve"));
         socket::resolve_while(&self.host, self.port, || {
