@@ -5,7 +5,7 @@
 //! drew when it opened. So two pipes, or one that was opened again, never meet.
 
 use crate::config::{Interrupt, Options};
-use crate::error::{PipeError, Side, UnitName};
+use crate::error::{PipeError, Programs, Side, UnitName};
 use crate::wire::Welcome;
 use polyduct_message::config::Config;
 use polyduct_message::domain::{self, Domain, Network, OnLoss};
@@ -101,6 +101,7 @@ pub(crate) struct PortDomain {
     joined: Option<Domain>,
     /// Whether reader programs come and go, and nobody can say who would be in it.
     open: bool,
+    programs: Programs,
 }
 
 impl PortDomain {
@@ -125,12 +126,18 @@ impl PortDomain {
             network,
             joined: None,
             open: welcome.readers.is_empty(),
+            programs: Programs::new(welcome, me, &options.program),
         }
     }
 
     /// Who is where.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// What its programs are called.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
     }
 
     /// The domain, if this unit has joined it.

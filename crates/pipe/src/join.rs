@@ -265,7 +265,7 @@ impl<'a> Joining<'a> {
     fn lost(&mut self) -> PipeError {
         self.hung_up = true;
         let pid = self.conn.peer().map_or(0, |p| p.pid);
-        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None }
+        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None, program: None }
     }
 
     fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {

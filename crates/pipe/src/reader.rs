@@ -329,7 +329,7 @@ impl Reader {
             Ok(()) => Ok(true),
             Err(OsError::PeerGone { pid }) => {
                 let pipe = self.port.pipe.clone();
-                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None }))
+                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }))
             }
             // Not allowed here, or not to be had: the writer is asked to use its slot.
             Err(_) => {

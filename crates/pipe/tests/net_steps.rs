@@ -240,3 +240,8 @@ fn readers_follow_each_other() {
 fn pipes_opened_in_opposite_orders_are_told_so() {
     suite::pipes_opened_in_opposite_orders_are_told_so::<Across>();
 }
+
+#[test]
+fn a_unit_of_several_programs_is_named_with_its_own() {
+    suite::a_unit_of_several_programs_is_named_with_its_own::<Across>();
+}

@@ -11,7 +11,7 @@ use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Refusal, Side, UnitName};
+use crate::error::{silence, PipeError, Programs, Refusal, Side, UnitName};
 use crate::join::{check_patience, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
@@ -338,7 +338,10 @@ impl Client {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
                 unit: None,
-                what: format!("{what} {step}{}", not_replaced(self.absent.first().copied())),
+                what: format!(
+                    "{what} {step}{}",
+                    not_replaced(self.absent.first().copied(), &Programs::default())
+                ),
                 waited,
             });
         }
@@ -463,7 +466,7 @@ impl Client {
             let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
         }
         self.silent = true;
-        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent) }
+        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent), program: None }
     }
 
     /// Leaves: what was said before reaches unit 0.

@@ -12,7 +12,7 @@ use super::Trust;
 use crate::bind::{bind_writer, to_wire};
 use crate::config::{OnLoss, Options, Policy, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::error::{PipeError, Programs, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
 use crate::port::{not_replaced, stop_error, Stats, TIMED_FROM};
 use crate::slots::bell::{wait_for, Patience, Unmet};
@@ -354,7 +354,7 @@ impl NetWriter {
     }
 
     fn fail(&mut self, error: PipeError) -> PipeError {
-        let error = error.at(&self.pipe, self.me);
+        let error = error.at(&self.pipe, self.me).of(self.domain.programs());
         if error.scope() == Scope::Port {
             self.failed = Some(error.clone());
         }
@@ -423,8 +423,10 @@ fn unmet<T>(
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
         Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
         Err(Unmet::Timeout) => {
-            let what =
-                format!("the readers at step {step}{}", not_replaced(shared.absent().first().copied()));
+            let what = format!(
+                "the readers at step {step}{}",
+                not_replaced(shared.absent().first().copied(), &Programs::default())
+            );
             Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
         }
     }

@@ -2,8 +2,9 @@
 
 use super::{name, Action, ConnId, Phase, Rendezvous, SELF};
 use crate::config::OnLoss;
-use crate::error::Refusal;
+use crate::error::{who, Refusal};
 use crate::wire::FromHost;
+use polyduct_os::process::is_unnamed;
 
 impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
@@ -79,6 +80,13 @@ impl<F> Rendezvous<F> {
         actions
     }
 
+    /// A unit in words, with the name of its program where there are several.
+    fn who(&self, key: (u32, u32)) -> String {
+        let program = self.programs.get((key.0 as usize).wrapping_sub(1));
+        let named = program.filter(|name| self.readers > 1 && !is_unnamed(name));
+        who(&name(key), &named.map(|name| name.as_str().into()))
+    }
+
     /// Who is missing, in words.
     fn missing(&self) -> String {
         let mut parts = Vec::new();
@@ -89,7 +97,7 @@ impl<F> Rendezvous<F> {
             here.sort_unstable();
             if matches!(self.phase, Phase::Readying | Phase::Reviving) {
                 let late = self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
-                parts.extend(late.map(|u| name((program, u)).to_string()));
+                parts.extend(late.map(|u| self.who((program, u))));
             }
             let said = self.welcome.as_ref().map(|w| match program {
                 0 => w.writers,
@@ -99,7 +107,7 @@ impl<F> Rendezvous<F> {
                 None => parts.push(format!("reader program {program} of {}", self.readers)),
                 Some(units) => {
                     let absent = (0..units).filter(|u| here.binary_search(u).is_err());
-                    parts.extend(absent.take(5).map(|u| name((program, u)).to_string()));
+                    parts.extend(absent.take(5).map(|u| self.who((program, u))));
                     if units as usize - here.len() > 5 {
                         parts.push(format!("{} more units", units as usize - here.len() - 5));
                     }

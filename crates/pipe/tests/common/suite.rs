@@ -319,3 +319,27 @@ pub fn pipes_opened_in_opposite_orders_are_told_so<A: At>() {
         assert!(error.ends_with("must all open them in the same order"), "{error}");
     }
 }
+
+/// Of several reader programs the texts say which, by its name.
+pub fn a_unit_of_several_programs_is_named_with_its_own<A: At>() {
+    let (at, data) = (A::new(), Dataset::new(&[4], ElemType::U8).unwrap());
+    let (at, options) = (&at, Options { readers: 2.into(), ..writer_options(0, 1) });
+    let read = |program: &str| -> Result<A::Reader, PipeError> {
+        at.reader("*", &Expect::default(), &reader_options(program, 0, 1))
+    };
+    let says = |error: PipeError| {
+        let says = error.to_string();
+        assert!(says.ends_with("unit 0 of reader program \"viewer\" gave up"), "{says}");
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = at.writer(&Given::Dataset(data), "block", &options).unwrap();
+            says((0..).find_map(|_| w.write(&[0; 4]).err()).unwrap());
+        });
+        s.spawn(|| read("viewer").unwrap().abort());
+        s.spawn(|| {
+            let mut r = read("logger").unwrap();
+            says((0..).find_map(|_| r.read(&mut [0; 4]).err()).unwrap());
+        });
+    });
+}
