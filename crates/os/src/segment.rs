@@ -16,9 +16,10 @@
 //! change while it is read. Content in shared memory is data, never trusted for indexing: what steers the program is
 //! loaded once from an atomic view, checked, then used.
 
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
@@ -49,10 +50,11 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for ever.
 const PIECE: usize = 64 << 20;
 
-/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder.
+/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder. One that nobody asks for its descriptor
+/// any more need not [have it](Segment::into_parts): `Segment<()>`.
 #[derive(Debug)]
-pub struct Segment {
-    fd: OwnedFd,
+pub struct Segment<D = OwnedFd> {
+    fd: D,
     base: NonNull<u8>,
     len: usize,
     access: Access,
@@ -66,9 +68,9 @@ pub struct Segment {
 }
 
 // SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep the rules.
-unsafe impl Send for Segment {}
+unsafe impl<D: Send> Send for Segment<D> {}
 // SAFETY: through a shared reference there are only atomics and read-only memory, and no byte is both.
-unsafe impl Sync for Segment {}
+unsafe impl<D: Sync> Sync for Segment<D> {}
 
 impl Segment {
     /// Makes a segment of `len` zero bytes, reserved and sealed. `name` is only what tools show.
@@ -237,6 +239,29 @@ impl Segment {
         self.fd.as_fd()
     }
 
+    /// The mapping without the descriptor, and the descriptor.
+    pub fn into_parts(mut self) -> (Segment<()>, OwnedFd) {
+        // Children would need it to have the memory for themselves.
+        self.own_in_children = None;
+        let whole = ManuallyDrop::new(self);
+        // SAFETY: read once each; what they are read from is not dropped. The other fields are copied or own nothing.
+        let (fd, dividing) = unsafe { (ptr::read(&whole.fd), ptr::read(&whole.dividing)) };
+        let mapping = Segment {
+            fd: (),
+            base: whole.base,
+            len: whole.len,
+            access: whole.access,
+            created: whole.created,
+            atomic_end: AtomicUsize::new(whole.atomic_end.load(Relaxed)),
+            plain_start: AtomicUsize::new(whole.plain_start.load(Relaxed)),
+            dividing,
+            own_in_children: None,
+        };
+        (mapping, fd)
+    }
+}
+
+impl<D> Segment<D> {
     /// Its length in bytes; never zero.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -292,7 +317,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl<D> Drop for Segment<D> {
     fn drop(&mut self) {
         self.own_in_children = None;
         // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail for a whole

@@ -283,6 +283,11 @@ impl<F> Rendezvous<F> {
         self.members.values().any(|m| m.hello.on_loss == OnLoss::Wait)
     }
 
+    /// Whether units may come that need the memory of the pipe, once all have been told to go.
+    pub fn takes_more(&self) -> bool {
+        self.anyone_waits() || self.is_open()
+    }
+
     /// The programs whose lost units may be replaced.
     pub fn waiting(&self) -> Vec<Side> {
         let waits = self.members.iter().filter(|(_, m)| m.hello.on_loss == OnLoss::Wait);
@@ -429,7 +434,7 @@ impl<F> Rendezvous<F> {
             actions.push(Action::Send(conn, FromHost::Go));
         } else if self.all_are_ready() {
             self.phase = Phase::Running;
-            if !self.anyone_waits() && !self.is_open() {
+            if !self.takes_more() {
                 // Nobody comes any more that could need them.
                 self.segments.clear();
             }

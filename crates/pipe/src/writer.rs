@@ -13,7 +13,7 @@ use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, Opened, Server, HOST};
 use crate::slots::{Begin, Slots, Turn};
-use crate::watch::{spawn, Keepsake, Kept};
+use crate::watch::{spawn, Keepsake};
 use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
@@ -134,8 +134,8 @@ impl Writer {
                 Some(fd) => Segment::take_over(fd, len).map_err(system(pipe))?,
                 None => own,
             };
-            let mine = (options.unit, Kept::Only(joining.keep(own.fd())?));
-            let keepsake = Keepsake::new(joining, &hello, &welcome, &control, vec![mine])?;
+            let mine = (options.unit, joining.keep(own.fd())?);
+            let keepsake = Keepsake::new(joining, &hello, &welcome, control, vec![mine])?;
             joining.ready()?;
             Ok((welcome, slots, own, keepsake))
         })?;

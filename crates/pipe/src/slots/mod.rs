@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub enum Lines {
     /// In a segment that all units map.
     #[cfg(not(loom))]
-    Shared(Arc<polyduct_os::segment::Segment>),
+    Shared(Arc<polyduct_os::segment::Segment<()>>),
     /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
     Heap(Arc<[Line]>),
 }
