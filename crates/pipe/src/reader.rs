@@ -459,13 +459,16 @@ impl Drop for Step<'_> {
     }
 }
 
+/// The slots of writer units, by their descriptors.
+type Kept = Vec<(u32, OwnedFd)>;
+
 /// Asks unit 0 for the segments of the writers that this plan reads, and maps them. Gives their descriptors, too.
 fn segments(
     joining: &mut Joining<'_>,
     plan: &Plan,
     src: &Mapping,
     depth: u32,
-) -> Result<(Vec<Part>, Vec<(u32, OwnedFd)>), PipeError> {
+) -> Result<(Vec<Part>, Kept), PipeError> {
     let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
     let (mut parts, mut fds) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
     for (unit, fd) in units.iter().copied().zip(joining.slots(&units)?) {
