@@ -180,6 +180,7 @@ impl Meeting {
                     self.failed += 1;
                 }
                 Action::Lost(..) => assert!(self.built == 1),
+                Action::Seat(..) | Action::Enter(_) | Action::Vacate(_) => panic!("no guests are let in"),
             }
         }
         assert!(self.built <= 1 && self.went <= self.built && self.failed <= 1);

@@ -515,7 +515,7 @@ def open(
     units: int | None = None,
     depth: int | None = None,
     policy: Policy | None = None,
-    readers: int | None = None,
+    readers: int | Literal["any"] | None = None,
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
@@ -549,7 +549,7 @@ def open(
     units: int | None = None,
     depth: int | None = None,
     policy: Policy | None = None,
-    readers: int | None = None,
+    readers: int | Literal["any"] | None = None,
     timeout: float | None = None,
     on_loss: OnLoss | None = None,
     program: str | None = None,
@@ -579,7 +579,10 @@ def open(
         What a writer does when all slots are full: ``block`` (default), ``latest``, ``drop_oldest``, ``drop_newest``.
         Only ``w``.
     readers
-        Reader programs that the writer waits for (default 1). Only ``w``.
+        Reader programs that the writer waits for (default 1). Or ``"any"``, on one host, with the policy ``latest``: it waits for
+        none and never ends for lack of them. Up to 8 at once come, leave or are killed, and come again, each with its own number
+        of units and layout; each begins with the newest step that is there, and gets steps newer than the last from then on. A
+        ``depth`` of one more than the programs that read at once keeps slow ones from holding up others. Only ``w``.
     timeout
         Longest wait of any call, in seconds. By default 60 s for the others to come, and then no limit: the death of a
         peer is noticed at once without it.
@@ -622,7 +625,7 @@ def open(
     if not isinstance(append, bool):
         raise refused("append", f"{append!r}; expected True or False")
     for name in ("unit", "units", "depth", "readers"):
-        if options[name] is not None:
+        if options[name] is not None and (name, readers) != ("readers", "any"):
             options[name] = natural(name, options[name], 2**32, BadOption)
     for name in ("program", "job", "policy", "on_loss"):
         if options[name] is not None and not is_text(options[name]):

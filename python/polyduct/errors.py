@@ -226,7 +226,8 @@ class UnevenSteps(Error, ConnectionError):
 
 
 class ReadersGone(Error, BrokenPipeError):
-    """All reader programs have closed; nobody will take further steps."""
+    """All reader programs have closed; nobody will take further steps. A writer whose readers come and go is opened with
+    ``readers="any"``."""
 
     step: int
 

@@ -462,7 +462,7 @@ def test_joining_across_hosts_is_refused_by_name(network: str, monkeypatch: pyte
     assert missing.value.reason == "missing" and "unit 1" in str(missing.value)
     for url, why in [("tcp://node7", "character 11"), ("ftp://node7:1", "tcp://HOST:PORT"), ("tcp://host.invalid:1", "no host")]:
         with pytest.raises(polyduct.BadUrl, match=why) as bad:
-            polyduct.domain(url, unit=0, units=1)
+            polyduct.domain(url, unit=0, units=1, open_timeout=0.2)
         assert bad.value.url == url
     monkeypatch.delenv("POLYDUCT_JOB_KEY")
     with pytest.raises(polyduct.BadEnvironment, match="nor POLYDUCT_JOB_KEY_FILE is set") as no_key:

@@ -151,6 +151,25 @@ def test_readers_gone(pipe: str) -> None:
     pair(pipe, writer, lambda port: port.close())
 
 
+def test_any_readers(pipe: str) -> None:
+    out = polyduct.open(pipe, "w", shape=(4, 6), dtype="f4", readers="any", depth=3, timeout=20)
+    for value in range(5):
+        out.write(np.full((4, 6), value, "f4"))
+    for _ in range(2):  # it leaves, and comes again
+        with polyduct.open(pipe, layout="*,*", program="one", timeout=20) as one:
+            assert one.read()[0, 0] == 4
+            with polyduct.open(pipe, layout="*,*;order=F", program="two", timeout=20) as two:
+                assert two.read()[0, 0] == 4
+    for _ in range(5):
+        assert out.write(np.zeros((4, 6), "f4"))
+    for options in [{"policy": "block"}, {"on_loss": "wait"}, {"readers": "some"}]:
+        with pytest.raises(polyduct.BadOption):
+            polyduct.open(pipe, "w", shape=4, dtype="f4", **{"readers": "any", **options})
+    with pytest.raises(polyduct.BadOption, match="any"):
+        out.domain()
+    out.close()
+
+
 def test_uneven_steps(pipe: str) -> None:
     closed = threading.Event()
 

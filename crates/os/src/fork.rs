@@ -2,11 +2,16 @@
 //!
 //! A child has copies of all descriptors of its parent, closed only when it runs another program. One that goes on as it is, as
 //! Python's `multiprocessing` makes them, would keep connections and listeners alive after its parent's end: the kernel would go on
-//! answering for it, nobody would learn of its death, and its names would stay taken.
+//! answering for it, nobody would learn of its death, and its names would stay taken. And what it wrote into memory that is mapped
+//! shared would be written in its parent's.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Once;
+
+mod mapped;
+
+pub(crate) use mapped::OwnInChildren;
 
 /// Numbers of descriptors that are kept; what has a higher one, which few systems allow, a child shares.
 const NUMBERS: usize = 1 << 16;
@@ -28,12 +33,7 @@ static END: AtomicUsize = AtomicUsize::new(0);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn keep(socket: &impl AsFd) {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        // SAFETY: `in_child` does only what is allowed in a child of a program with threads: it reads and writes atomics, and
-        // makes system calls. A library that is unloaded takes back what it registered.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+    watch();
     let fd = socket.as_fd();
     let number = fd.as_raw_fd() as usize;
     if let (Some(kept), Some(inode)) = (KEPT.get(number), socket_inode(fd.as_raw_fd())) {
@@ -42,7 +42,18 @@ pub fn keep(socket: &impl AsFd) {
     }
 }
 
+/// Has children set right what they have of this process.
+fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: `in_child` does only what is allowed in a child of a program with threads: it reads and writes atomics, and
+        // makes system calls. A library that is unloaded takes back what it registered.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
 extern "C" fn in_child() {
+    mapped::in_child();
     let mut nowhere = -1;
     for (number, kept) in KEPT.iter().enumerate().take(END.load(Ordering::Acquire)) {
         let (number, inode) = (number as libc::c_int, kept.swap(0, Ordering::AcqRel));

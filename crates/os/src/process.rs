@@ -8,7 +8,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitIdOptions};
@@ -151,7 +151,7 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
 /// [`PollItem::readable`]) once the process has exited.
 #[derive(Debug)]
 pub struct PidFd {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     pid: u32,
 }
 
@@ -201,6 +201,27 @@ impl PidFd {
         }
     }
 
+    /// One descriptor for all in this process that watch the same process so: the one that there is already, or this.
+    pub fn shared(self) -> PidFd {
+        static SHARED: Mutex<Vec<(u32, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
+        // Of a process in another namespace there may be no number.
+        if self.pid == 0 {
+            return self;
+        }
+        let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, fd)| fd.strong_count() > 0);
+        let (pid, known) = (self.pid, all.iter().filter(|(pid, _)| *pid == self.pid));
+        let mut known = known.filter_map(|(_, fd)| Some(PidFd { fd: fd.upgrade()?, pid }));
+        // While both live they cannot be two processes of one number.
+        match known.find(|known| known.is_alive() && self.is_alive()) {
+            Some(known) => known,
+            None => {
+                all.push((self.pid, Arc::downgrade(&self.fd)));
+                self
+            }
+        }
+    }
+
     /// Another descriptor of the same process.
     pub fn try_clone(&self) -> Result<PidFd> {
         let fd = self.fd.try_clone().map_err(|e| {
@@ -211,7 +232,7 @@ impl PidFd {
 
     pub(crate) fn from_fd(fd: OwnedFd, pid: u32) -> PidFd {
         crate::limits::made(&fd);
-        PidFd { fd, pid }
+        PidFd { fd: Arc::new(fd), pid }
     }
 
     /// Its number, of use only while it lives; zero where it was [handed](PidFd::handed) over.

@@ -16,9 +16,10 @@
 //! change while it is read. Content in shared memory is data, never trusted for indexing: what steers the program is
 //! loaded once from an atomic view, checked, then used.
 
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
@@ -27,6 +28,7 @@ use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{OsError, Result};
+use crate::fork::OwnInChildren;
 use crate::memory;
 
 mod fault;
@@ -48,10 +50,11 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for ever.
 const PIECE: usize = 64 << 20;
 
-/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder.
+/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder. One that nobody asks for its descriptor
+/// any more need not [have it](Segment::into_parts): `Segment<()>`.
 #[derive(Debug)]
-pub struct Segment {
-    fd: OwnedFd,
+pub struct Segment<D = OwnedFd> {
+    fd: D,
     base: NonNull<u8>,
     len: usize,
     access: Access,
@@ -61,12 +64,13 @@ pub struct Segment {
     atomic_end: AtomicUsize,
     plain_start: AtomicUsize,
     dividing: Mutex<()>,
+    own_in_children: Option<OwnInChildren>,
 }
 
 // SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep the rules.
-unsafe impl Send for Segment {}
+unsafe impl<D: Send> Send for Segment<D> {}
 // SAFETY: through a shared reference there are only atomics and read-only memory, and no byte is both.
-unsafe impl Sync for Segment {}
+unsafe impl<D: Sync> Sync for Segment<D> {}
 
 impl Segment {
     /// Makes a segment of `len` zero bytes, reserved and sealed. `name` is only what tools show.
@@ -206,7 +210,28 @@ impl Segment {
 
     fn new(fd: OwnedFd, base: NonNull<u8>, len: usize, access: Access, created: bool) -> Segment {
         let (atomic_end, plain_start) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Segment { fd, base, len, access, created, atomic_end, plain_start, dividing: Mutex::new(()) }
+        Segment {
+            fd,
+            base,
+            len,
+            access,
+            created,
+            atomic_end,
+            plain_start,
+            dividing: Mutex::new(()),
+            own_in_children: None,
+        }
+    }
+
+    /// Lets children that are forked from now on have this memory for themselves: what they write into it, here or elsewhere nobody
+    /// sees. They see what this process writes, page by page until they write there. For memory that this process fills while
+    /// it may fork; where thousands of segments are kept so, children share the rest.
+    pub fn keep_from_children(&mut self) {
+        if self.access == Access::ReadWrite && self.own_in_children.is_none() {
+            // SAFETY: the whole mapping of this descriptor, from which `drop` takes this before the mapping goes.
+            let own = unsafe { OwnInChildren::new(self.base.as_ptr(), self.len, self.fd()) };
+            self.own_in_children = own;
+        }
     }
 
     /// The descriptor, to hand to a peer.
@@ -214,6 +239,29 @@ impl Segment {
         self.fd.as_fd()
     }
 
+    /// The mapping without the descriptor, and the descriptor.
+    pub fn into_parts(mut self) -> (Segment<()>, OwnedFd) {
+        // Children would need it to have the memory for themselves.
+        self.own_in_children = None;
+        let whole = ManuallyDrop::new(self);
+        // SAFETY: read once each; what they are read from is not dropped. The other fields are copied or own nothing.
+        let (fd, dividing) = unsafe { (ptr::read(&whole.fd), ptr::read(&whole.dividing)) };
+        let mapping = Segment {
+            fd: (),
+            base: whole.base,
+            len: whole.len,
+            access: whole.access,
+            created: whole.created,
+            atomic_end: AtomicUsize::new(whole.atomic_end.load(Relaxed)),
+            plain_start: AtomicUsize::new(whole.plain_start.load(Relaxed)),
+            dividing,
+            own_in_children: None,
+        };
+        (mapping, fd)
+    }
+}
+
+impl<D> Segment<D> {
     /// Its length in bytes; never zero.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -269,8 +317,9 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl<D> Drop for Segment<D> {
     fn drop(&mut self) {
+        self.own_in_children = None;
         // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail for a whole
         // mapping; were it to, the mapping would only stay.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };

@@ -66,6 +66,59 @@ impl FromStr for OnLoss {
     }
 }
 
+/// Which reader programs a writer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Readers {
+    /// So many, 1 to 8: the writer waits for them when it opens, and ends when all have closed.
+    Programs(u32),
+    /// Any, up to 8 at once: each may come, leave and come again while the writer writes, and each begins with the newest step
+    /// that is there. The writer neither waits for them nor hears of their ends: how one program ends, or is killed, is that
+    /// program's. Only under [`Policy::Latest`], and on one host. A program holds one slot at most:
+    /// with a [`depth`](Options::depth) above their number no slow or stopped one keeps others from the newest steps.
+    Any,
+}
+
+impl From<u32> for Readers {
+    fn from(programs: u32) -> Readers {
+        Readers::Programs(programs)
+    }
+}
+
+impl fmt::Display for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Readers::Programs(n) => n.fmt(f),
+            Readers::Any => f.write_str("any"),
+        }
+    }
+}
+
+impl FromStr for Readers {
+    type Err = PipeError;
+
+    fn from_str(s: &str) -> Result<Readers, PipeError> {
+        match (s, s.parse()) {
+            ("any", _) => Ok(Readers::Any),
+            (_, Ok(programs)) => Ok(Readers::Programs(programs)),
+            _ => Err(PipeError::BadOption {
+                option: "readers",
+                found: format!("{s:?}"),
+                expected: format!("1 to {MAX_PROGRAMS}, or any").into(),
+            }),
+        }
+    }
+}
+
+impl Readers {
+    /// As it crosses the wire: 0 is any.
+    pub(crate) fn to_wire(self) -> u32 {
+        match self {
+            Readers::Programs(n) => n,
+            Readers::Any => 0,
+        }
+    }
+}
+
 /// What a unit says when it opens its side of a pipe.
 #[derive(Clone)]
 pub struct Options {
@@ -81,8 +134,8 @@ pub struct Options {
     pub depth: u32,
     /// Policy for a full queue (writers only).
     pub policy: Policy,
-    /// Reader programs that the writer waits for when it opens (writers only), 1 to 8.
-    pub readers: u32,
+    /// Reader programs that the writer waits for when it opens, or whether any may come and go (writers only).
+    pub readers: Readers,
     /// Longest wait of any later call; `None` waits as long as the peers live.
     pub timeout: Option<Duration>,
     /// Longest wait for the other units when opening.
@@ -96,20 +149,26 @@ pub struct Options {
 }
 
 impl Options {
-    /// Checks depth and readers, which have the same limits whatever is opened.
+    /// Checks depth, readers and policy, which have the same limits whatever is opened.
     ///
     /// # Errors
     /// [`PipeError::BadOption`].
     pub fn check_counts(&self) -> Result<(), PipeError> {
-        for (option, found, most) in
-            [("depth", self.depth, MAX_DEPTH), ("readers", self.readers, MAX_PROGRAMS)]
-        {
-            if !(1..=most).contains(&found) {
-                let (found, expected) = (found.to_string(), format!("1 to {most}").into());
-                return Err(PipeError::BadOption { option, found, expected });
-            }
+        let bad = |option, found: String, expected: String| {
+            Err(PipeError::BadOption { option, found, expected: expected.into() })
+        };
+        if !(1..=MAX_DEPTH).contains(&self.depth) {
+            return bad("depth", self.depth.to_string(), format!("1 to {MAX_DEPTH}"));
         }
-        Ok(())
+        match self.readers {
+            Readers::Programs(1..=MAX_PROGRAMS) => Ok(()),
+            Readers::Programs(n) => bad("readers", n.to_string(), format!("1 to {MAX_PROGRAMS}, or any")),
+            // Who may not be there cannot be waited for.
+            Readers::Any if self.policy != Policy::Latest => {
+                bad("policy", self.policy.to_string(), "latest where readers is any".to_owned())
+            }
+            Readers::Any => Ok(()),
+        }
     }
 }
 
@@ -122,7 +181,7 @@ impl Default for Options {
             job: String::new(),
             depth: 2,
             policy: Policy::Block,
-            readers: 1,
+            readers: Readers::Programs(1),
             timeout: None,
             open_timeout: Duration::from_secs(60),
             on_loss: OnLoss::Raise,

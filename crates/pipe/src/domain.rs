@@ -5,7 +5,7 @@
 //! drew when it opened. So two pipes, or one that was opened again, never meet.
 
 use crate::config::{Interrupt, Options};
-use crate::error::{PipeError, Side, UnitName};
+use crate::error::{PipeError, Programs, Side, UnitName};
 use crate::wire::Welcome;
 use polyduct_message::config::Config;
 use polyduct_message::domain::{self, Domain, Network, OnLoss};
@@ -99,6 +99,9 @@ pub(crate) struct PortDomain {
     interrupt: Option<Interrupt>,
     network: Option<Network>,
     joined: Option<Domain>,
+    /// Whether reader programs come and go, and nobody can say who would be in it.
+    open: bool,
+    programs: Programs,
 }
 
 impl PortDomain {
@@ -122,12 +125,19 @@ impl PortDomain {
             interrupt: options.interrupt.clone(),
             network,
             joined: None,
+            open: welcome.readers.is_empty(),
+            programs: Programs::new(welcome, me, &options.program),
         }
     }
 
     /// Who is where.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// What its programs are called.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
     }
 
     /// The domain, if this unit has joined it.
@@ -142,6 +152,15 @@ impl PortDomain {
         wishes: &DomainOptions,
         ended: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Domain, PipeError> {
+        if self.open {
+            let expected =
+                "a number in a pipe whose units have a domain: all of them join it when it is made";
+            return Err(PipeError::BadOption {
+                option: "readers",
+                found: "any".into(),
+                expected: expected.into(),
+            });
+        }
         let mut options = domain::Options::new(&self.name, self.unit, self.addresses.units());
         options.open_timeout = wishes.open_timeout.unwrap_or(self.open_timeout);
         options.timeout = wishes.timeout.or(self.timeout);

@@ -1,7 +1,9 @@
 //! Everything that can go wrong with a pipe, sorted by who is at fault.
 
 use crate::domain::Addresses;
+use crate::join::ORDER;
 pub use crate::slots::names::{Side, UnitName};
+use crate::wire::Welcome;
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
 use polyduct_message::MessageError;
@@ -92,7 +94,7 @@ pub enum PipeError {
         source: Box<net::Fault>,
     },
     /// A unit's process ended without closing its port, or is given up since nothing was heard of it.
-    #[error("{name}: {unit}{} {}", process(*pid), how_lost(*silence), name = named(pipe))]
+    #[error("{name}: {}{} {}", who(unit, program), process(*pid), how_lost(*silence), name = named(pipe))]
     PeerLost {
         /// The pipe.
         pipe: String,
@@ -102,17 +104,21 @@ pub enum PipeError {
         pid: u32,
         /// Nothing was heard of it, across hosts, for so long; it may live. `None`: it has ended.
         silence: Option<Duration>,
+        /// The name of its program, where there are several on that side and it has one.
+        program: Option<Box<str>>,
     },
     /// A unit gave up, because of an error of its own, in the middle of its work.
-    #[error("{name}: {unit} gave up", name = named(pipe))]
+    #[error("{name}: {} gave up", who(unit, program), name = named(pipe))]
     PeerAborted {
         /// The pipe.
         pipe: String,
         /// The unit that gave up.
         unit: UnitName,
+        /// The name of its program, where there are several on that side and it has one.
+        program: Option<Box<str>>,
     },
     /// The units of a program closed after different numbers of steps.
-    #[error("{name}: {unit} closed after {closed_after} steps, while this unit came to step {step}", name = named(pipe))]
+    #[error("{name}: {} closed after {closed_after} steps, while this unit came to step {step}", who(unit, program), name = named(pipe))]
     UnevenSteps {
         /// The pipe.
         pipe: String,
@@ -122,9 +128,11 @@ pub enum PipeError {
         closed_after: u64,
         /// The step that this unit asked for, from 0.
         step: u64,
+        /// The name of its program, where there are several on that side and it has one.
+        program: Option<Box<str>>,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("{name}: every reader has closed; step {step} has nobody to go to (a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
+    #[error("{name}: every reader has closed; step {step} has nobody to go to (a writer whose readers come and go is opened with readers=\"any\"; a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -206,9 +214,11 @@ impl PipeError {
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {
         let pipe = pipe.to_owned();
         match reason {
-            Refusal::Lost { unit, pid } => PipeError::PeerLost { pipe, unit, pid, silence: None },
+            Refusal::Lost { unit, pid } => {
+                PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }
+            }
             Refusal::Silent { unit, pid, seconds } => {
-                PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds) }
+                PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds), program: None }
             }
             reason => PipeError::Refused { pipe, reason },
         }
@@ -243,6 +253,17 @@ impl PipeError {
         }
     }
 
+    /// The error with the name of the program that the unit belongs to of which it speaks.
+    pub(crate) fn of(mut self, programs: &Programs) -> PipeError {
+        match &mut self {
+            PipeError::PeerLost { unit, program, .. }
+            | PipeError::PeerAborted { unit, program, .. }
+            | PipeError::UnevenSteps { unit, program, .. } => *program = programs.name_of(*unit),
+            _ => {}
+        }
+        self
+    }
+
     /// The error as it leaves unit `me` of the pipe `of`: with their names, where what met it did not know them.
     pub(crate) fn at(mut self, of: &str, me: UnitName) -> PipeError {
         match &mut self {
@@ -253,6 +274,34 @@ impl PipeError {
             _ => {}
         }
         self
+    }
+}
+
+/// What the reader programs are called, where there are several: their numbers say only who came first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs(Vec<String>);
+
+impl Programs {
+    /// Those of a pipe, as unit `me` of the program `mine` knows them.
+    pub fn new(welcome: &Welcome, me: UnitName, mine: &str) -> Programs {
+        match (welcome.readers.len(), me.side) {
+            // Of those who come and go a unit knows its own.
+            (0, Side::Reader(place)) => {
+                let mut names = vec![String::new(); place as usize];
+                names.push(mine.to_owned());
+                Programs(names)
+            }
+            (0 | 1, _) => Programs::default(),
+            _ => Programs(welcome.reader_programs.clone()),
+        }
+    }
+
+    /// The name that somebody has given to a unit's program.
+    pub fn name_of(&self, unit: UnitName) -> Option<Box<str>> {
+        let Side::Reader(program) = unit.side else { return None };
+        let name = self.0.get(program as usize)?;
+        let given = !name.is_empty() && !polyduct_os::process::is_unnamed(name);
+        given.then(|| name.as_str().into())
     }
 }
 
@@ -269,6 +318,14 @@ fn holder(pid: u32, program: &str) -> String {
         (0, _) => "another program of this user".to_owned(),
         (pid, "") => format!("process {pid} of this user"),
         (pid, program) => format!("process {pid} of this user ({program})"),
+    }
+}
+
+/// A unit, and its program where others of that side have one, too.
+pub(crate) fn who(unit: &UnitName, program: &Option<Box<str>>) -> String {
+    match program {
+        Some(program) => format!("unit {} of reader program {program:?}", unit.unit),
+        None => unit.to_string(),
     }
 }
 
@@ -410,7 +467,7 @@ pub enum Refusal {
         error: String,
     },
     /// Not all units came in time.
-    #[error("{missing} did not come within {waited_ms} ms{}", turned_away.as_ref().map_or(String::new(), |why| format!("; turned away was one because {why}")))]
+    #[error("{missing} did not come within {waited_ms} ms{}", why_missing(turned_away.as_deref()))]
     Missing {
         /// Who is missing, in words.
         missing: String,
@@ -446,13 +503,26 @@ pub enum Refusal {
         /// For so long.
         seconds: u8,
     },
+    /// Reader programs come and go, and no more can be there at once.
+    #[error("{programs} reader programs read it already, and no more can at once; program {found:?} can come when one of them has left")]
+    Full {
+        /// Programs that are there.
+        programs: u32,
+        /// The name of the one too many.
+        found: String,
+    },
+}
+
+/// Why somebody may not have come, as the end of a sentence.
+fn why_missing(turned_away: Option<&str>) -> String {
+    turned_away.map_or_else(|| ORDER.to_owned(), |why| format!("; turned away was one because {why}"))
 }
 
 /// What to do about programs that were taken for one because they have the same name.
 fn name_them(programs: u32) -> String {
     match programs {
         0 | 1 => String::new(),
-        n => format!(" (the writer expects {n} reader programs: open each with its own program name)"),
+        n => format!(" (the writer takes {n} reader programs: open each with its own program name)"),
     }
 }
 

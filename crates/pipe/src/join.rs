@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How often the name is tried while nobody serves it, at first and at most.
 pub(crate) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// Why two programs may wait for each other, as the end of a sentence.
-const ORDER: &str = "; programs that open several pipes must all open them in the same order";
+pub(crate) const ORDER: &str = "; programs that open several pipes must all open them in the same order";
 /// How often a wait looks for an interrupt.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How much longer than unit 0 the others wait.
@@ -159,7 +159,8 @@ impl<'a> Joining<'a> {
             match self.receive("all other units")? {
                 (FromHost::Noted { writers_wait }, _) => self.writers_wait = Some(writers_wait),
                 (FromHost::Welcome(welcome), mut fds) if !fds.is_empty() => {
-                    self.writers_wait = Some(welcome.writers_wait);
+                    // Writers whose readers come and go may leave in good order at any time.
+                    self.writers_wait = (!welcome.readers.is_empty()).then_some(welcome.writers_wait);
                     return Ok((welcome, fds.remove(0), fds));
                 }
                 (FromHost::Welcome(_), _) => {
@@ -264,7 +265,7 @@ impl<'a> Joining<'a> {
     fn lost(&mut self) -> PipeError {
         self.hung_up = true;
         let pid = self.conn.peer().map_or(0, |p| p.pid);
-        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None }
+        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None, program: None }
     }
 
     fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {

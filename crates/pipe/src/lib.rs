@@ -49,7 +49,7 @@ pub mod wire;
 pub mod writer;
 
 #[cfg(not(loom))]
-pub use config::{Interrupt, OnLoss, Options, Policy};
+pub use config::{Interrupt, OnLoss, Options, Policy, Readers};
 #[cfg(not(loom))]
 pub use domain::{Addresses, DomainOptions};
 #[cfg(not(loom))]

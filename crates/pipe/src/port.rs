@@ -2,7 +2,7 @@
 
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Scope, UnitName};
+use crate::error::{silence, who, PipeError, Programs, Scope, UnitName};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
@@ -72,9 +72,7 @@ pub struct Port {
 
 /// Processes beyond the cores make spinning a theft of time.
 fn spin_time(slots: &Slots) -> Duration {
-    let units: u64 =
-        slots.sizes().readers.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(slots.sizes().writers);
-    match units <= polyduct_os::cpu::allowed().len() as u64 {
+    match slots.units().count() <= polyduct_os::cpu::allowed().len() {
         true => Duration::from_micros(50),
         false => Duration::from_micros(2),
     }
@@ -103,16 +101,20 @@ const STREAM_FROM: usize = 64 << 10;
 pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
     let pipe = pipe.to_owned();
     match stop {
-        Stop::Fault(Fault::Lost { unit, pid }) => PipeError::PeerLost { pipe, unit, pid, silence: None },
-        Stop::Fault(Fault::Silent { unit, pid, seconds }) => {
-            PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds) }
+        Stop::Fault(Fault::Lost { unit, pid }) => {
+            PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }
         }
-        Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit },
+        Stop::Fault(Fault::Silent { unit, pid, seconds }) => {
+            PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds), program: None }
+        }
+        Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit, program: None },
         // A fault is never uneven without a first close.
         Stop::Fault(Fault::Uneven { unit }) => {
-            PipeError::UnevenSteps { pipe, unit, closed_after: step, step }
+            PipeError::UnevenSteps { pipe, unit, closed_after: step, step, program: None }
         }
-        Stop::Uneven { unit, closed_after } => PipeError::UnevenSteps { pipe, unit, closed_after, step },
+        Stop::Uneven { unit, closed_after } => {
+            PipeError::UnevenSteps { pipe, unit, closed_after, step, program: None }
+        }
         Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
         Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },
     }
@@ -200,7 +202,8 @@ impl Port {
             let is_seen = self.slots.share_numbers(self.me, unit);
             is_seen && !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
         };
-        not_replaced(self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0)))
+        let lost = self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0));
+        not_replaced(lost, self.domain.programs())
     }
 
     fn stopped(&mut self, stop: Stop, step: u64) -> PipeError {
@@ -209,6 +212,7 @@ impl Port {
 
     /// Remembers an error that ends the port, for the calls that come after it.
     pub fn fail(&mut self, error: PipeError) -> PipeError {
+        let error = error.of(self.domain.programs());
         if error.scope() == Scope::Port {
             self.failed = Some(error.clone());
         }
@@ -230,7 +234,9 @@ impl Port {
         let joined = self.domain.join(wishes, move || slots.fault().is_some());
         // Who is lost will not come. Complete steps can be read all the same, and so the port has not failed.
         match self.slots.fault().filter(|_| joined.is_err()) {
-            Some(fault) => Err(stop_error(&self.pipe, self.slots.stop(fault), step)),
+            Some(fault) => {
+                Err(stop_error(&self.pipe, self.slots.stop(fault), step).of(self.domain.programs()))
+            }
             None => joined.map_err(|e| e.at(&self.pipe, self.me)),
         }
     }
@@ -276,7 +282,8 @@ impl Port {
 }
 
 /// Says which unit, of which process, is lost and not replaced yet, as the end of a sentence.
-pub fn not_replaced(lost: Option<(UnitName, u32)>) -> String {
-    let words = |(unit, pid)| format!("; {unit} (pid {pid}) is lost, and nothing has taken its place");
+pub(crate) fn not_replaced(lost: Option<(UnitName, u32)>, programs: &Programs) -> String {
+    let who = |unit| who(&unit, &programs.name_of(unit));
+    let words = |(unit, pid)| format!("; {} (pid {pid}) is lost, and nothing has taken its place", who(unit));
     lost.map(words).unwrap_or_default()
 }

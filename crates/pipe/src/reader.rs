@@ -9,7 +9,7 @@ use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
 use crate::serve::attach;
 use crate::slots::{Next, Slots, Turn};
 use crate::threads::Threads;
-use crate::watch::{spawn, Keepsake, Kept};
+use crate::watch::{spawn, Keepsake};
 use crate::wire::Role;
 use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
@@ -23,6 +23,7 @@ use polyduct_os::{
     OsError,
 };
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub struct Reader {
 
 struct Part {
     unit: u32,
-    segment: Arc<Segment>,
+    segment: Segment<()>,
     stride: usize,
     len: usize,
 }
@@ -103,10 +104,10 @@ impl Reader {
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
         let (joined, conn) = Joining::with(pipe, options, |joining| {
             let (welcome, control, _) = joining.welcome(&hello, &[])?;
-            if welcome.program as usize >= welcome.readers.len() {
+            let (control, slots) = attach(pipe, control, &welcome)?;
+            if welcome.program >= slots.sizes().programs() {
                 return Err(joining.bad("a welcome without a place"));
             }
-            let (control, slots) = attach(pipe, control, &welcome)?;
             let given = from_wire(&welcome.dataset)?;
             let elem = expect.elem.unwrap_or(given.elem());
             let conversion = conversion(pipe, &given, elem)?;
@@ -114,9 +115,8 @@ impl Reader {
             let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
             let dst = layout.bind(&dataset, u64::from(options.units))?;
             let plan = Plan::to_reader(&src, &dst, u64::from(options.unit))?;
-            let parts = segments(joining, &plan, &src, welcome.depth)?;
-            let mapped = parts.iter().map(|part| (part.unit, Kept::Mapped(part.segment.clone()))).collect();
-            let keepsake = Keepsake::new(joining, &hello, &welcome, &control, mapped)?;
+            let (parts, fds) = segments(joining, &plan, &src, welcome.depth)?;
+            let keepsake = Keepsake::new(joining, &hello, &welcome, control, fds)?;
             joining.ready()?;
             Ok((welcome, slots, keepsake, (dataset, given, conversion), (src, dst, plan, parts)))
         })?;
@@ -329,7 +329,7 @@ impl Reader {
             Ok(()) => Ok(true),
             Err(OsError::PeerGone { pid }) => {
                 let pipe = self.port.pipe.clone();
-                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None }))
+                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }))
             }
             // Not allowed here, or not to be had: the writer is asked to use its slot.
             Err(_) => {
@@ -459,15 +459,18 @@ impl Drop for Step<'_> {
     }
 }
 
-/// Asks unit 0 for the segments of the writers that this plan reads, and maps them.
+/// The slots of writer units, by their descriptors.
+type Kept = Vec<(u32, OwnedFd)>;
+
+/// Asks unit 0 for the segments of the writers that this plan reads, and maps them. Gives their descriptors, too.
 fn segments(
     joining: &mut Joining<'_>,
     plan: &Plan,
     src: &Mapping,
     depth: u32,
-) -> Result<Vec<Part>, PipeError> {
+) -> Result<(Vec<Part>, Kept), PipeError> {
     let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
-    let mut parts = Vec::with_capacity(units.len());
+    let (mut parts, mut fds) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
     for (unit, fd) in units.iter().copied().zip(joining.slots(&units)?) {
         let len = src.local_len_bytes(u64::from(unit))?;
         let stride = slot_stride(len);
@@ -479,9 +482,11 @@ fn segments(
         let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
             .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
         segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
-        parts.push(Part { unit, segment: Arc::new(segment), stride: stride as usize, len: len as usize });
+        let (segment, fd) = segment.into_parts();
+        fds.push((unit, fd));
+        parts.push(Part { unit, segment, stride: stride as usize, len: len as usize });
     }
-    Ok(parts)
+    Ok((parts, fds))
 }
 
 /// The conversion from the writer's element type, if one is needed.

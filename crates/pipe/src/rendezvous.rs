@@ -9,9 +9,11 @@
 
 mod absent;
 mod admit;
+mod guests;
 mod revive;
 
 use admit::{check_dataset, named};
+use guests::Guests;
 
 use crate::config::OnLoss;
 use crate::error::{Refusal, Side, UnitName};
@@ -54,6 +56,12 @@ pub enum Action {
     Fail(Refusal),
     /// A unit is gone and its program does not wait for a replacement.
     Lost(UnitName, u32),
+    /// Where reader programs come and go: this one, of so many units, gets its place.
+    Seat(u32, u32),
+    /// The program in this place reads from now on.
+    Enter(u32),
+    /// Nobody of the program in this place is left.
+    Vacate(u32),
 }
 
 /// Where the rendezvous stands.
@@ -97,7 +105,9 @@ pub struct Rendezvous<F> {
     programs: Vec<String>,
     segments: HashMap<u32, F>,
     control: Option<F>,
+    /// Reader programs to wait for; 0: those that come are guests.
     readers: u32,
+    guests: Guests,
     welcome: Option<Welcome>,
     /// Why the pipe did not come to be, for those whose word is read too late.
     ended: Option<Refusal>,
@@ -163,10 +173,12 @@ impl<F> Rendezvous<F> {
             segments: HashMap::new(),
             control: None,
             readers,
+            guests: Guests::default(),
             welcome: None,
             ended: None,
             turned_away: None,
-            revives: true,
+            // Guests have nothing that a new unit 0 could go on from.
+            revives: readers > 0,
             check_layout,
         };
         let mut actions = Vec::new();
@@ -194,12 +206,13 @@ impl<F> Rendezvous<F> {
 
     /// The process namespace of a unit: see [`Hello::space`].
     pub fn space(&self, unit: UnitName) -> u32 {
-        self.members.get(&key(unit)).map_or(0, |m| m.hello.space)
+        let guest = || self.guests.member(unit);
+        self.members.get(&key(unit)).or_else(guest).map_or(0, |m| m.hello.space)
     }
 
     /// Whether this connection has a unit's place.
     pub fn is_member(&self, conn: ConnId) -> bool {
-        self.by_conn.contains_key(&conn)
+        self.by_conn.contains_key(&conn) || self.guests.knows(conn)
     }
 
     /// Somebody was refused, or not let in at all.
@@ -241,6 +254,7 @@ impl<F> Rendezvous<F> {
             ToHost::Slots(units) if self.is_back(conn) && units.len() == fds.len() => {
                 self.keep(units.into_iter().zip(fds))
             }
+            ToHost::Ready if self.guests.may_ask(conn) => self.guest_ready(conn, &mut actions),
             ToHost::Ready if self.may_ask(conn) || self.is_back(conn) => self.ready(conn, &mut actions),
             // Where nothing is free, or all have come, the hangup that follows says the same.
             ToHost::GiveUp if self.knows(conn) => self.leave(conn),
@@ -256,16 +270,22 @@ impl<F> Rendezvous<F> {
 
     /// Whether this connection has said hello and was not refused.
     fn knows(&self, conn: ConnId) -> bool {
-        self.by_conn.contains_key(&conn) || self.early.iter().any(|e| e.conn == conn)
+        self.is_member(conn) || self.early.iter().any(|e| e.conn == conn)
     }
 
     fn may_ask(&self, conn: ConnId) -> bool {
-        self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
+        self.guests.may_ask(conn)
+            || self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
     }
 
     /// Whether a unit that is lost may be replaced, of whichever program.
     pub fn anyone_waits(&self) -> bool {
         self.members.values().any(|m| m.hello.on_loss == OnLoss::Wait)
+    }
+
+    /// Whether units may come that need the memory of the pipe, once all have been told to go.
+    pub fn takes_more(&self) -> bool {
+        self.anyone_waits() || self.is_open()
     }
 
     /// The programs whose lost units may be replaced.
@@ -283,6 +303,9 @@ impl<F> Rendezvous<F> {
     fn hello(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
         if hello.rejoin.is_some() {
             return self.rejoin(conn, pid, hello, fds, actions);
+        }
+        if self.is_open() && matches!(hello.role, Role::Reader { .. }) {
+            return self.guest_hello(conn, pid, hello, actions);
         }
         let segment = fds.pop();
         match self.admit(&hello, segment.is_some()) {
@@ -411,13 +434,14 @@ impl<F> Rendezvous<F> {
             actions.push(Action::Send(conn, FromHost::Go));
         } else if self.all_are_ready() {
             self.phase = Phase::Running;
-            if !self.anyone_waits() {
+            if !self.takes_more() {
                 // Nobody comes any more that could need them.
                 self.segments.clear();
             }
             let conns = self.members.values().map(|m| m.conn).filter(|&c| c != SELF);
             actions.extend(conns.map(|c| Action::Send(c, FromHost::Go)));
             actions.push(Action::Go);
+            self.seat_all(actions);
         }
     }
 

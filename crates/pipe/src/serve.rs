@@ -91,7 +91,8 @@ pub struct Server {
     peers: HashMap<ConnId, Peer>,
     next_id: ConnId,
     rendezvous: Rendezvous<OwnedFd>,
-    control: Option<(Arc<Segment>, Opened)>,
+    /// The control segment, where anybody may still be given it, and what lies in it.
+    control: Option<(Option<OwnedFd>, Opened)>,
     outcome: Option<mpsc::Sender<Outcome>>,
     make_slots: Option<MakeSlots>,
     /// Bytes of unit 0's own slots.
@@ -210,7 +211,7 @@ impl Server {
                 let oldest = strangers().min().copied();
                 oldest.into_iter().for_each(|id| self.hang_up(id));
             }
-            let process = conn.peer_pidfd().ok();
+            let process = conn.peer_pidfd().ok().map(PidFd::shared);
             let id = self.next_id;
             self.peers.insert(
                 id,
@@ -329,9 +330,9 @@ impl Server {
                 Action::Revive(welcome) => {
                     let control = self.rendezvous.control().and_then(|fd| fd.try_clone().ok());
                     match control.map(|fd| attach("", fd, &welcome)) {
-                        Some(Ok((segment, slots))) => {
+                        Some(Ok((fd, slots))) => {
                             self.control =
-                                Some((segment, Opened { slots, welcome, late: None, waits: false }))
+                                Some((Some(fd), Opened { slots, welcome, late: None, waits: false }))
                         }
                         other => {
                             let error = other.and_then(Result::err).map_or(String::new(), |e| e.to_string());
@@ -348,10 +349,17 @@ impl Server {
                         peer.unit = Some(unit);
                     }
                 }
+                Action::Seat(program, units) => self.places(|slots| slots.seat(program, units)),
+                Action::Enter(program) => self.places(|slots| slots.enter(program)),
+                Action::Vacate(program) => self.places(|slots| slots.vacate(program)),
                 Action::Go => {
-                    if let (Some(tell), Some((_, o))) = (self.outcome.take(), &mut self.control) {
+                    if let (Some(tell), Some((fd, o))) = (self.outcome.take(), &mut self.control) {
                         let (slots, welcome, late) = (o.slots.clone(), o.welcome.clone(), o.late.take());
                         // Or only unit 0 can watch them all.
+                        if !self.rendezvous.takes_more() {
+                            // What waits in the outboxes by now has none of it.
+                            *fd = None;
+                        }
                         let waits = self.rendezvous.anyone_waits() || !slots.all_share_numbers();
                         let _ = tell.send(Ok(Opened { slots, welcome, late, waits }));
                     }
@@ -414,14 +422,21 @@ impl Server {
         self.carry_out(actions);
     }
 
+    /// Changes something of the places that reader programs have in the control state.
+    fn places(&self, change: impl FnOnce(&Slots)) {
+        if let Some((_, Opened { slots, .. })) = &self.control {
+            change(slots);
+        }
+    }
+
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {
-        let (segment, slots) = build(&welcome).map_err(|e| e.to_string())?;
+        let (fd, slots) = build(&welcome).map_err(|e| e.to_string())?;
         let late = self.make_slots.take().map(|make| make(&welcome)).transpose()?;
         if let Some(own) = &late {
             let fd = own.fd().try_clone_to_owned().map_err(|e| e.to_string())?;
             self.rendezvous.set_segment(HOST.unit, fd);
         }
-        self.control = Some((segment, Opened { slots, welcome, late, waits: false }));
+        self.control = Some((Some(fd), Opened { slots, welcome, late, waits: false }));
         Ok(())
     }
 
@@ -439,7 +454,7 @@ impl Server {
         let (control, rendezvous) = (&self.control, &self.rendezvous);
         while let Some((message, along)) = peer.outbox.front() {
             let fds = along.iter().filter_map(|along| match along {
-                Attached::Control => control.as_ref().map(|(segment, _)| segment.fd()),
+                Attached::Control => control.as_ref().and_then(|(fd, _)| fd.as_ref().map(AsFd::as_fd)),
                 Attached::Slots(unit) => rendezvous.segment(*unit).map(AsFd::as_fd),
             });
             match message.send(&peer.conn, &fds.collect::<Vec<_>>()) {
@@ -470,23 +485,24 @@ pub fn sizes(welcome: &Welcome) -> Option<Sizes> {
     sizes.in_limits().then_some(sizes)
 }
 
-fn build(welcome: &Welcome) -> Result<(Arc<Segment>, Slots), OsError> {
+fn build(welcome: &Welcome) -> Result<(OwnedFd, Slots), OsError> {
     let sizes =
         sizes(welcome).ok_or(OsError::BadName { name: "pipe".into(), reason: "sizes out of limits" })?;
-    let segment = Arc::new(Segment::create("polyduct-control", Slots::len_bytes(&sizes))?);
+    let segment = Segment::create("polyduct-control", Slots::len_bytes(&sizes))?;
     segment.prefault(0..segment.len())?;
-    Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
+    let (segment, fd) = segment.into_parts();
+    Ok((fd, Slots::new(Lines::Shared(Arc::new(segment)), sizes)))
 }
 
-/// The control state in a segment that unit 0 handed over.
-pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(Arc<Segment>, Slots), PipeError> {
+/// The control state in a segment that unit 0 handed over, whose descriptor comes back.
+pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(OwnedFd, Slots), PipeError> {
     let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
     let segment = Segment::from_fd(fd, len, len, Access::ReadWrite)
         .map_err(|e| bad(format!("control segment: {e}")))?;
-    let segment = Arc::new(segment);
-    Ok((segment.clone(), Slots::new(Lines::Shared(segment), sizes)))
+    let (segment, fd) = segment.into_parts();
+    Ok((fd, Slots::new(Lines::Shared(Arc::new(segment)), sizes)))
 }
 
 /// The name of unit 0 of the writers, which serves the rendezvous.

@@ -10,7 +10,6 @@ use polyduct_message::handshake::Incoming;
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     process::{PidFd, ProcessId},
-    segment::Segment,
     socket::{Conn, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
     OsError,
 };
@@ -30,24 +29,8 @@ pub struct Keepsake {
     socket: Vec<u8>,
     hello: Hello,
     control: OwnedFd,
-    slots: Vec<(u32, Kept)>,
-}
-
-/// The slots of a writer unit.
-pub enum Kept {
-    /// This unit's own, and those of others that it does not use.
-    Only(OwnedFd),
-    /// What it has mapped anyhow.
-    Mapped(Arc<Segment>),
-}
-
-impl AsFd for Kept {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Kept::Only(fd) => fd.as_fd(),
-            Kept::Mapped(segment) => segment.fd(),
-        }
-    }
+    /// Those of each writer unit.
+    slots: Vec<(u32, OwnedFd)>,
 }
 
 impl Keepsake {
@@ -57,18 +40,17 @@ impl Keepsake {
         joining: &mut Joining<'_>,
         hello: &Hello,
         welcome: &Welcome,
-        control: &Segment,
-        mut slots: Vec<(u32, Kept)>,
+        control: OwnedFd,
+        mut slots: Vec<(u32, OwnedFd)>,
     ) -> Result<Option<Keepsake>, PipeError> {
         if !welcome.writers_wait {
             return Ok(None);
         }
         let here = |unit: &u32| slots.iter().any(|(there, _)| there == unit);
         let others: Vec<u32> = (0..welcome.writers).filter(|unit| !here(unit)).collect();
-        slots.extend(others.iter().copied().zip(joining.slots(&others)?.into_iter().map(Kept::Only)));
+        slots.extend(others.iter().copied().zip(joining.slots(&others)?));
         let hello = Hello { rejoin: Some(welcome.clone()), ..hello.clone() };
-        let (socket, control) = (joining.socket(), joining.keep(control.fd())?);
-        Ok(Some(Keepsake { socket, hello, control, slots }))
+        Ok(Some(Keepsake { socket: joining.socket(), hello, control, slots }))
     }
 
     /// Hands all of it over. `None` where that did not succeed, or the port was closed meanwhile.
@@ -104,7 +86,7 @@ impl Keepsake {
 /// Watches until stopped.
 pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake>, stop: Arc<EventFd>) {
     loop {
-        let host = conn.peer_pidfd().ok();
+        let host = conn.peer_pidfd().ok().map(PidFd::shared);
         let lost = loop {
             let mut items = vec![PollItem::readable(&*stop), PollItem::readable(&conn)];
             items.extend(host.as_ref().map(PollItem::readable));
@@ -161,10 +143,11 @@ fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn>
 fn watch_processes(me: UnitName, slots: &Slots, stop: &EventFd) {
     let mut others: Vec<(UnitName, PidFd)> = Vec::new();
     // Where unit 0 had stayed for units of other process namespaces, it has seen them end.
-    for unit in slots.units().filter(|&u| u != me && u != HOST && slots.share_numbers(me, u)) {
+    let matters = |u: UnitName| slots.depends_on(me.side, u.side) && slots.share_numbers(me, u);
+    for unit in slots.units().filter(|&u| u != me && u != HOST && matters(u)) {
         let (pid, start_time) = slots.process(unit);
         match PidFd::of(ProcessId { pid, start_time }) {
-            Ok(process) => others.push((unit, process)),
+            Ok(process) => others.push((unit, process.shared())),
             Err(_) if slots.is_closed(unit) => {}
             Err(e) if e.is_peer_gone() => return slots.fail(Fault::Lost { unit, pid }),
             // No descriptor to watch it with: what that unit owes is waited for as long as the timeout says.

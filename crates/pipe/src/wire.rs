@@ -7,7 +7,7 @@ use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 5 };
+pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 6 };
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
@@ -58,7 +58,7 @@ pub enum Role {
         depth: u32,
         /// Queue policy.
         policy: Policy,
-        /// Reader programs to wait for.
+        /// Reader programs to wait for; 0: any may come and go.
         readers: u32,
     },
     /// A reader.
@@ -117,7 +117,7 @@ pub struct Welcome {
     pub program: u32,
     /// Units of the writer program.
     pub writers: u32,
-    /// Units of each reader program.
+    /// Units of each reader program; none where any may come and go.
     pub readers: Vec<u32>,
     /// Slots.
     pub depth: u32,

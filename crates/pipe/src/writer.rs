@@ -5,15 +5,15 @@ mod offer;
 use offer::may_offer;
 
 use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
-use crate::config::Options;
+use crate::config::{OnLoss, Options, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
 use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, socket_name, system, Joining};
 use crate::port::{kernels, Port, Stats, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
-use crate::serve::{attach, opening, Opened, Server};
+use crate::serve::{attach, opening, Opened, Server, HOST};
 use crate::slots::{Begin, Slots, Turn};
-use crate::watch::{spawn, Keepsake, Kept};
+use crate::watch::{spawn, Keepsake};
 use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
@@ -60,7 +60,8 @@ pub enum Given {
 }
 
 impl Writer {
-    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come.
+    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come; where
+    /// [any](Readers::Any) may come, for none of them.
     ///
     /// # Errors
     /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
@@ -80,6 +81,7 @@ impl Writer {
         let start = clock::now();
         check_name(pipe)?;
         let layout: Layout = layout.parse()?;
+        check_any(given, options)?;
         let (dataset, mapping) = match given {
             Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
             Given::ByReader if options.units == 1 => (None, None),
@@ -92,8 +94,12 @@ impl Writer {
                 });
             }
         };
-        let role =
-            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let role = Role::Writer {
+            dataset,
+            depth: options.depth,
+            policy: options.policy,
+            readers: options.readers.to_wire(),
+        };
         let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
         let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
         let segment = |mapping: &Mapping| {
@@ -128,8 +134,8 @@ impl Writer {
                 Some(fd) => Segment::take_over(fd, len).map_err(system(pipe))?,
                 None => own,
             };
-            let mine = (options.unit, Kept::Only(joining.keep(own.fd())?));
-            let keepsake = Keepsake::new(joining, &hello, &welcome, &control, vec![mine])?;
+            let mine = (options.unit, joining.keep(own.fd())?);
+            let keepsake = Keepsake::new(joining, &hello, &welcome, control, vec![mine])?;
             joining.ready()?;
             Ok((welcome, slots, own, keepsake))
         })?;
@@ -144,13 +150,14 @@ impl Writer {
     fn new(
         port: Port,
         mapping: Mapping,
-        segment: Segment,
+        mut segment: Segment,
         offers: bool,
         options: &Options,
     ) -> Result<Writer, PipeError> {
         let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
         let (slot_len, _) = slot_sizes(&mapping, options)?;
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
+        segment.keep_from_children();
         let next = port.slots.resume_at(port.me);
         let kernels = kernels(mapping.dataset());
         Ok(Writer {
@@ -206,7 +213,7 @@ impl Writer {
 
     /// Waits for a slot and gives this unit's part of the next step, to be filled in place and
     /// [published](StepMut::publish). Its content is undefined (an older step's). Dropped without publishing, the step
-    /// is not written and the next call gives it again.
+    /// is not written and the next call gives it again. What a child that is forked meanwhile writes there, it has for itself.
     ///
     /// # Errors
     /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,
@@ -340,7 +347,9 @@ impl Writer {
 
     /// A unit may be lost as long as it has something to do, and its replacement asks here.
     fn stay(&mut self) -> Result<(), PipeError> {
-        if !self.stays || !self.port.is_open() {
+        // Readers that came later may live in other namespaces than those that were there first.
+        let apart = self.port.me == HOST && !self.port.slots.all_share_numbers();
+        if !(self.stays || apart) || !self.port.is_open() {
             return Ok(());
         }
         self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
@@ -410,6 +419,21 @@ impl DerefMut for StepMut<'_> {
             Begin::Drop => &mut self.writer.scratch,
             Begin::Fill(turn) => self.writer.slot(turn).unwrap_or_default(),
         }
+    }
+}
+
+/// What a writer cannot have that waits for no readers.
+fn check_any(given: &Given, options: &Options) -> Result<(), PipeError> {
+    let bad = |option, found: &str, expected: &'static str| {
+        Err(PipeError::BadOption { option, found: found.into(), expected: expected.into() })
+    };
+    match (options.readers, given, options.on_loss) {
+        (Readers::Programs(_), ..) => Ok(()),
+        (Readers::Any, Given::ByReader, _) => {
+            bad("readers", "any", "a number where the first reader says what the steps are")
+        }
+        (Readers::Any, _, OnLoss::Wait) => bad("on_loss", "wait", "raise in a writer whose readers is any"),
+        (Readers::Any, ..) => Ok(()),
     }
 }
 

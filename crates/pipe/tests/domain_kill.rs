@@ -43,7 +43,7 @@ fn read<A: At>(at: &A, program: &str, options: &DomainOptions, then: impl FnOnce
 }
 
 fn write<A: At>(at: &A, unit: u32, options: &DomainOptions, then: impl FnOnce(Domain)) {
-    let port = Options { readers: 2, ..writer_options(unit, 2) };
+    let port = Options { readers: 2.into(), ..writer_options(unit, 2) };
     let given = Given::Dataset(Dataset::new(&[64], ElemType::U8).unwrap());
     let mut w = at.writer(&given, "block", &port).unwrap();
     then(w.domain(options).unwrap());

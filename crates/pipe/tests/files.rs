@@ -20,7 +20,12 @@ const NOBODY: u32 = 65534;
 fn main() {
     polyduct_rig::main(
         unit,
-        tests![many_pipes_raise_the_limit, the_limit_is_said, a_welcome_waits_for_others_on_their_way],
+        tests![
+            many_pipes_raise_the_limit,
+            many_pipes_take_few_descriptors,
+            the_limit_is_said,
+            a_welcome_waits_for_others_on_their_way,
+        ],
     );
 }
 
@@ -41,7 +46,62 @@ fn unit(spec: &str) {
             errors.iter().for_each(|e| say(&format!("error {e}")));
             say(&format!("open {}", open.len()));
         }
-        _ => in_flight(),
+        "in flight" => in_flight(),
+        others => many(others),
+    }
+}
+
+/// Pipes of 4 writers and 2 readers that are open at once.
+const PIPES: usize = 50;
+
+/// One process of them all: `host NAME` has each pipe's unit 0, `reader NAME` one of the readers, `rest NAME` all other units.
+fn many(spec: &str) {
+    let (role, name) = spec.split_once(' ').unwrap();
+    let before = used();
+    let data = Dataset::new(&[8], ElemType::U8).unwrap();
+    let write =
+        |pipe: &str, unit| Writer::open(pipe, &Given::Dataset(data), "block", &writer_options(unit, 4));
+    let read =
+        |pipe: &str, unit| Reader::open(pipe, "cyclic", &Expect::default(), &reader_options("r", unit, 2));
+    let mut open: (Vec<Writer>, Vec<Reader>) = Default::default();
+    for pipe in 0..PIPES {
+        let pipe = &format!("{name}-{pipe}");
+        match role {
+            "host" => open.0.push(write(pipe, 0).unwrap()),
+            "reader" => open.1.push(read(pipe, 1).unwrap()),
+            _ => std::thread::scope(|s| {
+                let writers = [1, 2, 3].map(|unit| s.spawn(move || write(pipe, unit).unwrap()));
+                open.1.push(read(pipe, 0).unwrap());
+                open.0.extend(writers.map(|w| w.join().unwrap()));
+            }),
+        }
+    }
+    let after = used();
+    say(&format!("uses {} {}", after.0 - before.0, after.1 - before.1));
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Descriptors and threads of this process.
+fn used() -> (usize, usize) {
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    (count("fd"), count("task"))
+}
+
+fn many_pipes_take_few_descriptors() {
+    let name = unique("many");
+    let mut units = ["host", "reader", "rest"].map(|role| Unit::start(role, &format!("{role} {name}")));
+    let mut uses = |n: usize| {
+        assert!(units[n].wait_line("uses"), "{} has ended", units[n].name);
+        let numbers = units[n].last().split(' ').skip(1).map(|n| n.parse::<usize>().unwrap());
+        numbers.collect::<Vec<_>>()
+    };
+    let (host, reader) = (uses(0), uses(1));
+    uses(2);
+    // Each pipe of unit 0: its name and a spare to turn others away by, what stops its thread, its slots, and a connection to each of
+    // the five others. All others: what stops the thread, and the connection. And few for all pipes: the processes of the others.
+    for (unit, uses, most) in [("host", host, 9), ("reader", reader, 2)] {
+        assert!(uses[0] <= most * PIPES + 10, "{PIPES} pipes take {} descriptors of the {unit}", uses[0]);
+        assert!(uses[1] <= PIPES, "{PIPES} pipes take {} threads of the {unit}", uses[1]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Units that have forked are killed while their children live on: the others learn of it as if there were no children, and the
+//! What children of a unit have no part in. Units that have forked are killed while their children live on: the others learn of it as if there were no children, and the
 //! pipe's name, or its port, is free.
 
 mod common;
@@ -7,10 +7,12 @@ use common::at::{At, Read, Write};
 use common::net::{place, trust, Across};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_pipe::net::Place;
-use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_pipe::{Expect, Given, Options, PipeError, Policy};
 use polyduct_rig::fork::{end, Forked};
 use polyduct_rig::{say, tests, Unit};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// How long the others may take to know.
@@ -22,6 +24,8 @@ fn main() {
         tests![
             on_one_host_the_loss_of_a_unit_with_a_child_is_known,
             across_hosts_the_loss_of_a_unit_with_a_child_is_known,
+            on_one_host_a_child_of_a_step_writes_for_itself,
+            across_hosts_a_child_of_a_step_writes_for_itself,
         ],
     );
 }
@@ -114,4 +118,44 @@ fn on_one_host_the_loss_of_a_unit_with_a_child_is_known() {
 fn across_hosts_the_loss_of_a_unit_with_a_child_is_known() {
     let Place { host, port, .. } = place();
     check(&format!("{host}:{port}"));
+}
+
+/// A child that is forked while a step is filled writes into it when it is published.
+fn write_in_a_child<A: At<Reader: Send>>() {
+    let at = A::new();
+    let given = Given::Dataset(Dataset::new(&[8192], ElemType::U64).unwrap());
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| at.reader("*", &Expect::default(), &reader_options("r", 0, 1)).unwrap());
+        // Each step is fetched when it is asked for.
+        let options = Options { policy: Policy::Latest, ..writer_options(0, 1) };
+        let mut w = at.writer(&given, "block", &options).unwrap();
+        let mut r = reader.join().unwrap();
+        let mut part = vec![0; 65536];
+        for n in 0..4 {
+            let (published, child) = (EventFd::new().unwrap(), Cell::new(None));
+            w.step_with(|slot| {
+                slot.fill(n);
+                let writes = || {
+                    let _ = poll(&mut [PollItem::readable(&published)], None);
+                    let sees = slot[0] == n && slot[65535] == n;
+                    slot.fill(100);
+                    sees && slot.iter().all(|&byte| byte == 100)
+                };
+                child.set(Some(Forked::call(writes)));
+            })
+            .unwrap();
+            published.signal().unwrap();
+            assert!(child.take().unwrap().ends_well(), "the child of step {n} does not see its own");
+            assert_eq!(r.read(&mut part).unwrap(), Some(n.into()));
+            assert!(part.iter().all(|&byte| byte == n), "step {n} has got {}", part[0]);
+        }
+    });
+}
+
+fn on_one_host_a_child_of_a_step_writes_for_itself() {
+    write_in_a_child::<String>();
+}
+
+fn across_hosts_a_child_of_a_step_writes_for_itself() {
+    write_in_a_child::<Across>();
 }

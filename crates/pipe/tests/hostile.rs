@@ -293,7 +293,7 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
     std::thread::scope(|s| {
         let pipe = &pipe;
         let host = s.spawn(move || {
-            let options = Options { readers: 2, ..writer_options(0, 1) };
+            let options = Options { readers: 2.into(), ..writer_options(0, 1) };
             Writer::open(pipe, &Given::Dataset(data()), "block", &options).map(drop)
         });
         let deaf = connect(pipe);
@@ -610,6 +610,18 @@ fn sizes(policy: Policy, depth: u32, small: bool) -> Sizes {
     Sizes { writers, readers, depth, policy }
 }
 
+/// Places of programs that come and go: two are taken, by as many units as the programs of others have.
+fn seated(policy: Policy, depth: u32, small: bool) -> (Sizes, Arc<[Line]>, Slots) {
+    let others = sizes(policy, depth, small);
+    let open = Sizes { readers: vec![], ..others.clone() };
+    let (lines, slots) = heap(&open);
+    for (program, &units) in (0..).zip(&others.readers) {
+        slots.seat(program, units);
+        slots.enter(program);
+    }
+    (others, lines, slots)
+}
+
 fn heap(sizes: &Sizes) -> (Arc<[Line]>, Slots) {
     let lines: Arc<[Line]> = (0..Geometry::new(sizes.clone()).lines()).map(|_| Line::new()).collect();
     (lines.clone(), Slots::new(Lines::Heap(lines), sizes.clone()))
@@ -636,12 +648,19 @@ proptest! {
         policy in 0usize..4,
         depth in 1u32..4,
         small in any::<bool>(),
+        open in any::<bool>(),
         acts in prop::collection::vec(act(), 1..60),
     ) {
-        let sizes = sizes(POLICIES[policy], depth, small);
+        let (sizes, lines, slots) = match open && POLICIES[policy] == Policy::Latest {
+            true => seated(POLICIES[policy], depth, small),
+            false => {
+                let sizes = sizes(POLICIES[policy], depth, small);
+                let (lines, slots) = heap(&sizes);
+                (sizes, lines, slots)
+            }
+        };
         let writers = sizes.writers;
         let of = |p: u32, u: u32| (p % sizes.readers.len() as u32, u % sizes.readers[0]);
-        let (lines, slots) = heap(&sizes);
         let (mut filling, mut reading) = ([None; 3], [[None; 2]; 2]);
         for act in acts {
             let act = match act {
@@ -734,7 +753,7 @@ fn a_number_that_another_process_has_by_now_is_not_read_from() {
         let writer = s.spawn(move || {
             let data = Dataset::new(&[BYTES as u64], ElemType::U8).unwrap();
             let options =
-                Options { readers: 2, timeout: Some(Duration::from_secs(2)), ..writer_options(0, 1) };
+                Options { readers: 2.into(), timeout: Some(Duration::from_secs(2)), ..writer_options(0, 1) };
             let mut w = Writer::open(pipe, &Given::Dataset(data), "block", &options).unwrap();
             ready.wait();
             // Nobody takes it.
@@ -768,7 +787,7 @@ fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
         std::thread::scope(|s| {
             let (pipe, stop) = (&pipe, &stop);
             let writer = s.spawn(move || {
-                let options = Options { policy, readers: 2, ..brief(writer_options(0, 1)) };
+                let options = Options { policy, readers: 2.into(), ..brief(writer_options(0, 1)) };
                 let mut w = Writer::open(pipe, &Given::Dataset(data()), "block", &options).unwrap();
                 let mut errors = 0;
                 let end = Instant::now() + Duration::from_secs(10);

@@ -66,7 +66,8 @@ fn who_comes_in_vain_is_told_what_was_found() {
     drop(other);
     let nowhere = Place { host: "nosuch.invalid".into(), ..place() };
     let error = read(&nowhere, &trust(true));
-    assert!(error.contains("host is \"nosuch.invalid\", which does not resolve"), "{error}");
+    let says = "waiting for an address of host \"nosuch.invalid\", whose name does not resolve";
+    assert!(error.contains(says), "{error}");
     // The writer is told, too, why nobody came in.
     let at = place();
     std::thread::scope(|s| {

@@ -235,3 +235,13 @@ fn a_name_opens_again_at_once() {
 fn readers_follow_each_other() {
     suite::readers_follow_each_other(Across::trusting(true));
 }
+
+#[test]
+fn pipes_opened_in_opposite_orders_are_told_so() {
+    suite::pipes_opened_in_opposite_orders_are_told_so::<Across>();
+}
+
+#[test]
+fn a_unit_of_several_programs_is_named_with_its_own() {
+    suite::a_unit_of_several_programs_is_named_with_its_own::<Across>();
+}

@@ -55,7 +55,7 @@ impl Sizes {
             0 => Role::Writer {
                 dataset: Some(dataset()),
                 depth: 2,
-                policy: Policy::Block,
+                policy: if self.is_open() { Policy::Latest } else { Policy::Block },
                 readers: self.programs,
             },
             _ => Role::Reader { shape: None, elem: None, convert: false },
@@ -76,11 +76,24 @@ impl Sizes {
 
     /// Program and unit of every unit but the writers' unit 0, in turn.
     fn turn(&self, turn: usize) -> (u32, u32) {
-        let turn = turn as u32 % (self.writers - 1 + self.programs * self.units);
+        let turn = turn as u32 % (self.writers - 1 + self.programs_that_come() * self.units);
         match turn.checked_sub(self.writers - 1) {
             None => (0, turn + 1),
             Some(rest) => (1 + rest / self.units, rest % self.units),
         }
+    }
+
+    /// Where any may come, two do.
+    fn programs_that_come(&self) -> u32 {
+        if self.is_open() {
+            2
+        } else {
+            self.programs
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.programs == 0
     }
 
     fn welcome(&self) -> Welcome {
@@ -90,7 +103,7 @@ impl Sizes {
             writers: self.writers,
             readers: vec![self.units; self.programs as usize],
             depth: 2,
-            policy: Policy::Block,
+            policy: if self.is_open() { Policy::Latest } else { Policy::Block },
             dataset: dataset(),
             layout: "block".into(),
             writers_wait: self.on_loss == OnLoss::Wait,
@@ -120,7 +133,7 @@ fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusa
 }
 
 fn sizes() -> impl Strategy<Value = Sizes> {
-    (1u32..4, 1u32..3, 1u32..3, any::<bool>()).prop_map(|(writers, programs, units, wait)| Sizes {
+    (1u32..4, 0u32..3, 1u32..3, any::<bool>()).prop_map(|(writers, programs, units, wait)| Sizes {
         writers,
         programs,
         units,
@@ -216,6 +229,8 @@ struct Driver {
     raises: HashSet<UnitName>,
     on_loss: HashMap<ConnId, OnLoss>,
     built: Option<Welcome>,
+    /// Units of the guests that have a place.
+    seats: HashMap<u32, u32>,
     gone: bool,
     over: bool,
 }
@@ -234,6 +249,7 @@ impl Driver {
             raises: HashSet::new(),
             on_loss: [(SELF, sizes.on_loss)].into(),
             built: None,
+            seats: HashMap::new(),
             gone: false,
             over: false,
         };
@@ -328,7 +344,11 @@ impl Driver {
                 Action::Send(_, other) => panic!("{other:?} is not for Send"),
                 Action::Welcome { to, welcome, .. } => {
                     assert!(self.open.contains(&to) && !self.refused.contains(&to));
-                    assert!(self.built.is_some() && (welcome.program as usize) < welcome.readers.len());
+                    assert!(
+                        self.built.is_some()
+                            && (welcome.program as usize)
+                                < welcome.readers.len().max(8 * usize::from(self.sizes.is_open()))
+                    );
                     self.ready.remove(&to);
                 }
                 Action::Segment(to, unit) => {
@@ -350,6 +370,7 @@ impl Driver {
                     let welcome = self.built.as_ref().unwrap();
                     let units = match unit.side {
                         Side::Writer => welcome.writers,
+                        Side::Reader(p) if self.sizes.is_open() => self.seats[&p],
                         Side::Reader(p) => welcome.readers[p as usize],
                     };
                     assert!(unit.unit < units, "{unit} is of no program of {units} units");
@@ -365,12 +386,28 @@ impl Driver {
                 }
                 Action::Go => {
                     assert!(self.built.is_some() && !self.gone && !self.over);
-                    let waiting = self.places.iter().find(|(_, c)| !self.ready.contains(c));
+                    let writer = |unit: &UnitName| unit.side == Side::Writer;
+                    let waiting = self.places.iter().find(|(u, c)| writer(u) && !self.ready.contains(c));
                     assert!(waiting.is_none(), "off without {waiting:?}");
                     self.gone = true;
                 }
                 Action::Fail(_) => {
                     self.over = true;
+                }
+                Action::Seat(place, units) => {
+                    assert!(self.gone && self.sizes.is_open() && place < 8);
+                    assert!(self.seats.insert(place, units).is_none(), "place {place} is taken");
+                }
+                Action::Enter(place) => {
+                    let side = Side::Reader(place);
+                    let its: Vec<_> = self.places.iter().filter(|(unit, _)| unit.side == side).collect();
+                    assert_eq!(its.len() as u32, self.seats[&place], "not all of program {place} are there");
+                    assert!(its.iter().all(|(_, conn)| self.ready.contains(conn)));
+                }
+                Action::Vacate(place) => {
+                    assert!(self.seats.remove(&place).is_some(), "place {place} was free");
+                    let left = self.places.keys().find(|unit| unit.side == Side::Reader(place));
+                    assert!(left.is_none(), "{left:?} is still there");
                 }
                 Action::Lost(unit, _) => {
                     assert!(self.built.is_some() && !self.over);
@@ -393,19 +430,25 @@ proptest! {
 
     #[test]
     fn units_that_come_in_any_order_all_go(sizes in sizes(), seed in any::<u64>()) {
-        let n = (sizes.writers - 1 + sizes.programs * sizes.units) as usize;
+        let n = (sizes.writers - 1 + sizes.programs_that_come() * sizes.units) as usize;
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by_key(|i| (*i as u64 + 1).wrapping_mul(seed | 1));
         let mut driver = Driver::new(sizes);
         for &turn in &order {
             driver.deliver(&Event::Good { conn: turn as u64 + 1, turn });
         }
-        prop_assert!(driver.built.is_some() && !driver.rendezvous.is_running());
+        let alone = sizes.is_open() && sizes.writers == 1;
+        prop_assert!(driver.built.is_some() && driver.rendezvous.is_running() == alone);
+        if sizes.is_open() {
+            // Readers are welcomed when the writers run.
+            order.sort_by_key(|&turn| turn + 1 < sizes.writers as usize);
+        }
         for (i, &turn) in order.iter().rev().enumerate() {
-            prop_assert!(!driver.gone, "off after {i} of {n}");
+            prop_assert!(!driver.gone || sizes.is_open(), "off after {i} of {n}");
             driver.deliver(&Event::Ready(turn as u64 + 1));
         }
         prop_assert!(driver.gone && driver.rendezvous.is_running());
+        prop_assert_eq!(driver.places.len(), n + 1);
     }
 }
 

@@ -102,6 +102,7 @@ fn resident() -> u64 {
 fn open(pipe: &str, policy: Policy, depth: u32, readers: u32, timeout: Duration) -> Writer {
     let data = Dataset::new(&[LEN / 8], ElemType::U64).unwrap();
     let timeout = Some(timeout);
+    let readers = readers.into();
     let options = Options { policy, depth, readers, timeout, ..writer_options(0, 1) };
     Writer::open(pipe, &Given::Dataset(data), "*", &options).unwrap()
 }

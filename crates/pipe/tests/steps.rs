@@ -286,7 +286,7 @@ fn bad_input_is_refused_before_anything_is_done() {
         ("units", &|o| o.units = 5000),
         ("depth", &|o| o.depth = 0),
         ("depth", &|o| o.depth = 65),
-        ("readers", &|o| o.readers = 9),
+        ("readers", &|o| o.readers = 9.into()),
     ] {
         let error = open("x", "block", set);
         assert!(matches!(error, PipeError::BadOption { option: o, .. } if o == option), "{error}");
@@ -338,4 +338,14 @@ fn a_name_belongs_to_its_job() {
 #[test]
 fn readers_follow_each_other() {
     suite::readers_follow_each_other(unique("follow"));
+}
+
+#[test]
+fn pipes_opened_in_opposite_orders_are_told_so() {
+    suite::pipes_opened_in_opposite_orders_are_told_so::<String>();
+}
+
+#[test]
+fn a_unit_of_several_programs_is_named_with_its_own() {
+    suite::a_unit_of_several_programs_is_named_with_its_own::<String>();
 }

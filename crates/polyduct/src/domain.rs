@@ -4,7 +4,8 @@ use crate::{env, url, Error};
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Interrupt, Network, OnLoss, Options};
 use polyduct_message::link::key::Trust;
-use polyduct_message::link::net::socket::resolve;
+use polyduct_message::link::net::socket::resolve_while;
+use polyduct_os::clock;
 use polyduct_pipe::DomainOptions;
 use std::time::Duration;
 
@@ -103,12 +104,12 @@ impl Join {
     ///
     /// # Errors
     /// [`Error::Environment`] and [`Error::Misuse`] where unit, units or name cannot be known; [`Error::Url`] for a URL that is
-    /// none, or a host that nobody knows; [`Error::Key`]; then see [`Domain::join`].
+    /// none, or a host that nobody knows within the open timeout; [`Error::Key`]; then see [`Domain::join`].
     pub fn join(self) -> Result<Domain, Error> {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::domain_place(self.unit, self.units, self.name.as_deref(), get)?;
         let config = Config::load().map_err(polyduct_message::MessageError::from)?;
-        let network = network(&place.program, self.trust)?;
+        let network = network(&place.program, &self)?;
         // The name tells domains apart that meet at one place: there, one port has one domain.
         let name = match &network {
             Some(network) => format!("port-{}", network.root.port()),
@@ -124,15 +125,26 @@ impl Join {
 }
 
 /// How units reach each other, where `name` says that they meet on a network.
-fn network(name: &str, trust: Option<Trust>) -> Result<Option<Network>, Error> {
+fn network(name: &str, join: &Join) -> Result<Option<Network>, Error> {
     let Some(url::Meeting { transport, host, port }) = url::meeting(name)? else { return Ok(None) };
-    let trust = trust.map_or_else(Trust::from_env, Ok);
+    let trust = join.trust.clone().map_or_else(Trust::from_env, Ok);
     let Trust { key, trusted_network } =
         trust.map_err(|source| Error::Key { url: name.to_owned(), source })?;
-    let found = resolve(&host, port);
+    let (start, limit) = (clock::now(), join.open_timeout.unwrap_or(Options::new("", 0, 1).open_timeout));
+    let found = resolve_while(&host, port, || {
+        if join.interrupt.as_ref().is_some_and(|ask| ask()) {
+            return Err(polyduct_message::MessageError::Interrupted.into());
+        }
+        let over = clock::now().saturating_sub(start) >= limit;
+        let unknown = || format!("no host is known as {host:?}: its name did not resolve within {limit:.1?}");
+        if over {
+            Err(Error::Url { url: name.to_owned(), why: unknown() })
+        } else {
+            Ok(())
+        }
+    })?;
     // Hosts may list the addresses of one name in different orders. Where there are both kinds, all take the first of one.
-    let root = found.iter().find(|at| at.is_ipv4()).or(found.first()).copied();
-    let unknown = || Error::Url { url: name.to_owned(), why: format!("no host is known as {host:?}") };
-    let network = Network::new(root.ok_or_else(unknown)?, key);
+    let root = *found.iter().find(|at| at.is_ipv4()).unwrap_or(&found[0]);
+    let network = Network::new(root, key);
     Ok(Some(Network { transport, trusted: trusted_network, ..network }))
 }

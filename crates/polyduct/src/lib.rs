@@ -47,7 +47,7 @@ pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
 pub use polyduct_pipe::Tried;
-pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Stats};
+pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Readers, Stats};
 pub use polyduct_store as store;
 pub use reader::Reader;
 pub use redistribute::redistribute;

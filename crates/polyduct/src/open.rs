@@ -4,7 +4,7 @@ use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
-use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Options, Policy};
+use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Options, Policy, Readers};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::Attributes;
@@ -45,6 +45,7 @@ pub struct Open {
     convert: bool,
     about: About,
     trust: Option<Trust>,
+    policy: Option<Policy>,
     pipe: polyduct_pipe::Options,
 }
 
@@ -96,6 +97,7 @@ pub fn open(url: &str) -> Open {
         convert: false,
         about: About::default(),
         trust: None,
+        policy: None,
         pipe: polyduct_pipe::Options::default(),
     }
 }
@@ -132,16 +134,16 @@ impl Open {
         self
     }
 
-    /// What a writer does when all slots are full (default: wait). A file has none.
+    /// What a writer does when all slots are full (default: wait, for readers that are there). A file has none.
     pub fn policy(mut self, policy: Policy) -> Open {
-        self.pipe.policy = policy;
+        self.policy = Some(policy);
         self
     }
 
-    /// Reader programs that a writer waits for when it opens (1 to 8, default 1). A file waits for none, and only the limits
-    /// count.
-    pub fn readers(mut self, readers: u32) -> Open {
-        self.pipe.readers = readers;
+    /// Reader programs that a writer waits for when it opens (1 to 8, default 1), or [`Readers::Any`]: they may come, leave and come
+    /// again, and the policy is [`Policy::Latest`]. A file waits for none, and only the limits count.
+    pub fn readers(mut self, readers: impl Into<Readers>) -> Open {
+        self.pipe.readers = readers.into();
         self
     }
 
@@ -225,6 +227,8 @@ impl Open {
     fn place(&mut self) -> Result<(), Error> {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::place(self.unit, self.units, self.program.as_deref(), get)?;
+        let usual = if self.pipe.readers == Readers::Any { Policy::Latest } else { Policy::Block };
+        self.pipe.policy = self.policy.unwrap_or(usual);
         (self.pipe.unit, self.pipe.units, self.pipe.program) = (place.unit, place.units, place.program);
         self.pipe.job = self.job.clone().unwrap_or_else(|| env::job(get));
         Ok(())

@@ -100,6 +100,9 @@ fn what_is_no_place_is_refused_before_anything_is_done() {
     assert!(error.to_string().ends_with("at character 12"), "{error}");
     let Err(error) = unit("udp://no such host:1", 0, 1).join() else { panic!("joined") };
     assert!(matches!(error, Error::Url { .. }), "{error}");
-    let Err(error) = unit("tcp://host.invalid:4100", 1, 2).join() else { panic!("joined") };
+    let brief = Duration::from_millis(200);
+    let Err(error) = unit("tcp://host.invalid:4100", 1, 2).open_timeout(brief).join() else {
+        panic!("joined")
+    };
     assert!(error.to_string().contains("no host is known"), "{error}");
 }

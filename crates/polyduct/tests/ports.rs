@@ -227,6 +227,23 @@ fn a_file_takes_no_option_that_a_pipe_would_refuse() {
 }
 
 #[test]
+fn a_unit_beyond_the_last_is_refused_before_it_meets_anybody() {
+    let dir = std::env::temp_dir().join(format!("polyduct-units-{}", std::process::id()));
+    for url in ["pipe:units", "pipe://127.0.0.1:1/units", "DIR/x.npy", "DIR/x.zarr", "store:DIR/s/x"] {
+        let url = url.replace("DIR", &dir.display().to_string());
+        for (unit, units) in [(2, 2), (5, 1)] {
+            let port = || open(&url).unit(unit).units(units).program("p").trust(trust());
+            let written = port().write(&data(&[4]), "*").map(drop).unwrap_err();
+            let read = port().read("*").map(drop).unwrap_err();
+            for e in [written, read] {
+                assert_eq!(e.to_string(), format!("unit is {unit}; expected below units, {units}"), "{url}");
+            }
+        }
+    }
+    assert!(!dir.exists());
+}
+
+#[test]
 fn a_port_has_a_domain_of_both_sides_and_a_file_has_none() {
     let url = format!("pipe:facade-domain-{}", std::process::id());
     let timeout = Duration::from_secs(20);

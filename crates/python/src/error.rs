@@ -135,7 +135,7 @@ fn refused(reason: &Refusal) -> Class {
             attributes.push(("pid", int(*pid)));
             ("duplicate", attributes)
         }
-        Refusal::TooManyPrograms { .. } => ("too_many_programs", vec![]),
+        Refusal::TooManyPrograms { .. } | Refusal::Full { .. } => ("too_many_programs", vec![]),
         Refusal::Layout { unit, .. } => ("layout", named(unit)),
         Refusal::NoDataset => ("no_dataset", vec![]),
         Refusal::Segment { unit, .. } => ("segment", named(unit)),

@@ -3,7 +3,7 @@
 use crate::error;
 use crate::port::Port;
 use polyduct::store::npy::Descr;
-use polyduct::{Error, Open, Place};
+use polyduct::{Error, Open, Place, Readers};
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -17,11 +17,18 @@ pub struct Options {
     job: Option<String>,
     depth: Option<u32>,
     policy: Option<String>,
-    readers: Option<u32>,
+    readers: Option<ReaderPrograms>,
     timeout: Option<f64>,
     on_loss: Option<String>,
     append: bool,
     descr: Option<String>,
+}
+
+/// Reader programs of a writer: their number, or `any`.
+#[derive(FromPyObject)]
+enum ReaderPrograms {
+    Number(u32),
+    Name(String),
 }
 
 /// What NumPy takes elements for, as the header of a `.npy` file has it.
@@ -78,8 +85,13 @@ impl Options {
         if let Some(policy) = &self.policy {
             open = open.policy(policy.parse().map_err(|e| fail(Error::Pipe(e)))?);
         }
-        if let Some(readers) = self.readers {
-            open = open.readers(readers);
+        match &self.readers {
+            None => {}
+            Some(ReaderPrograms::Number(readers)) => open = open.readers(*readers),
+            Some(ReaderPrograms::Name(name)) => {
+                let readers: Readers = name.parse().map_err(|e| fail(Error::Pipe(e)))?;
+                open = open.readers(readers);
+            }
         }
         if let Some(on_loss) = &self.on_loss {
             open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Pipe(e)))?);

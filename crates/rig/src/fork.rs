@@ -23,6 +23,30 @@ impl Forked {
         }
     }
 
+    /// Forks this process. The child calls `f` and ends, well if that says so. As this process may have threads, `f` makes system
+    /// calls and uses memory that is there.
+    pub fn call(f: impl FnOnce() -> bool) -> Forked {
+        // SAFETY: the child does no more than it says above.
+        match unsafe { libc::fork() } {
+            0 => {
+                let well = f();
+                // SAFETY: a system call.
+                unsafe { libc::_exit(libc::c_int::from(!well)) }
+            }
+            pid => {
+                assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+                Forked(pid)
+            }
+        }
+    }
+
+    /// Waits for its end; whether it ended well.
+    pub fn ends_well(self) -> bool {
+        let mut status = 0;
+        // SAFETY: a system call that fills in a number.
+        unsafe { libc::waitpid(self.0, &mut status, 0) == self.0 && status == 0 }
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.0 as u32

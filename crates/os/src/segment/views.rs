@@ -8,7 +8,7 @@ use super::{Access, Segment};
 use crate::error::{OsError, Result};
 use crate::sync::{AtomicU8, Line};
 
-impl Segment {
+impl<D> Segment<D> {
     /// The bytes `range` as control lines. Both ends must be multiples of 64 and the mapping writable.
     pub fn lines(&self, range: Range<usize>) -> Result<&[Line]> {
         self.check_lines(&range)?;

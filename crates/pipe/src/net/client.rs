@@ -11,8 +11,8 @@ use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Refusal, Side, UnitName};
-use crate::join::{check_patience, GRACE, RETRY, SLICE};
+use crate::error::{silence, PipeError, Programs, Refusal, Side, UnitName};
+use crate::join::{check_patience, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
@@ -95,7 +95,7 @@ impl Client {
             if !over && (client.noted || !client.hung_up) {
                 return Err(error);
             }
-            let what = format!("{HOST} to open the pipe (one had it open, and has ended it)");
+            let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
             check_patience(&client.pipe, options, start, Duration::ZERO, &what)?;
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY.1);
@@ -112,7 +112,7 @@ impl Client {
         start: Duration,
     ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
-        let addrs = place.resolve()?;
+        let addrs = place.resolve(options, start)?;
         let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(None))?;
         let port = port(&channel)?;
         let is_reader = matches!(hello.role, Role::Reader { .. });
@@ -338,7 +338,10 @@ impl Client {
             return Err(PipeError::Timeout {
                 pipe: self.pipe.clone(),
                 unit: None,
-                what: format!("{what} {step}{}", not_replaced(self.absent.first().copied())),
+                what: format!(
+                    "{what} {step}{}",
+                    not_replaced(self.absent.first().copied(), &Programs::default())
+                ),
                 waited,
             });
         }
@@ -463,7 +466,7 @@ impl Client {
             let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
         }
         self.silent = true;
-        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent) }
+        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent), program: None }
     }
 
     /// Leaves: what was said before reaches unit 0.

@@ -5,7 +5,7 @@ use super::place::Place;
 use super::Trust;
 use crate::config::Options;
 use crate::error::{PipeError, UnitName};
-use crate::join::{check_patience, RETRY, SLICE};
+use crate::join::{check_patience, ORDER, RETRY, SLICE};
 use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
 use polyduct_message::LinkError;
 use polyduct_os::{
@@ -38,7 +38,7 @@ pub fn dial(
     let (mut pause, mut before) = (RETRY.0, String::new());
     let never = EventFd::new().map_err(crate::join::system(&pipe))?;
     for addr in addrs.iter().cycle() {
-        let what = format!("{unit} to open the pipe{before}");
+        let what = format!("{unit} to open the pipe{before}{ORDER}");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
         let addr = check_in()?.unwrap_or(*addr);
         // Whose time is over is told here what it waited for.

@@ -1,8 +1,9 @@
 //! Where a pipe across hosts is, and whom its units trust.
 
 use super::wire::VERSION;
+use crate::config::Options;
 use crate::error::PipeError;
-use crate::join::check_name;
+use crate::join::{check_name, check_patience};
 use polyduct_message::domain::Network;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
@@ -11,6 +12,7 @@ use polyduct_message::link::noise::Terms;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The address of a pipe: where its writers' unit 0 listens, and the pipe's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,20 +34,23 @@ impl Place {
         Trust::from_env().map_err(|source| PipeError::Key { pipe: self.to_string(), source })
     }
 
-    /// Checks the name, and finds the host's addresses.
-    pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, PipeError> {
+    /// Checks the name, and finds the host's addresses, which may be known only after a while.
+    pub(super) fn resolve(&self, options: &Options, start: Duration) -> Result<Vec<SocketAddr>, PipeError> {
         check_name(&self.name)?;
-        match socket::resolve(&self.host, self.port) {
-            found if !found.is_empty() => Ok(found),
-            _ => Err(PipeError::BadOption {
+        let host: String = self.host.chars().take(100).collect();
+        // What never can be one is not waited for.
+        if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) || self.host.is_empty() {
+            return Err(PipeError::BadOption {
                 option: "host",
-                found: format!(
-                    "{:?}, which does not resolve",
-                    self.host.chars().take(100).collect::<String>()
-                ),
+                found: format!("{host:?}"),
                 expected: "a name or an address of a host".into(),
-            }),
+            });
         }
+        let (pipe, what) =
+            (self.to_string(), format!("an address of host {host:?}, whose name does not resolve"));
+        socket::resolve_while(&self.host, self.port, || {
+            check_patience(&pipe, options, start, Duration::ZERO, &what).map(drop)
+        })
     }
 
     /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at `bound`.

@@ -322,7 +322,7 @@ impl NetReader {
         }
         self.check_open()?;
         self.read_step(part).map_err(|e| {
-            let error = e.at(&self.pipe, self.me);
+            let error = e.at(&self.pipe, self.me).of(self.domain.programs());
             if error.scope() == Scope::Port {
                 self.failed = Some(error.clone());
             }

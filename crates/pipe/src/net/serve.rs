@@ -243,6 +243,8 @@ impl Server {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
+                // Reader programs come and go on one host only.
+                Action::Seat(..) | Action::Enter(_) | Action::Vacate(_) => {}
                 Action::Send(to, FromHost::Refused(why)) => {
                     let message = FromHost::Refused(self.how_lost(why));
                     self.send(to, &Tell::Meet(message, 0, None, 0));

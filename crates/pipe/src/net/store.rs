@@ -28,8 +28,9 @@ impl Store {
     /// `depth` slots of `len` bytes, backed by memory from the start.
     pub fn new(depth: u32, len: usize) -> Result<Store, OsError> {
         let slot = || {
-            let memory = Segment::create("polyduct-slot", len.max(1))?;
+            let mut memory = Segment::create("polyduct-slot", len.max(1))?;
             memory.prefault(0..memory.len())?;
+            memory.keep_from_children();
             Ok(Slot { step: None, memory: Some(Arc::new(memory)) })
         };
         let slots = (0..depth).map(|_| slot()).collect::<Result<_, OsError>>()?;

@@ -10,9 +10,9 @@ use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
 use crate::bind::{bind_writer, to_wire};
-use crate::config::{OnLoss, Options, Policy};
+use crate::config::{OnLoss, Options, Policy, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::error::{PipeError, Programs, Scope, Side, UnitName};
 use crate::join::{check_options, hello, system};
 use crate::port::{not_replaced, stop_error, Stats, TIMED_FROM};
 use crate::slots::bell::{wait_for, Patience, Unmet};
@@ -78,6 +78,14 @@ impl NetWriter {
                 expected: "block where lost units of the writer are replaced across hosts".into(),
             });
         }
+        if options.readers == Readers::Any {
+            return Err(PipeError::BadOption {
+                option: "readers",
+                found: options.readers.to_string(),
+                expected: "the number of reader programs across hosts: any may come and go on one host only"
+                    .into(),
+            });
+        }
         NetWriter::open_as(me, place, trust, given, layout, options).map_err(|e| e.at(&place.to_string(), me))
     }
 
@@ -104,9 +112,13 @@ impl NetWriter {
                 return Err(PipeError::BadOption { option, found, expected });
             }
         };
-        let addrs = place.resolve()?;
-        let role =
-            Role::Writer { dataset, depth: options.depth, policy: options.policy, readers: options.readers };
+        let addrs = place.resolve(options, start)?;
+        let role = Role::Writer {
+            dataset,
+            depth: options.depth,
+            policy: options.policy,
+            readers: options.readers.to_wire(),
+        };
         let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
         let (control, senders, accepts, (welcome, network)) = if options.unit == 0 {
             let (control, senders, meeting) = host(place, trust, options, hello, addrs[0])?;
@@ -342,7 +354,7 @@ impl NetWriter {
     }
 
     fn fail(&mut self, error: PipeError) -> PipeError {
-        let error = error.at(&self.pipe, self.me);
+        let error = error.at(&self.pipe, self.me).of(self.domain.programs());
         if error.scope() == Scope::Port {
             self.failed = Some(error.clone());
         }
@@ -411,8 +423,10 @@ fn unmet<T>(
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
         Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
         Err(Unmet::Timeout) => {
-            let what =
-                format!("the readers at step {step}{}", not_replaced(shared.absent().first().copied()));
+            let what = format!(
+                "the readers at step {step}{}",
+                not_replaced(shared.absent().first().copied(), &Programs::default())
+            );
             Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
         }
     }

@@ -2,13 +2,17 @@
 
 use super::{name, Action, ConnId, Phase, Rendezvous, SELF};
 use crate::config::OnLoss;
-use crate::error::Refusal;
+use crate::error::{who, Refusal};
 use crate::wire::FromHost;
+use polyduct_os::process::is_unnamed;
 
 impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);
+        if self.guests.knows(conn) {
+            return self.guest_hangup(conn, closed);
+        }
         let Some(&key) = self.by_conn.get(&conn) else {
             return Vec::new();
         };
@@ -44,6 +48,7 @@ impl<F> Rendezvous<F> {
 
     /// A unit goes, or is sent away: while others still come, that leaves its place free.
     pub fn leave(&mut self, conn: ConnId) {
+        self.guests.give_up(conn);
         let Some(&key) = self.by_conn.get(&conn).filter(|_| self.phase == Phase::Gathering) else { return };
         self.by_conn.remove(&conn);
         self.members.remove(&key);
@@ -68,9 +73,18 @@ impl<F> Rendezvous<F> {
         self.ended = Some(why.clone());
         let early = std::mem::take(&mut self.early);
         let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
-        let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        let conns: Vec<ConnId> = conns.chain(self.guests.drain()).collect();
+        let mut actions: Vec<_> =
+            conns.into_iter().map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
         actions.push(Action::Fail(why));
         actions
+    }
+
+    /// A unit in words, with the name of its program where there are several.
+    fn who(&self, key: (u32, u32)) -> String {
+        let program = self.programs.get((key.0 as usize).wrapping_sub(1));
+        let named = program.filter(|name| self.readers > 1 && !is_unnamed(name));
+        who(&name(key), &named.map(|name| name.as_str().into()))
     }
 
     /// Who is missing, in words.
@@ -83,7 +97,7 @@ impl<F> Rendezvous<F> {
             here.sort_unstable();
             if matches!(self.phase, Phase::Readying | Phase::Reviving) {
                 let late = self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
-                parts.extend(late.map(|u| name((program, u)).to_string()));
+                parts.extend(late.map(|u| self.who((program, u))));
             }
             let said = self.welcome.as_ref().map(|w| match program {
                 0 => w.writers,
@@ -93,7 +107,7 @@ impl<F> Rendezvous<F> {
                 None => parts.push(format!("reader program {program} of {}", self.readers)),
                 Some(units) => {
                     let absent = (0..units).filter(|u| here.binary_search(u).is_err());
-                    parts.extend(absent.take(5).map(|u| name((program, u)).to_string()));
+                    parts.extend(absent.take(5).map(|u| self.who((program, u))));
                     if units as usize - here.len() > 5 {
                         parts.push(format!("{} more units", units as usize - here.len() - 5));
                     }

@@ -31,12 +31,7 @@ impl<F> Rendezvous<F> {
         if self.ending == Ending::Failed {
             return Err(Refusal::Over);
         }
-        if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
-            return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
-        }
-        if hello.program.len() > PROGRAM_BYTES {
-            return Err(Refusal::Malformed);
-        }
+        check_hello(hello)?;
         let writer = matches!(hello.role, Role::Writer { .. });
         let program = if writer {
             0
@@ -100,6 +95,17 @@ impl<F> Rendezvous<F> {
     }
 }
 
+/// Whether what a unit says of itself is within the limits.
+pub(super) fn check_hello(hello: &Hello) -> Result<(), Refusal> {
+    if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
+        return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
+    }
+    if hello.program.len() > PROGRAM_BYTES {
+        return Err(Refusal::Malformed);
+    }
+    Ok(())
+}
+
 /// Whether two survivors speak of the same pipe.
 pub(super) fn same_pipe(a: &Welcome, b: &Welcome) -> bool {
     Welcome { program: 0, ..a.clone() } == Welcome { program: 0, ..b.clone() }
@@ -113,7 +119,7 @@ pub(super) fn named(mut why: Refusal, who: UnitName) -> Refusal {
 }
 
 /// Says among how many programs of one name two units disagree.
-fn among(mut why: Refusal, number: u32) -> Refusal {
+pub(super) fn among(mut why: Refusal, number: u32) -> Refusal {
     if let Refusal::Disagree { programs, .. } = &mut why {
         *programs = number;
     }
@@ -148,7 +154,7 @@ impl<T: Debug> Debug for Said<T> {
 }
 
 /// Units of one program must say the same of everything that is the program's.
-fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
+pub(super) fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) -> Result<(), Refusal> {
     let disagree =
         |what: &str, expected: &dyn Debug, found: &dyn Debug| disagree(unit, other, what, expected, found);
     disagree("units", &first.units, &hello.units)?;

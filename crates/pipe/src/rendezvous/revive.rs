@@ -2,7 +2,7 @@
 
 use super::admit::same_pipe;
 use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, SELF};
-use crate::error::{Refusal, UnitName};
+use crate::error::{Refusal, Side, UnitName};
 use crate::wire::{FromHost, Hello, Role};
 use std::collections::BTreeMap;
 
@@ -24,7 +24,9 @@ impl<F> Rendezvous<F> {
 
     /// These units have come to their end: nobody takes their places.
     pub fn closed(&mut self, units: impl Iterator<Item = UnitName>) {
-        self.closed.extend(units.map(key));
+        // A guest's place is another's when it has left.
+        let guests = self.is_open();
+        self.closed.extend(units.filter(|unit| !guests || unit.side == Side::Writer).map(key));
     }
 
     /// Whether the pipe comes to its end: who finds no place in it then is told so, and comes again for the next one.

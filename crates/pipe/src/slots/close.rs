@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::geometry::GLOBAL;
 use super::names::{Side, UnitName};
-use super::{death, Slots, Stop, UnitState, FIRST_CLOSE, GONE, MAX_STEP, STATE};
+use super::{death, Slots, Stop, UnitState, FIRST_CLOSE, MAX_STEP, STATE};
 use polyduct_os::sync::{AtomicU64, Ordering};
 
 /// Whether a pipe comes to its end.
@@ -69,9 +69,9 @@ impl Slots {
         let line = self.line(self.geometry.program(program));
         let _ = close_at(&line.w[FIRST_CLOSE], unit, k);
         death::may_come();
-        if self.geometry.closed(program).arrive(self.lines(), unit, true) {
+        if self.geometry.closed(program, self.units_with(program, unit)).arrive(self.lines(), unit, true) {
             death::may_come();
-            self.line(GLOBAL).w[GONE].fetch_or(1 << program, Ordering::AcqRel);
+            self.gone_is(program, true);
         }
         death::may_come();
         // Last, as for writers.

@@ -2,7 +2,7 @@
 
 use super::names::{Side, UnitName};
 use super::{Slots, FAULT, GLOBAL};
-use polyduct_os::sync::Ordering;
+use polyduct_os::sync::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 /// Why a pipe came to a bad end.
@@ -42,6 +42,14 @@ impl Fault {
         match seconds {
             0 => Fault::Lost { unit, pid },
             seconds => Fault::Silent { unit, pid, seconds },
+        }
+    }
+
+    /// The unit that is at fault.
+    pub fn unit(self) -> UnitName {
+        match self {
+            Fault::Lost { unit, .. } | Fault::Silent { unit, .. } => unit,
+            Fault::Aborted { unit } | Fault::Uneven { unit } => unit,
         }
     }
 
@@ -90,9 +98,24 @@ impl Slots {
         Fault::unpack(self.line(GLOBAL).w[FAULT].load(Ordering::Acquire))
     }
 
+    /// The fault of this pipe for one side. Where reader programs come and go, each has its own, beside those of the writers.
+    pub fn fault_of(&self, side: Side) -> Option<Fault> {
+        let own = || Fault::unpack(self.fault_word(side).load(Ordering::Acquire));
+        self.fault().or_else(own)
+    }
+
+    fn fault_word(&self, side: Side) -> &AtomicU64 {
+        match side {
+            Side::Reader(program) if self.sizes().are_open() => {
+                &self.line(self.geometry.program(program)).w[FAULT]
+            }
+            _ => &self.line(GLOBAL).w[FAULT],
+        }
+    }
+
     /// Records a fault, unless there is one already, and wakes everybody.
     pub fn fail(&self, fault: Fault) {
-        let word = &self.line(GLOBAL).w[FAULT];
+        let word = self.fault_word(fault.unit().side);
         let _ = word.compare_exchange(0, fault.pack(), Ordering::AcqRel, Ordering::Acquire);
         self.wake_all();
     }

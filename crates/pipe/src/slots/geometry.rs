@@ -4,6 +4,7 @@
 
 use super::bits::{Bits, MAX_UNITS};
 use super::names::Policy;
+use std::ops::Range;
 
 /// The most slots a pipe may have.
 pub const MAX_DEPTH: u32 = 64;
@@ -15,7 +16,8 @@ pub const MAX_PROGRAMS: u32 = 8;
 pub struct Sizes {
     /// Units of the writer program, 1 to [`MAX_UNITS`].
     pub writers: u32,
-    /// Units of each reader program, each 1 to [`MAX_UNITS`]; 1 to [`MAX_PROGRAMS`] programs.
+    /// Units of each reader program, each 1 to [`MAX_UNITS`]; 1 to [`MAX_PROGRAMS`] programs. None: so many programs of so many
+    /// units [come and go](super::places), under [`Policy::Latest`].
     pub readers: Vec<u32>,
     /// Slots of each writer unit, 1 to [`MAX_DEPTH`].
     pub depth: u32,
@@ -29,8 +31,28 @@ impl Sizes {
         let units = |n: u32| (1..=MAX_UNITS).contains(&n);
         units(self.writers)
             && (1..=MAX_DEPTH).contains(&self.depth)
-            && (1..=MAX_PROGRAMS as usize).contains(&self.readers.len())
+            && self.readers.len() <= MAX_PROGRAMS as usize
             && self.readers.iter().all(|&n| units(n))
+            && (self.policy == Policy::Latest || !self.are_open())
+    }
+
+    /// Whether reader programs come and go.
+    pub fn are_open(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    /// The reader programs that there are, or places for them.
+    pub fn programs(&self) -> u32 {
+        if self.are_open() {
+            MAX_PROGRAMS
+        } else {
+            self.readers.len() as u32
+        }
+    }
+
+    /// The units that a reader program has, or that its place has room for.
+    fn room(&self, program: u32) -> u32 {
+        self.readers.get(program as usize).copied().unwrap_or(MAX_UNITS)
     }
 }
 
@@ -80,10 +102,9 @@ impl Geometry {
         let writer_units = take(sizes.writers as usize);
         let arrivals = take(depth * Bits::lines(sizes.writers));
         let writer_ring = take(ring_len);
-        let programs = sizes
-            .readers
-            .iter()
-            .map(|&n| Program {
+        let programs = (0..sizes.programs())
+            .map(|program| sizes.room(program))
+            .map(|n| Program {
                 line: take(1),
                 released: take(depth),
                 units: take(n as usize),
@@ -136,15 +157,21 @@ impl Geometry {
         self.programs[program as usize].units + unit as usize
     }
 
-    /// The set of a program's units that have finished with a slot.
-    pub fn done(&self, program: u32, slot: u32) -> Bits {
-        let n = self.sizes.readers[program as usize];
-        Bits::new(self.programs[program as usize].done + slot as usize * Bits::lines(n), n)
+    /// The set of those of a program's `units` that have finished with a slot.
+    pub fn done(&self, program: u32, slot: u32, units: u32) -> Bits {
+        let room = Bits::lines(self.sizes.room(program));
+        Bits::new(self.programs[program as usize].done + slot as usize * room, units)
     }
 
-    /// The set of a program's units that have closed.
-    pub fn closed(&self, program: u32) -> Bits {
-        Bits::new(self.programs[program as usize].closed, self.sizes.readers[program as usize])
+    /// The set of those of a program's `units` that have closed.
+    pub fn closed(&self, program: u32, units: u32) -> Bits {
+        Bits::new(self.programs[program as usize].closed, units)
+    }
+
+    /// All lines of a reader program that speak of it alone.
+    pub fn place(&self, program: u32) -> Range<usize> {
+        let next = self.programs.get(program as usize + 1).map_or(self.total, |next| next.line);
+        self.programs[program as usize].line..next
     }
 
     /// The line that says which slot a program takes as its step number `take` (lossy policies).

@@ -43,6 +43,14 @@ impl Word {
     fn step(self) -> u64 {
         self.0 >> 19
     }
+    /// In which order slots are taken that nobody holds: free ones first, and then the oldest.
+    fn rank(self) -> u64 {
+        if self.state() == FREE {
+            0
+        } else {
+            1 + self.step()
+        }
+    }
 }
 
 // Words of a decision: what was decided, then the tag that makes it valid.
@@ -117,12 +125,13 @@ impl Slots {
     /// units have yet to complete it, they are waited for; readers never are.
     fn choose(&self, n: u64) -> Option<Begin> {
         loop {
-            let gone = self.gone();
-            let mut free = None;
+            let mut free: Option<(u32, Word)> = None;
             let mut oldest: Option<(u32, Word)> = None;
             let mut filling = false;
             for slot in 0..self.sizes().depth {
                 let w = self.word(slot);
+                // After the word: who pinned the slot was there before.
+                let gone = self.gone();
                 match w.state() {
                     // Taken by a predecessor that was killed before it wrote its decision.
                     FILLING if w.step() == n => {
@@ -134,7 +143,8 @@ impl Slots {
                             oldest = Some((slot, w));
                         }
                     }
-                    _ => free = free.or(Some((slot, w))),
+                    // Programs that come may want the newest of what nobody holds.
+                    _ => free = free.filter(|(_, f)| f.rank() <= w.rank()).or(Some((slot, w))),
                 }
             }
             let may_drop_old = self.sizes().policy != Policy::DropNewest;
@@ -197,6 +207,8 @@ impl Slots {
     fn pick(&self, program: u32, after: Option<u64>, unfinished: &mut bool) -> Option<(u32, Word)> {
         let bit = 1 << program;
         let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
+        // Beside programs that may come, each holds one at most: with a slot more than programs none keeps another from reading.
+        let most = if self.sizes().are_open() { 1 } else { self.sizes().depth - 1 };
         let mut seen_before = None;
         loop {
             *unfinished = false;
@@ -219,7 +231,7 @@ impl Slots {
                     best = Some((slot, w));
                 }
             }
-            if pinned > 0 && pinned + 1 >= self.sizes().depth {
+            if pinned > 0 && pinned >= most {
                 *unfinished = true;
                 return None;
             }
@@ -272,6 +284,19 @@ impl Slots {
         }
     }
 
+    /// Every visible step is new to `program`, which has just got its place, and none is pinned by it.
+    pub(super) fn offer_steps(&self, program: u32) {
+        for slot in 0..self.sizes().depth {
+            loop {
+                let seen = self.word(slot);
+                let to = Word(seen.0 & !(1 << (11 + program)) | 1 << (3 + program));
+                if seen.state() != VISIBLE || to == seen || self.swap(slot, seen, to) {
+                    break;
+                }
+            }
+        }
+    }
+
     pub(super) fn unpin(&self, program: u32, turn: Turn) {
         self.finish(turn.slot, program, turn.step);
     }
@@ -302,7 +327,7 @@ impl Slots {
         death::may_come();
         line.w[TAG].store(k + 1, Ordering::Release);
         death::may_come();
-        if self.sizes().readers[program as usize] > 1 {
+        if self.units_of(program) > 1 {
             ring(self.published_bell());
         }
         turn
@@ -312,7 +337,7 @@ impl Slots {
     fn end(&self, program: u32, k: u64) {
         self.line(self.geometry.program(program)).w[END].store(k + 1, Ordering::Release);
         death::may_come();
-        if self.sizes().readers[program as usize] > 1 {
+        if self.units_of(program) > 1 {
             ring(self.published_bell());
         }
     }

@@ -9,6 +9,7 @@
 //! * [`block`]: the lossless queue. Step `n` lives in slot `n % depth`; nothing has to be agreed.
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
 //! * `close`: how the stream ends.
+//! * [`places`]: reader programs that come and go.
 
 pub mod bell;
 pub mod bits;
@@ -19,10 +20,12 @@ pub mod fault;
 pub mod geometry;
 pub mod lossy;
 pub mod names;
+pub mod places;
 #[cfg(all(test, not(loom)))]
 mod sim;
 
 use bell::ring;
+use bits::Bits;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
 use names::Policy;
@@ -36,7 +39,7 @@ use std::sync::Arc;
 pub enum Lines {
     /// In a segment that all units map.
     #[cfg(not(loom))]
-    Shared(Arc<polyduct_os::segment::Segment>),
+    Shared(Arc<polyduct_os::segment::Segment<()>>),
     /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
     Heap(Arc<[Line]>),
 }
@@ -244,7 +247,7 @@ impl Slots {
             return Ok(Some(found));
         }
         let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
-        let stop = match (self.fault(), close::closed_at(word)) {
+        let stop = match (self.fault_of(Side::Reader(program)), close::closed_at(word)) {
             (Some(fault), _) => self.stop(fault),
             (None, Some((closed_after, by))) if k >= closed_after => {
                 Stop::Uneven { unit: UnitName { side: Side::Reader(program), unit: by }, closed_after }
@@ -261,7 +264,7 @@ impl Slots {
         let uses = &self.line(self.geometry.released(program, turn.slot)).w[0];
         // A replacement may repeat a release that its predecessor completed; the slot may be in its next round by now.
         let repeated = uses.load(Ordering::Acquire) >= turn.uses;
-        if repeated || self.geometry.done(program, turn.slot).arrive(self.lines(), unit, turn.sense) {
+        if repeated || self.done(program, turn.slot, unit).arrive(self.lines(), unit, turn.sense) {
             death::may_come();
             if !repeated {
                 uses.store(turn.uses, Ordering::Release);
@@ -278,17 +281,27 @@ impl Slots {
         self.line(self.geometry.reader(program, unit)).w[NEXT].store(k + 1, Ordering::Release);
     }
 
-    fn gone(&self) -> u64 {
-        self.line(GLOBAL).w[GONE].load(Ordering::Acquire)
+    fn done(&self, program: u32, slot: u32, unit: u32) -> Bits {
+        self.geometry.done(program, slot, self.units_with(program, unit))
     }
 
-    /// Whether all units of all reader programs have closed.
+    /// The reader programs that are not there, one bit each: all their units have closed, or nobody has the place.
+    fn gone(&self) -> u64 {
+        let word = self.line(GLOBAL).w[GONE].load(Ordering::Acquire);
+        match self.sizes().are_open() {
+            // Zero is nobody.
+            true => !word & self.all_programs(),
+            false => word,
+        }
+    }
+
+    /// Whether all units of all reader programs have closed, and no others may come.
     pub fn readers_are_gone(&self) -> bool {
-        self.gone() == self.all_programs()
+        !self.sizes().are_open() && self.gone() == self.all_programs()
     }
 
     fn all_programs(&self) -> u64 {
-        u64::MAX >> (64 - self.sizes().readers.len())
+        u64::MAX >> (64 - self.sizes().programs())
     }
 
     // -- units --
@@ -346,10 +359,10 @@ impl Slots {
         self.unit_line(unit).w[STATE].load(Ordering::Acquire) == UnitState::Gone as u64
     }
 
-    /// All units of all programs.
+    /// All units of all programs, as far as they are there.
     pub fn units(&self) -> impl Iterator<Item = UnitName> + '_ {
-        let readers = self.sizes().readers.iter().enumerate();
-        let readers = readers.flat_map(|(p, &n)| (0..n).map(move |unit| (Side::Reader(p as u32), unit)));
+        let readers = (0..self.sizes().programs()).map(|p| (p, self.units_of(p)));
+        let readers = readers.flat_map(|(p, n)| (0..n).map(move |unit| (Side::Reader(p), unit)));
         (0..self.sizes().writers)
             .map(|unit| (Side::Writer, unit))
             .chain(readers)
@@ -368,7 +381,7 @@ impl Slots {
             }),
             Side::Reader(p) => self.read_turn(p, next).filter(|turn| {
                 let arrived =
-                    self.geometry.done(p, turn.slot).has_arrived(self.lines(), unit.unit, turn.sense);
+                    self.done(p, turn.slot, unit.unit).has_arrived(self.lines(), unit.unit, turn.sense);
                 let uses = self.line(self.geometry.released(p, turn.slot)).w[0].load(Ordering::Acquire);
                 uses >= turn.uses || arrived.unwrap_or(false)
             }),
@@ -450,7 +463,7 @@ impl Slots {
     /// Whether every reader program has released this turn's slot (or is gone).
     pub fn is_released(&self, turn: Turn) -> bool {
         let gone = self.gone();
-        (0..self.sizes().readers.len() as u32).all(|p| {
+        (0..self.sizes().programs()).all(|p| {
             gone >> p & 1 == 1
                 || self.line(self.geometry.released(p, turn.slot)).w[0].load(Ordering::Acquire) >= turn.uses
         })
@@ -465,7 +478,7 @@ enum UnitState {
     Gone = 3,
 }
 
-// Words of the global line and of the program lines.
+// Words of the global line and of the program lines. Where reader programs come and go, GONE has those that are there.
 const FAULT: usize = 0;
 const FIRST_CLOSE: usize = 1;
 const GONE: usize = 2;

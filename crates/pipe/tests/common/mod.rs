@@ -95,7 +95,7 @@ impl<'a, A: At> PipeAt<'a, A> {
             for unit in 0..self.writers {
                 let mut options = writer_options(unit, self.writers);
                 (options.policy, options.depth, options.timeout) = (self.policy, self.depth, self.timeout);
-                options.readers = self.readers.len() as u32;
+                options.readers = (self.readers.len() as u32).into();
                 s.spawn(move || {
                     let given = Given::Dataset(self.data);
                     write(self.at.writer(&given, self.src, &options).unwrap(), unit.into())

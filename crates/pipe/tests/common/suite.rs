@@ -6,6 +6,7 @@ use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
+use std::time::Duration;
 
 /// Layouts for pairs of them. `*,*` gives every unit all of it; as a writer that is a replica.
 pub const LAYOUTS: [&str; 8] = [
@@ -296,5 +297,49 @@ pub fn readers_follow_each_other<A: At>(at: A) {
         let error = writer.join().unwrap();
         assert!(matches!(error, PipeError::ReadersGone { .. }), "{error}");
         assert!(error.to_string().contains("leaves by abort()"), "{error}");
+    });
+}
+
+/// Two programs open two pipes, each first the one that it writes: they wait for each other, and both are told what to look at.
+pub fn pipes_opened_in_opposite_orders_are_told_so<A: At>() {
+    let (places, data) = ([A::new(), A::new()], Dataset::new(&[4], ElemType::U8).unwrap());
+    let brief = |options: Options| Options { open_timeout: Duration::from_millis(300), ..options };
+    let open = |first: &A, second: &A| -> Result<(), PipeError> {
+        let _w = first.writer(&Given::Dataset(data), "block", &brief(writer_options(0, 1)))?;
+        second.reader("*", &Expect::default(), &brief(reader_options("r", 0, 1))).map(drop)
+    };
+    let [a, b] = &places;
+    let read = a.reader("*", &Expect::default(), &brief(reader_options("r", 0, 1))).map(drop);
+    let ends = std::thread::scope(|s| {
+        let ends = [s.spawn(|| open(a, b)), s.spawn(|| open(b, a))];
+        ends.map(|end| end.join().unwrap())
+    });
+    for end in ends.into_iter().chain([read]) {
+        let error = end.unwrap_err().to_string();
+        assert!(error.ends_with("must all open them in the same order"), "{error}");
+    }
+}
+
+/// Of several reader programs the texts say which, by its name.
+pub fn a_unit_of_several_programs_is_named_with_its_own<A: At>() {
+    let (at, data) = (A::new(), Dataset::new(&[4], ElemType::U8).unwrap());
+    let (at, options) = (&at, Options { readers: 2.into(), ..writer_options(0, 1) });
+    let read = |program: &str| -> Result<A::Reader, PipeError> {
+        at.reader("*", &Expect::default(), &reader_options(program, 0, 1))
+    };
+    let says = |error: PipeError| {
+        let says = error.to_string();
+        assert!(says.ends_with("unit 0 of reader program \"viewer\" gave up"), "{says}");
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = at.writer(&Given::Dataset(data), "block", &options).unwrap();
+            says((0..).find_map(|_| w.write(&[0; 4]).err()).unwrap());
+        });
+        s.spawn(|| read("viewer").unwrap().abort());
+        s.spawn(|| {
+            let mut r = read("logger").unwrap();
+            says((0..).find_map(|_| r.read(&mut [0; 4]).err()).unwrap());
+        });
     });
 }

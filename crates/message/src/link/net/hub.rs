@@ -2,7 +2,10 @@
 //! program's own call it in turns. Calls take the time and never wait.
 
 mod arrive;
+mod away;
 mod mend;
+
+use away::Away;
 
 use super::call::Call;
 use super::config::{NetConfig, NetEvent, Transport};
@@ -73,6 +76,7 @@ pub(crate) struct Hub<B> {
     opened: Vec<u8>,
     replies: Vec<(SocketAddr, Vec<u8>)>,
     pub closing: bool,
+    away: Away,
 }
 
 impl<B: AsMut<[u8]>> Hub<B> {
@@ -142,6 +146,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             opened: vec![0; RECORD],
             replies: Vec::new(),
             closing: false,
+            away: Away::default(),
         };
         Ok((hub, addr))
     }
@@ -227,7 +232,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     /// A peer is of no further use. The user is told after what had come from it.
-    fn lose(&mut self, unit: Address, error: MessageError, _now: Duration) {
+    fn lose(&mut self, unit: Address, error: MessageError, now: Duration) {
+        let error = self.away.explain(error, now);
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         peer.gone.get_or_insert(error);
         for way in peer.ways.iter_mut().filter_map(Option::take) {
@@ -325,8 +331,17 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
+    /// Before anything else is looked at: whether this process was away.
+    pub fn wakes(&mut self, now: Duration) {
+        if let Some(time) = self.away.looks(now, self.config.session.silence) {
+            tracing::warn!(?time, "this process did not run");
+            self.peers.values_mut().for_each(|peer| peer.session.was_away(time, now));
+        }
+    }
+
     /// Does what is due. Returns when to come again at the latest.
     pub fn handle_time(&mut self, now: Duration) -> Result<Option<Duration>, OsError> {
+        self.wakes(now);
         if self.gate.as_ref().and_then(Gate::next_deadline).is_some_and(|t| now >= t) {
             self.serve_gate(now)?;
         }
@@ -357,7 +372,9 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
         self.flush();
         // What was due just now is over; what the sockets do not take waits for them, not for a time.
-        Ok(next.map(|t| t.max(now + Duration::from_micros(50))))
+        let next = next.map(|t| t.max(now + Duration::from_micros(50)));
+        self.away.sleeps_until(next);
+        Ok(next)
     }
 
     /// The next thing to tell.

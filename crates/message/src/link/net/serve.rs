@@ -137,6 +137,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
     }
 
     fn handle(&self, state: &mut State<B>, found: &[u64], now: Duration) -> Result<(), OsError> {
+        state.hub.wakes(now);
         found.iter().filter(|n| **n != WAKE).try_for_each(|&number| state.hub.handle(number, now))
     }
 

@@ -49,6 +49,41 @@ pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
     (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
 
+/// The same, asked for again while there are none and `go_on` has nothing against it: names of containers and of machines that
+/// start come late.
+///
+/// # Errors
+/// What `go_on` says, which is asked several times a second.
+pub fn resolve_while<E>(
+    host: &str,
+    port: u16,
+    go_on: impl FnMut() -> Result<(), E>,
+) -> Result<Vec<SocketAddr>, E> {
+    ask_while(|| resolve(host, port), go_on)
+}
+
+/// How soon a name is asked for again, at first and at most.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+fn ask_while<E>(
+    mut ask: impl FnMut() -> Vec<SocketAddr>,
+    mut go_on: impl FnMut() -> Result<(), E>,
+) -> Result<Vec<SocketAddr>, E> {
+    let (first, most) = ASK_AGAIN;
+    let mut pause = first;
+    loop {
+        let found = ask();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        for _ in 0..pause.as_millis() / first.as_millis() {
+            go_on()?;
+            std::thread::sleep(first);
+        }
+        pause = (pause * 2).min(most);
+    }
+}
+
 /// Listens at an address; port 0 takes a free one, of those that the [environment](super::ports) allows.
 ///
 /// # Errors
@@ -245,6 +280,30 @@ pub fn read(stream: &TcpStream, parts: &mut [std::io::IoSliceMut<'_>]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_asked_for_until_somebody_knows_it() {
+        let (at, mut left) = (SocketAddr::from(([127, 0, 0, 1], 7)), 3);
+        let mut ask = || {
+            left -= 1;
+            if left == 0 {
+                vec![at]
+            } else {
+                vec![]
+            }
+        };
+        assert_eq!(ask_while(&mut ask, || Ok::<(), ()>(())), Ok(vec![at]));
+        let mut patience = 4;
+        let limit = || {
+            patience -= 1;
+            if patience == 0 {
+                Err("enough")
+            } else {
+                Ok(())
+            }
+        };
+        assert_eq!(ask_while(Vec::new, limit), Err("enough"));
+    }
 
     #[test]
     fn idle_connections_are_asked_until_their_time_is_over() {

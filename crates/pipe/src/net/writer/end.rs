@@ -24,7 +24,7 @@ impl NetWriter {
             return self.failed.clone().map_or(Ok(self.stats), Err);
         }
         if self.failed.is_none() {
-            match self.linger().map_err(|e| e.at(&self.pipe, self.me)) {
+            match self.linger().map_err(|e| e.at(&self.pipe, self.me).of(self.domain.programs())) {
                 Err(e) if e.scope() == Scope::Operation => return Err(e),
                 ended => self.failed = ended.err(),
             }

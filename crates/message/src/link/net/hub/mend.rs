@@ -14,7 +14,11 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         peer.ways[at] = None;
         peer.session.handle_path_down(now, PathId(at as u8));
-        let hope = is_of_the_way(&fault) && peer.gone.is_none() && !peer.left && !peer.session.is_broken();
+        // It is over already, by silence for one, and its last event says why.
+        if peer.session.is_broken() {
+            return self.mark(unit);
+        }
+        let hope = is_of_the_way(&fault) && peer.gone.is_none() && !peer.left;
         // Where both began at once, the other connection goes on.
         if hope && peer.has_way() {
             return;
@@ -51,7 +55,6 @@ impl<B: AsMut<[u8]>> Hub<B> {
         match fault {
             // Its process, or what was there, is gone: that is why.
             Fault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke), now),
-            Fault::Peer(LinkError::Dead { .. }) => self.lose(unit, error_of(unit, broke), now),
             fault if is_of_the_way(&fault) => {
                 peer.broken = Some(broke);
                 self.not_before.insert(unit, now + AGAIN);
@@ -81,6 +84,11 @@ fn is_of_the_way(fault: &Fault) -> bool {
 
 fn error_of(unit: Address, fault: Fault) -> MessageError {
     match fault {
+        // Not what it did is wrong, but what this unit did not.
+        Fault::Peer(LinkError::Dead { .. }) => {
+            let reason = "it heard nothing of this unit for too long, gave it up and went on without it";
+            MessageError::PeerLost { unit, reason: reason.to_owned() }
+        }
         Fault::Peer(error) if !is_of_the_way(&Fault::Peer(error.clone())) => {
             MessageError::BadPeer { unit, error }
         }
