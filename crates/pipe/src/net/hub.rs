@@ -94,6 +94,11 @@ impl Hub {
         self.members.remove(&conn).is_none_or(|m| m.has_ended())
     }
 
+    /// Whether the unit of a connection has come to its end.
+    pub fn has_ended(&self, conn: ConnId) -> bool {
+        self.members.get(&conn).is_some_and(Member::has_ended)
+    }
+
     /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost, and nothing ends.
     pub fn replaceable(&self, conn: ConnId) -> Option<UnitName> {
         let member = self.members.get(&conn)?;

@@ -6,6 +6,7 @@ use super::dial::{dial, is_passing, link};
 use super::lane::Lane;
 use super::place::Place;
 use super::route::{End, Route};
+use super::silence::seconds;
 use super::wire::{Ask, First};
 use super::Trust;
 use crate::bind::from_wire;
@@ -53,7 +54,8 @@ impl Dials {
     ) -> Result<Channel, PipeError> {
         let Dials { place, trust, program, .. } = self;
         let options = Options { open_timeout, ..self.options.clone() };
-        let mut channel = dial(place, trust, &options, start, &[addr], name, check_in)?;
+        // One that is replaced may be there again.
+        let mut channel = dial(place, trust, &options, start, &[addr], (name, !self.replaced), check_in)?;
         channel
             .post(&First::Lane { program: *program, unit: options.unit, from })
             .map_err(link(&place.to_string(), name))?;
@@ -77,8 +79,8 @@ impl Dials {
     }
 
     /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
-    /// the port's patience since `start`. One that is there has no longer than the time to open. The unit's part of `step` comes
-    /// again.
+    /// the port's patience since `start`. One that is there has no longer than the time to open, and where it is not replaced no
+    /// longer than silence is borne. The unit's part of `step` comes again.
     fn again(
         &self,
         client: &mut Client,
@@ -99,7 +101,8 @@ impl Dials {
             }
             let began = clock::now();
             let left = self.options.timeout.map(|t| t.saturating_sub(began - start));
-            let patience = left.into_iter().chain([self.options.open_timeout]).min().unwrap_or_default();
+            let most = if self.replaced { self.options.open_timeout } else { self.options.silence };
+            let patience = left.into_iter().chain([most]).min().unwrap_or_default();
             let check_in = || {
                 client.check_going(step)?;
                 Ok(client.moved(name.unit))
@@ -218,8 +221,12 @@ impl NetReader {
                 match lane.is_open() {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(fault) if dials.replaced && is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                        lane.replace(dials.first(&mut client, name, lane.addr, start)?);
+                    Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
+                        match dials.first(&mut client, name, lane.addr, start) {
+                            Ok(channel) => lane.replace(channel),
+                            Err(PipeError::Link { .. }) => return Err(client.failed_to_open(name, fault)),
+                            Err(e) => return Err(e),
+                        }
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
                 }
@@ -411,14 +418,25 @@ impl NetReader {
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
-                        if !self.dials.replaced {
-                            return Err(self.client.verdict(unit, &fault, step));
-                        }
-                        if !is_passing(&fault) || lane.fruitless() > FRUITLESS {
-                            return Err(link(&self.pipe, unit)(fault));
+                        let replaced = self.dials.replaced;
+                        let silent = seconds(&fault, self.dials.options.silence) > 0;
+                        if !is_passing(&fault) || silent && !replaced || lane.fruitless() > FRUITLESS {
+                            return Err(match replaced {
+                                true => link(&self.pipe, unit)(fault),
+                                false => self.client.verdict(unit, &fault, step),
+                            });
                         }
                         let pause = clock::now();
-                        self.dials.again(&mut self.client, lane, start, step)?;
+                        match self.dials.again(&mut self.client, lane, start, step) {
+                            // It is gone, with what it had.
+                            Err(PipeError::Link { .. }) if !replaced => {
+                                return Err(self.client.verdict(unit, &fault, step))
+                            }
+                            again => again?,
+                        }
+                        if self.lossy {
+                            let _ = lane.want(step);
+                        }
                         waited += clock::now() - pause;
                         more = true;
                     }

@@ -3,9 +3,11 @@
 
 use super::channel::Channel;
 use super::hub::Hub;
+use super::mend::{is_of_the_way, Life, Missing};
 use super::porch::Porch;
 use super::senders::Senders;
-use super::silence::seconds;
+use super::session::{Session, SessionId};
+use super::silence::{seconds, silent_for};
 use super::wire::{Ask, First, Tell};
 use crate::config::Options;
 use crate::error::{Refusal, Side, UnitName};
@@ -13,6 +15,7 @@ use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
+use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -60,8 +63,13 @@ impl Shared {
 }
 
 struct Conn {
-    channel: Channel,
+    session: Session<Tell>,
     pid: u32,
+    name: SessionId,
+    /// Where the unit listens for as long as it takes part, if it can be reached there.
+    door: Option<SocketAddr>,
+    /// Its connection broke.
+    missing: Option<Missing>,
 }
 
 /// Everything the thread holds.
@@ -138,14 +146,19 @@ impl Server {
         let mut items = vec![PollItem::readable(&self.shared.wake)];
         for conn in self.conns.values() {
             // Who does not take its answers is not asked for more questions.
-            items.push(match conn.channel.is_backed_up() {
-                true => PollItem::writable(&conn.channel),
-                false => PollItem::readable(&conn.channel),
+            let channel = conn.session.channel();
+            items.extend(match &conn.missing {
+                Some(missing) => missing.item(),
+                None if channel.is_backed_up() => Some(PollItem::writable(channel)),
+                None => Some(PollItem::readable(channel)),
             });
         }
         self.porch.items(&mut items);
         let opening = self.outcome.as_ref().map(|_| self.deadline);
-        let looks = self.conns.values().filter_map(|conn| conn.channel.deadline());
+        let looks = self.conns.values().filter_map(|conn| match &conn.missing {
+            Some(missing) => missing.deadline(),
+            None => conn.session.channel().deadline(),
+        });
         let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
@@ -163,15 +176,20 @@ impl Server {
                         senders.adopt(channel, program, unit, from);
                     }
                 }
-                First::Join { pid, port, hello } => {
+                First::Again { session, heard } => self.again(channel, session, heard),
+                First::Join { pid, session: name, door, hello } => {
                     let strangers = self.conns.keys().filter(|&&id| !self.rendezvous.is_member(id));
                     if strangers.count() >= STRANGERS {
                         continue;
                     }
-                    let addr = channel.peer().zip(port).map(|(peer, port)| SocketAddr::new(peer.ip(), port));
+                    let addr =
+                        channel.peer().zip(door).map(|(peer, door)| SocketAddr::new(peer.ip(), door.port()));
+                    // Who comes from elsewhere than it thinks is behind something that may answer in its place.
+                    let door = door.filter(|door| Some(*door) == addr);
                     let id = self.next_id;
                     self.next_id += 1;
-                    self.conns.insert(id, Conn { channel, pid });
+                    let session = Session::new(channel);
+                    self.conns.insert(id, Conn { session, pid, name, door, missing: None });
                     self.note_ends();
                     let replaces = self.replaced_by(&hello);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
@@ -196,7 +214,18 @@ impl Server {
     fn serve(&mut self, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            match conn.channel.hear() {
+            if let Some(missing) = &mut conn.missing {
+                match missing.look(clock::now()) {
+                    Life::Open if !conn.session.is_overfull() => return,
+                    Life::Open | Life::Ended => return self.hang_up(id, 0),
+                    Life::Silent => return self.hang_up(id, silent_for(self.silence.0)),
+                }
+            }
+            // Who does not take its answers is not asked for more questions.
+            if let Ok(false) = conn.session.flush() {
+                return;
+            }
+            match conn.session.hear() {
                 Ok(None) => return,
                 Ok(Some(Ask::Meet(message))) => {
                     let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
@@ -216,10 +245,41 @@ impl Server {
                 }
                 Err(fault) => {
                     tracing::debug!(%fault, "a connection ended");
-                    return self.hang_up(id, seconds(&fault, self.silence.0));
+                    return self.ended(id, &fault);
                 }
             }
         }
+    }
+
+    /// A connection has ended: where its unit may live, it is looked for.
+    fn ended(&mut self, id: ConnId, fault: &LinkFault) {
+        let silent = seconds(fault, self.silence.0);
+        let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        // Who cannot be asked, and has not been reset, has ended as a process does.
+        let reset = conn.session.channel().peer().is_none();
+        let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());
+        if !may_live || over || !self.rendezvous.is_member(id) {
+            return self.hang_up(id, silent);
+        }
+        conn.session.is_cut();
+        conn.missing = Some(Missing::new(conn.door, self.silence.0, clock::now()));
+        self.serve(id);
+    }
+
+    /// Somebody says that its connection broke.
+    fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64) {
+        let Some((&id, conn)) = self.conns.iter_mut().find(|(_, conn)| conn.name == name) else {
+            let _ = channel.post(&None::<u64>).and_then(|()| channel.flush());
+            return channel.shut();
+        };
+        tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
+        conn.missing = None;
+        let said = channel.post(&Some(conn.session.heard()));
+        if let Err(fault) = said.and_then(|()| conn.session.resume(channel, heard)) {
+            return self.ended(id, &fault);
+        }
+        self.serve(id);
     }
 
     /// A connection is gone: hung up, or nothing was heard for so many seconds.
@@ -259,7 +319,7 @@ impl Server {
                 }
                 Action::Drop(id) => {
                     if let Some(conn) = self.conns.get(&id) {
-                        conn.channel.shut();
+                        conn.session.channel().shut();
                     }
                     self.hang_up(id, 0);
                 }
@@ -345,7 +405,7 @@ impl Server {
     fn send(&mut self, to: ConnId, message: &Tell) {
         if let Some(conn) = self.conns.get_mut(&to) {
             // A peer that is gone is noticed by its hangup.
-            let _ = conn.channel.post(message).and_then(|()| conn.channel.flush());
+            let _ = conn.session.post(message.clone()).and_then(|()| conn.session.flush());
         }
     }
 
@@ -378,15 +438,17 @@ impl Server {
         told.iter().for_each(|(id, tell)| self.send(*id, tell));
         let end = clock::now() + LAST_WORDS;
         for conn in self.conns.values_mut() {
-            while let Ok(false) = conn.channel.flush() {
+            while let Ok(false) = conn.session.flush() {
                 let left = end.saturating_sub(clock::now());
-                if left.is_zero() || poll(&mut [PollItem::writable(&conn.channel)], Some(left)).is_err() {
+                if left.is_zero()
+                    || poll(&mut [PollItem::writable(conn.session.channel())], Some(left)).is_err()
+                {
                     break;
                 }
             }
             // Unread questions would turn the end into a reset.
-            while let Ok(Some(_)) = conn.channel.next::<Ask>() {}
-            conn.channel.shut();
+            while let Ok(Some(_)) = conn.session.hear::<Ask>() {}
+            conn.session.channel().shut();
         }
     }
 }
