@@ -75,7 +75,11 @@ impl Dials {
             client.check_in()?;
             Ok(client.moved(name.unit))
         };
-        self.connect(name, addr, (self.options.open_timeout, start), from, check_in)
+        match self.connect(name, addr, (self.options.open_timeout, start), from, check_in) {
+            // Why it is not there, unit 0 knows.
+            Err(PipeError::Link { source, .. }) => Err(client.failed_to_open(name, *source)),
+            connected => connected,
+        }
     }
 
     /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
@@ -222,11 +226,7 @@ impl NetReader {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                        match dials.first(&mut client, name, lane.addr, start) {
-                            Ok(channel) => lane.replace(channel),
-                            Err(PipeError::Link { .. }) => return Err(client.failed_to_open(name, fault)),
-                            Err(e) => return Err(e),
-                        }
+                        lane.replace(dials.first(&mut client, name, lane.addr, start)?);
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
                 }

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// Connections that have not joined, at most.
 const STRANGERS: usize = 256;
+/// Connections that wait for the place of a unit whose connection broke, at most.
+const EARLY: usize = 64;
 /// How long the last words to the others may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -77,6 +79,8 @@ pub struct Server {
     pipe: String,
     porch: Porch,
     conns: BTreeMap<ConnId, Conn>,
+    /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
+    early: Vec<(Channel, First)>,
     next_id: ConnId,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
@@ -107,6 +111,7 @@ impl Server {
             pipe: pipe.to_owned(),
             porch,
             conns: BTreeMap::new(),
+            early: Vec::new(),
             next_id: 1,
             rendezvous,
             meets_at,
@@ -159,17 +164,23 @@ impl Server {
             Some(missing) => missing.deadline(),
             None => conn.session.channel().deadline(),
         });
-        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).min();
+        let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
+        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).chain(free).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
     fn welcome_strangers(&mut self) {
         // A listener that fails lets nobody in any more; those who are in go on.
-        let came = self.porch.serve(clock::now()).unwrap_or_default();
+        let mut came = std::mem::take(&mut self.early);
+        came.extend(self.porch.serve(clock::now()).unwrap_or_default());
         if let Some(why) = self.porch.turned_away() {
             self.rendezvous.turned_away(&why);
         }
         for (channel, first) in came {
+            if self.is_early(&first) && self.early.len() < EARLY {
+                self.early.push((channel, first));
+                continue;
+            }
             match first {
                 First::Lane { program, unit, from } => {
                     if let Some((_, senders)) = &self.open {
@@ -201,6 +212,13 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Whether this is said by one who asks for the place of a unit that may live, though its connection broke.
+    fn is_early(&self, first: &First) -> bool {
+        let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
+        let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));
+        holder.is_some_and(|conn| conn.missing.is_some())
     }
 
     /// Somebody asks for a place: the rendezvous is told who has closed, and whether the pipe ends.
@@ -295,7 +313,7 @@ impl Server {
         self.silence.1 = silent;
         self.carry_out(actions);
         self.silence.1 = 0;
-        if let (Some(unit), true) = (lost, self.rendezvous.is_running()) {
+        if let Some(unit) = lost.filter(|_| !self.rendezvous.is_over()) {
             self.send_all(&Tell::Lost(unit, pid));
         }
     }
@@ -354,7 +372,7 @@ impl Server {
     fn replaced_by(&self, hello: &ToHost) -> Option<u32> {
         let ToHost::Hello(Hello { role: Role::Writer { .. }, unit, .. }) = hello else { return None };
         let name = UnitName { side: Side::Writer, unit: *unit };
-        (self.rendezvous.is_running() && !self.rendezvous.is_here(name)).then_some(*unit)
+        (self.open.is_some() && !self.rendezvous.is_here(name)).then_some(*unit)
     }
 
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
@@ -362,8 +380,9 @@ impl Server {
         if unit == HOST {
             return hub.slots().join(unit, (pid, start_time), 0);
         }
+        let replaces = hub.absent().iter().any(|(lost, _)| *lost == unit);
         hub.join(id, unit, pid, start_time);
-        if self.rendezvous.is_running() {
+        if replaces {
             let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
             let absent = hub.absent();
             self.shared.absent().clone_from(&absent);
