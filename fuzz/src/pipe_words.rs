@@ -15,7 +15,7 @@ use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What may come to pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,8 +211,8 @@ impl Meeting {
 struct Steps {
     hub: Hub,
     mine: u64,
-    /// For each connection: its unit, the step that it was given and has not ended, and its next.
-    units: BTreeMap<ConnId, (UnitName, Option<u64>, u64)>,
+    /// For each connection: its unit, the steps that it was given and has not ended, and its next.
+    units: BTreeMap<ConnId, (UnitName, VecDeque<u64>, u64)>,
     /// Units that are lost and may be replaced.
     absent: Vec<UnitName>,
 }
@@ -229,7 +229,7 @@ impl Steps {
         let mut units = BTreeMap::new();
         for (conn, (side, unit)) in (1..).zip(others) {
             hub.join(conn, UnitName { side, unit }, 9, 1);
-            units.insert(conn, (UnitName { side, unit }, None, 0));
+            units.insert(conn, (UnitName { side, unit }, VecDeque::new(), 0));
         }
         Steps { hub, mine: 0, units, absent: Vec::new() }
     }
@@ -245,7 +245,7 @@ impl Steps {
                     (taken, unit, ask)
                 {
                     // Where it is over, it may say so to no effect.
-                    if given.take().is_some() {
+                    if given.pop_front().is_some() {
                         *next += 1;
                     }
                 }
@@ -264,7 +264,7 @@ impl Steps {
                 }
                 let unit = self.absent.remove(0);
                 self.hub.join(conn, unit, 10, 1);
-                self.units.insert(conn, (unit, None, self.hub.goes_on_at(conn)));
+                self.units.insert(conn, (unit, VecDeque::new(), self.hub.goes_on_at(conn)));
             }
             Event::Mine => match self.hub.slots().poll_begin(0, self.mine) {
                 Ok(Some(Begin::Fill(turn))) => {
@@ -292,18 +292,21 @@ impl Steps {
         match tell {
             Tell::Begin(Begin::Fill(turn)) => {
                 assert!(
-                    unit.side == Side::Writer && turn.step == *next && turn.slot < DEPTH && given.is_none()
+                    unit.side == Side::Writer && turn.step == *next && turn.slot < DEPTH && given.is_empty()
                 );
-                *given = Some(turn.step);
+                given.push_back(turn.step);
             }
             Tell::Begin(Begin::Drop) => {
-                assert!(unit.side == Side::Writer && !lossless && given.is_none());
-                *given = Some(*next);
+                assert!(unit.side == Side::Writer && !lossless && given.is_empty());
+                given.push_back(*next);
             }
             Tell::Next(Next::Step(turn)) => {
-                assert!(unit.side != Side::Writer && turn.slot < DEPTH && given.is_none());
-                assert!(if lossless { turn.step == *next } else { turn.step >= *next });
-                *given = Some(turn.step);
+                // It may ask ahead where every step comes.
+                assert!(unit.side != Side::Writer && turn.slot < DEPTH);
+                assert!((given.len() as u32) < if lossless { DEPTH } else { 1 });
+                let due = *next + given.len() as u64;
+                assert!(if lossless { turn.step == due } else { turn.step >= due });
+                given.push_back(turn.step);
             }
             Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
             Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),

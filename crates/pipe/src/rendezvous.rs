@@ -201,7 +201,11 @@ impl<F> Rendezvous<F> {
     pub fn holder(&self, hello: &Hello) -> Option<ConnId> {
         let program = match hello.role {
             Role::Writer { .. } => 0,
-            Role::Reader { .. } => self.programs.iter().position(|p| *p == hello.program)? as u32 + 1,
+            Role::Reader { .. } => match self.programs.iter().position(|p| *p == hello.program) {
+                Some(i) => i as u32 + 1,
+                // A lone lost unit may come back under another name.
+                None => self.members.keys().find(|key| key.0 > 0 && key.1 == hello.unit)?.0,
+            },
         };
         self.members.get(&(program, hello.unit)).map(|member| member.conn)
     }

@@ -26,7 +26,7 @@ use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -52,7 +52,8 @@ pub struct Client {
     start: Duration,
     host_pid: u32,
     begin: Option<Begin>,
-    next: Option<Next>,
+    /// A reader's next steps.
+    next: VecDeque<Next>,
     stop: Option<Stop>,
     /// What unit 0 says has happened.
     notice: Option<Stop>,
@@ -67,8 +68,8 @@ pub struct Client {
     hung_up: bool,
     /// This unit goes without an answer.
     gives_up: bool,
-    /// A question of this unit has yet to be answered.
-    pub asked: bool,
+    /// Questions of this unit about steps, whose answers it has not taken yet.
+    pub asked: u32,
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
@@ -139,7 +140,7 @@ impl Client {
         let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
         let terms = place.terms(trust, options.unit);
         let calls = Calls { addr, terms, borne: options.silence, session };
-        let (begin, next, stop, notice, bye) = (None, None, None, None, false);
+        let (begin, next, stop, notice, bye) = (None, VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
             calls,
@@ -160,7 +161,7 @@ impl Client {
             noted: false,
             hung_up: false,
             gives_up: false,
-            asked: false,
+            asked: 0,
             absent: Vec::new(),
             moved: BTreeMap::new(),
             from: 0,
@@ -260,7 +261,13 @@ impl Client {
 
     /// Says something.
     pub fn say(&mut self, ask: &Ask) -> Result<(), PipeError> {
-        match self.session.post(ask.clone()).and_then(|()| self.session.flush()) {
+        self.say_all([ask.clone()])
+    }
+
+    /// Says several things at once.
+    pub fn say_all(&mut self, asks: impl IntoIterator<Item = Ask>) -> Result<(), PipeError> {
+        let said = asks.into_iter().try_for_each(|ask| self.session.post(ask));
+        match said.and_then(|()| self.session.flush()) {
             Ok(_) => Ok(()),
             // The end of the connection is noticed where answers are read, behind what was said before it.
             Err(fault) if is_of_the_way(&fault) => Ok(()),
@@ -328,7 +335,7 @@ impl Client {
             match self.hear() {
                 Ok(None) => break,
                 Ok(Some(Tell::Begin(begin))) => self.begin = Some(begin),
-                Ok(Some(Tell::Next(next))) => self.next = Some(next),
+                Ok(Some(Tell::Next(next))) => self.next.push_back(next),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
@@ -337,14 +344,14 @@ impl Client {
                 Ok(Some(Tell::Lost(..) | Tell::Replaced(..))) => {}
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
-                Err(_) if self.stop.is_some() || self.next.is_some() || self.begin.is_some() => break,
+                Err(_) if self.stop.is_some() || !self.next.is_empty() || self.begin.is_some() => break,
                 Err(fault) => {
                     return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
                 }
             }
         }
         match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
-            Some(stop) if self.next.is_none() => Err(self.stopped(stop, step)),
+            Some(stop) if self.next.is_empty() => Err(self.stopped(stop, step)),
             _ => Ok(()),
         }
     }
@@ -437,7 +444,7 @@ impl Client {
 
     /// A reader's next step, if unit 0 has said which.
     pub fn next(&mut self) -> Option<Next> {
-        self.next.take()
+        self.next.pop_front()
     }
 
     /// A unit that has yet to send its part of a step is gone, and with it the step.

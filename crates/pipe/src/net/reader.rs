@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::client::Client;
 use super::dial::{dial, is_passing, link};
+use super::hub::steps_ahead;
 use super::lane::Lane;
 use super::place::Place;
 use super::route::{End, Route};
@@ -135,6 +136,8 @@ pub struct NetReader {
     conversion: Option<Conversion>,
     kernels: Kernels,
     lossy: bool,
+    /// Steps that are asked for before they are needed.
+    ahead: u32,
     len: usize,
     share: Share,
     next: u64,
@@ -250,6 +253,7 @@ impl NetReader {
             conversion,
             kernels: kernels(&given),
             lossy: welcome.policy != Policy::Block,
+            ahead: steps_ahead(welcome.depth, welcome.policy),
             len,
             share: Share::new(&plan, len, 0),
             next,
@@ -261,7 +265,7 @@ impl NetReader {
             domain,
             open: true,
         };
-        reader.ask_ahead()?;
+        reader.ask_ahead(None)?;
         Ok(reader)
     }
 
@@ -367,30 +371,28 @@ impl NetReader {
         self.turn = None;
         self.next += 1;
         self.share.count(&mut self.stats, turn.step);
-        self.client.say(&Ask::Release)?;
-        self.ask_ahead()?;
+        self.ask_ahead(Some(Ask::Release))?;
         Ok(Some(turn.step))
     }
 
-    /// Where every step comes, the next is asked for before it is needed; where steps are dropped, that would give an old one.
-    fn ask_ahead(&mut self) -> Result<(), PipeError> {
-        if !self.lossy {
-            self.client.say(&Ask::Next)?;
-            self.client.asked = true;
-        }
-        Ok(())
+    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are dropped, that would
+    /// give old ones.
+    fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
+        let ahead = if self.lossy { 0 } else { self.ahead.saturating_sub(self.client.asked) };
+        self.client.asked += ahead;
+        self.client.say_all(first.into_iter().chain((0..ahead).map(|_| Ask::Next)))
     }
 
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
         if self.ended {
             return Ok(None);
         }
-        if !self.client.asked {
+        if self.client.asked == 0 {
             self.client.say(&Ask::Next)?;
-            self.client.asked = true;
+            self.client.asked = 1;
         }
         let next = self.client.wait(self.next, "step", &mut self.stats.waited, Client::next)?;
-        self.client.asked = false;
+        self.client.asked -= 1;
         let Next::Step(turn) = next else {
             self.ended = true;
             return Ok(None);

@@ -258,12 +258,12 @@ impl NetWriter {
                 unmet(&self.pipe, looked, n, waited, shared)
             }
             Control::Guest(client) => {
-                if !client.asked {
+                if client.asked == 0 {
                     client.say(&Ask::Begin)?;
-                    client.asked = true;
+                    client.asked = 1;
                 }
                 let begun = client.wait(n, "a free slot for step", &mut self.stats.waited, Client::begin)?;
-                client.asked = false;
+                client.asked = 0;
                 Ok(begun)
             }
         }
