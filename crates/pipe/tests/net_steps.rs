@@ -243,24 +243,28 @@ const WAY: Duration = Duration::from_millis(5);
 /// Steps of a stream over such a way.
 const FAR_STEPS: u64 = 64;
 
-/// How long a reader far from unit 0 needs for the steps of a queue of this depth.
+/// How long a stream takes through a queue of this depth, whose second writer unit and reader are far from unit 0.
 fn far_steps(depth: u32) -> Duration {
-    let (at, trust) = (place(), trust(true));
-    let middle = Middle::looking(&at, Arc::new(|_, _| std::thread::sleep(WAY)));
-    let far = Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    let (at, trust) = (&place(), &trust(true));
+    let middle = Middle::looking(at, Arc::new(|_, _| std::thread::sleep(WAY)));
+    let far = &Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    let write = |unit: u32, at: &Place| {
+        let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());
+        let options = Options { depth, ..writer_options(unit, 2) };
+        let mut w = NetWriter::open(at, trust, &given, "block", &options).unwrap();
+        (0..FAR_STEPS).for_each(|step| assert!(w.write(&step.to_le_bytes()).unwrap()));
+        w.close().unwrap();
+    };
     std::thread::scope(|s| {
-        s.spawn(|| {
-            let given = Given::Dataset(Dataset::new(&[1], ElemType::U64).unwrap());
-            let options = Options { depth, ..writer_options(0, 1) };
-            let mut w = NetWriter::open(&at, &trust, &given, "block", &options).unwrap();
-            (0..FAR_STEPS).for_each(|step| assert!(w.write(&step.to_le_bytes()).unwrap()));
-            w.close().unwrap();
-        });
+        let write = &write;
+        s.spawn(move || write(0, at));
+        s.spawn(move || write(1, far));
         let options = reader_options("r", 0, 1);
-        let mut r = NetReader::open(&far, &trust, "block", &Expect::default(), &options).unwrap();
-        let (start, mut part) = (Instant::now(), [0; 8]);
+        let mut r = NetReader::open(far, trust, "*", &Expect::default(), &options).unwrap();
+        let (start, mut part) = (Instant::now(), [0; 16]);
         for step in 0..FAR_STEPS {
-            assert_eq!((r.read(&mut part).unwrap(), u64::from_le_bytes(part)), (Some(step), step));
+            assert_eq!(r.read(&mut part).unwrap(), Some(step));
+            assert_eq!(part, [step.to_le_bytes(); 2].concat()[..]);
         }
         let took = start.elapsed();
         assert_eq!(r.read(&mut part).unwrap(), None);

@@ -51,7 +51,8 @@ pub struct Client {
     options: Options,
     start: Duration,
     host_pid: u32,
-    begin: Option<Begin>,
+    /// What a writer may do with its next steps.
+    begin: VecDeque<Begin>,
     /// A reader's next steps.
     next: VecDeque<Next>,
     stop: Option<Stop>,
@@ -140,7 +141,7 @@ impl Client {
         let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
         let terms = place.terms(trust, options.unit);
         let calls = Calls { addr, terms, borne: options.silence, session };
-        let (begin, next, stop, notice, bye) = (None, VecDeque::new(), None, None, false);
+        let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
             calls,
@@ -334,7 +335,7 @@ impl Client {
         loop {
             match self.hear() {
                 Ok(None) => break,
-                Ok(Some(Tell::Begin(begin))) => self.begin = Some(begin),
+                Ok(Some(Tell::Begin(begin))) => self.begin.push_back(begin),
                 Ok(Some(Tell::Next(next))) => self.next.push_back(next),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
@@ -344,7 +345,7 @@ impl Client {
                 Ok(Some(Tell::Lost(..) | Tell::Replaced(..))) => {}
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
-                Err(_) if self.stop.is_some() || !self.next.is_empty() || self.begin.is_some() => break,
+                Err(_) if self.stop.is_some() || !self.next.is_empty() || !self.begin.is_empty() => break,
                 Err(fault) => {
                     return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
                 }
@@ -439,7 +440,12 @@ impl Client {
 
     /// What a writer may do with its next step, if unit 0 has said so.
     pub fn begin(&mut self) -> Option<Begin> {
-        self.begin.take()
+        self.begin.pop_front()
+    }
+
+    /// Whether unit 0 has said that before it was asked.
+    pub fn knows_begin(&self) -> bool {
+        !self.begin.is_empty()
     }
 
     /// A reader's next step, if unit 0 has said which.

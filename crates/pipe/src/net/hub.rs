@@ -27,6 +27,8 @@ struct Member {
     published: u64,
     /// Questions about steps that are not answered yet.
     asks: u32,
+    /// A writer: it has asked, and is told of further steps unasked.
+    begun: bool,
     /// What it was told of its next steps, and has not done: a reader may ask ahead.
     granted: VecDeque<Granted>,
     /// It has closed, given up or left, or was told that there is no next step: its hangup is no loss.
@@ -43,8 +45,9 @@ impl Member {
     }
 }
 
-/// Of how many steps a reader may be told that it has not released: of as many as the writers have slots for, so that what comes next
-/// lies in its sockets before it asks. Where steps are dropped, only of one: others would be old when it comes to them.
+/// Of how many steps a unit is told that it has not published or released: of as many as the writers have slots for, so that a writer
+/// knows that the next slot is free before it asks, and what comes next lies in a reader's sockets. Where steps are dropped, only
+/// of one: others would be old when the unit comes to them.
 pub fn steps_ahead(depth: u32, policy: Policy) -> u32 {
     match policy {
         Policy::Block => depth,
@@ -84,13 +87,13 @@ impl Hub {
         // Numbers of processes of other hosts mean nothing here.
         self.slots.join(unit, (pid, start_time), 0);
         let (asks, granted) = (0, VecDeque::new());
-        let (over, knows, told_bye) = (false, false, false);
+        let (begun, over, knows, told_bye) = (false, false, false, false);
         let (next, published) = match unit.side {
             // What it had published went with its memory.
             Side::Writer => (self.slots.first_needed(reached), reached),
             Side::Reader(_) => (reached, 0),
         };
-        let member = Member { unit, next, published, asks, granted, over, knows, told_bye };
+        let member = Member { unit, next, published, asks, begun, granted, over, knows, told_bye };
         self.members.insert(conn, member);
     }
 
@@ -179,9 +182,13 @@ impl Hub {
             }
             // It has yet to hear of its own end.
             _ if m.over => {}
-            (Ask::Begin, Side::Writer, None) if m.asks == 0 => m.asks = 1,
+            // The answer may be on its way already.
+            (Ask::Begin, Side::Writer, Some(_)) if ahead > 1 => {}
+            (Ask::Begin, Side::Writer, None) if m.asks == 0 => (m.asks, m.begun) = (1, true),
             (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Fill(turn)))) => {
                 if n >= m.published {
+                    // Another may have closed since it was told of this step: both have to know then.
+                    let _ = slots.poll_begin(number, n);
                     slots.publish(number, turn);
                 }
                 m.next += 1;
@@ -242,6 +249,18 @@ impl Hub {
                 m.asks = if goes_on { m.asks - 1 } else { 0 };
                 m.granted.extend(granted);
                 told.push((conn, tell));
+            }
+            let ahead = steps_ahead(slots.sizes().depth, slots.sizes().policy) as usize;
+            while m.begun && !m.over && !m.knows && ahead > 1 && m.granted.len() < ahead {
+                let at = m.next + m.granted.len() as u64;
+                let again = (at < m.published).then(|| slots.poll_begin_again(m.unit.unit, at, m.published));
+                let begin = match again {
+                    Some(begin) => begin.ok().flatten(),
+                    None => slots.free_turn(at).map(Begin::Fill),
+                };
+                let Some(begin) = begin else { break };
+                m.granted.push_back(Granted::Begin(begin));
+                told.push((conn, Tell::Begin(begin)));
             }
         }
         let fault = slots.fault();

@@ -258,7 +258,8 @@ impl NetWriter {
                 unmet(&self.pipe, looked, n, waited, shared)
             }
             Control::Guest(client) => {
-                if client.asked == 0 {
+                client.take(n)?;
+                if client.asked == 0 && !client.knows_begin() {
                     client.say(&Ask::Begin)?;
                     client.asked = 1;
                 }
