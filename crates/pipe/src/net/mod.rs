@@ -34,7 +34,7 @@
 //! | [`dial`] | connections to units that may not be there yet |
 //! | [`client`] | the other units' way to unit 0 |
 //! | [`route`] | which bytes, in which order |
-//! | [`store`], [`senders`] | a writer's slots, and the threads that send from them |
+//! | [`store`], [`senders`], [`job`] | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`] | a reader's end of a connection to a writer |
 //! | [`enter`] | how a writer's unit comes in |
 //! | [`writer`], [`reader`] | the two ends |
@@ -45,6 +45,7 @@ mod client;
 mod dial;
 mod enter;
 pub mod hub;
+mod job;
 #[doc(hidden)]
 pub mod lane;
 mod mend;

@@ -309,7 +309,7 @@ impl NetWriter {
         match filled {
             Some((turn, memory)) => {
                 // Before anybody can ask for it.
-                self.senders.store.put(turn.slot, Some(n), memory);
+                self.senders.put(turn.slot, n, memory);
                 self.stats.steps += 1;
                 self.stats.bytes += self.len as u64;
                 match &mut self.control {
