@@ -15,7 +15,7 @@ use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What may come to pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -212,8 +212,8 @@ impl Meeting {
 struct Steps {
     hub: Hub,
     mine: u64,
-    /// For each connection: its unit, the step that it was given and has not ended, and its next.
-    units: BTreeMap<ConnId, (UnitName, Option<u64>, u64)>,
+    /// For each connection: its unit, the steps that it was given and has not ended, and its next.
+    units: BTreeMap<ConnId, (UnitName, VecDeque<u64>, u64)>,
     /// Units that are lost and may be replaced.
     absent: Vec<UnitName>,
 }
@@ -230,7 +230,7 @@ impl Steps {
         let mut units = BTreeMap::new();
         for (conn, (side, unit)) in (1..).zip(others) {
             hub.join(conn, UnitName { side, unit }, 9, 1);
-            units.insert(conn, (UnitName { side, unit }, None, 0));
+            units.insert(conn, (UnitName { side, unit }, VecDeque::new(), 0));
         }
         Steps { hub, mine: 0, units, absent: Vec::new() }
     }
@@ -246,7 +246,7 @@ impl Steps {
                     (taken, unit, ask)
                 {
                     // Where it is over, it may say so to no effect.
-                    if given.take().is_some() {
+                    if given.pop_front().is_some() {
                         *next += 1;
                     }
                 }
@@ -265,7 +265,7 @@ impl Steps {
                 }
                 let unit = self.absent.remove(0);
                 self.hub.join(conn, unit, 10, 1);
-                self.units.insert(conn, (unit, None, self.hub.goes_on_at(conn)));
+                self.units.insert(conn, (unit, VecDeque::new(), self.hub.goes_on_at(conn)));
             }
             Event::Mine => match self.hub.slots().poll_begin(0, self.mine) {
                 Ok(Some(Begin::Fill(turn))) => {
@@ -292,19 +292,23 @@ impl Steps {
         let (unit, given, next) = self.units.get_mut(&conn).expect("somebody who is there");
         match tell {
             Tell::Begin(Begin::Fill(turn)) => {
-                assert!(
-                    unit.side == Side::Writer && turn.step == *next && turn.slot < DEPTH && given.is_none()
-                );
-                *given = Some(turn.step);
+                // It is told of further steps before it asks where every step comes.
+                let most = if lossless { DEPTH as usize } else { 1 };
+                assert!(unit.side == Side::Writer && turn.slot < DEPTH && given.len() < most);
+                assert_eq!(turn.step, *next + given.len() as u64);
+                given.push_back(turn.step);
             }
             Tell::Begin(Begin::Drop) => {
-                assert!(unit.side == Side::Writer && !lossless && given.is_none());
-                *given = Some(*next);
+                assert!(unit.side == Side::Writer && !lossless && given.is_empty());
+                given.push_back(*next);
             }
             Tell::Next(Next::Step(turn)) => {
-                assert!(unit.side != Side::Writer && turn.slot < DEPTH && given.is_none());
-                assert!(if lossless { turn.step == *next } else { turn.step >= *next });
-                *given = Some(turn.step);
+                // It may ask ahead where every step comes.
+                assert!(unit.side != Side::Writer && turn.slot < DEPTH);
+                assert!((given.len() as u32) < if lossless { DEPTH } else { 1 });
+                let due = *next + given.len() as u64;
+                assert!(if lossless { turn.step == due } else { turn.step >= due });
+                given.push_back(turn.step);
             }
             Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
             Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),
@@ -374,7 +378,8 @@ fn main() {
     ];
     let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 }, 10);
     let at = "[::1]:7".parse().expect("an address");
-    let first = First::Join { pid: 9, port: Some(7), hello: ToHost::Hello(hello(1, 0, OnLoss::Raise)) };
+    let (session, hello) = ([7; 16], ToHost::Hello(hello(1, 0, OnLoss::Raise)));
+    let first = First::Join { pid: 9, session, door: Some(at), hello };
     let mut seeds: Vec<Vec<u8>> =
         (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
     for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at), 3))] {

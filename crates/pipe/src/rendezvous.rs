@@ -210,6 +210,19 @@ impl<F> Rendezvous<F> {
         self.members.get(&key(unit)).or_else(guest).map_or(0, |m| m.hello.space)
     }
 
+    /// The connection that has the place that this unit asks for.
+    pub fn holder(&self, hello: &Hello) -> Option<ConnId> {
+        let program = match hello.role {
+            Role::Writer { .. } => 0,
+            Role::Reader { .. } => match self.programs.iter().position(|p| *p == hello.program) {
+                Some(i) => i as u32 + 1,
+                // A lone lost unit may come back under another name.
+                None => self.members.keys().find(|key| key.0 > 0 && key.1 == hello.unit)?.0,
+            },
+        };
+        self.members.get(&(program, hello.unit)).map(|member| member.conn)
+    }
+
     /// Whether this connection has a unit's place.
     pub fn is_member(&self, conn: ConnId) -> bool {
         self.by_conn.contains_key(&conn) || self.guests.knows(conn)
@@ -228,6 +241,11 @@ impl<F> Rendezvous<F> {
     /// Whether all units have been told to go.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Whether nobody may come any more, since the pipe did not come to be.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 
     /// A message came.

@@ -6,6 +6,7 @@
 mod common;
 
 use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
+use common::middle::Middle;
 use common::net::{place, trust, Across};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
@@ -13,6 +14,7 @@ use polyduct_pipe::net::Place;
 use polyduct_pipe::{OnLoss, Options, Policy};
 use polyduct_rig::kills::{kills, survivors, Delays};
 use polyduct_rig::{tests, Random, Unit};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const SHAPE: [u64; 2] = [96, 80];
@@ -28,6 +30,7 @@ fn main() {
             lost_units_are_replaced,
             readers_are_replaced_where_steps_are_dropped,
             two_units_are_replaced,
+            units_that_were_welcomed_and_are_killed_before_all_may_go_are_replaced,
         ],
     );
 }
@@ -132,11 +135,16 @@ impl Lasting {
 
     /// Unit `n`, the writers first.
     fn start(&self, n: u64) -> Unit {
+        self.start_by(n, &self.place.host, self.place.port)
+    }
+
+    /// The same, by way of another address.
+    fn start_by(&self, n: u64, host: &str, port: u16) -> Unit {
         let (role, unit, (units, layout)) = match n.checked_sub(self.writers.0) {
             None => ("w", n, self.writers),
             Some(reader) => ("r", reader, self.readers),
         };
-        let Lasting { place: Place { host, port, .. }, policy, trusted, .. } = self;
+        let Lasting { policy, trusted, .. } = self;
         let on_loss = if role == "r" || *policy == "block" { "wait" } else { "raise" };
         let spec = format!(
             "{role} {layout} {unit} {units} {host} {port} {policy} {trusted} 20000 {on_loss} {STEPS}"
@@ -175,10 +183,14 @@ fn replace(seed: u64, pipe: &Lasting, victims: &[usize], random: &mut Random) {
     }
     let mut again: Vec<Unit> = victims.iter().map(|&v| pipe.start(v as u64)).collect();
     survivors(&mut units, victims).chain(&mut again).for_each(Unit::let_go);
-    for unit in survivors(&mut units, victims).chain(&mut again) {
-        let last = unit.end();
-        assert_eq!(last, "end", "{case}: {}, after {} lines", unit.name, unit.seen().len());
-    }
+    let ended: Vec<String> = survivors(&mut units, victims)
+        .chain(&mut again)
+        .map(|unit| {
+            let last = unit.end();
+            format!("{} after {} lines: {last}", unit.name, unit.seen().len())
+        })
+        .collect();
+    assert!(ended.iter().all(|end| end.ends_with(": end")), "{case}: {ended:#?}");
     for (v, unit) in units.iter().enumerate().skip(pipe.writers.0 as usize) {
         let mut got = steps(unit);
         if pipe.policy != "block" {
@@ -233,4 +245,58 @@ fn two_units_are_replaced() {
         let second = (first + 1 + random.below(others - 1)) % others;
         (pipe, [first, second].map(|n| 1 + n as usize).to_vec())
     });
+}
+
+/// How far a pipe has come to be.
+#[derive(PartialEq)]
+enum Stage {
+    Gathers,
+    /// A welcome was sent; what is said to unit 0 is held back.
+    Welcomed,
+    Over,
+}
+
+/// It is welcomed by way of a middle that lets nothing more through to unit 0, so that nobody is told to go.
+fn units_that_were_welcomed_and_are_killed_before_all_may_go_are_replaced() {
+    for victim in [1, 2, 3] {
+        let mut random = Random::new(victim);
+        let pipe = Lasting { trusted: true, writers: (2, "cyclic,*"), ..Lasting::new(&mut random, 2) };
+        let stage = Arc::new((Mutex::new(Stage::Gathers), Condvar::new()));
+        let look = {
+            let (welcome, stage) = (pipe.writers.1.as_bytes(), stage.clone());
+            move |bytes: &[u8], to_unit_0: bool| {
+                let mut at = stage.0.lock().unwrap();
+                if to_unit_0 {
+                    drop(stage.1.wait_while(at, |at| *at == Stage::Welcomed).unwrap());
+                } else if *at == Stage::Gathers && bytes.windows(welcome.len()).any(|w| w == welcome) {
+                    *at = Stage::Welcomed;
+                    stage.1.notify_all();
+                }
+            }
+        };
+        let middle = Middle::looking(&pipe.place, Arc::new(look));
+        let (host, port) = (middle.addr.ip().to_string(), middle.addr.port());
+        let others = (0..4).filter(|&n| n != victim).map(|n| pipe.start(n));
+        let mut units: Vec<Unit> = others.collect();
+        // Who listens behind the middle is there before it is asked for.
+        assert!(units[0].wait_line("waits"));
+        let mut lost = pipe.start_by(victim, &host, port);
+        drop(stage.1.wait_while(stage.0.lock().unwrap(), |at| *at != Stage::Welcomed).unwrap());
+        lost.kill();
+        lost.end();
+        middle.reset();
+        units.push(pipe.start(victim));
+        units.iter_mut().for_each(Unit::let_go);
+        for unit in &mut units {
+            assert_eq!(unit.end(), "end", "without {victim}: {}", unit.name);
+            let got = steps(unit);
+            assert!(
+                unit.name.starts_with("writer") || got == (0..STEPS).collect::<Vec<_>>(),
+                "{}: {got:?}",
+                unit.name
+            );
+        }
+        *stage.0.lock().unwrap() = Stage::Over;
+        stage.1.notify_all();
+    }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::net::{place, trust};
+use common::net::{place, trust, Across, NetPipe};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
@@ -16,7 +16,10 @@ const STEPS: u64 = 4;
 const CASES: [(u64, u64); 3] = [(16, 3000), (6, 4000), (64, 3000)];
 
 fn main() {
-    polyduct_rig::main(unit, tests![a_reader_that_computes_is_not_taken_for_dead]);
+    polyduct_rig::main(
+        unit,
+        tests![a_reader_that_computes_is_not_taken_for_dead, few_threads_send_to_many_readers],
+    );
 }
 
 /// One process: `role host port trusted megabytes pause`.
@@ -25,6 +28,9 @@ fn unit(spec: &str) {
     let number = |i: usize| f[i].parse::<u64>().unwrap();
     let place = Place { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
     let trust = trust(f[3] == "true");
+    if f[0] == "t" {
+        return many(&Across { place, trust });
+    }
     let timeout = Some(Duration::from_secs(60));
     if f[0] == "w" {
         let data = Dataset::new(&[number(4) << 17], ElemType::U64).unwrap();
@@ -63,4 +69,42 @@ fn a_reader_that_computes_is_not_taken_for_dead() {
     for unit in &mut units {
         assert_eq!(unit.end(), "end", "{}", unit.name);
     }
+}
+
+/// Readers of one writer.
+const READERS: u32 = 24;
+
+/// A writer and many readers in this process, which says how many threads send.
+fn many(at: &Across) {
+    let data = Dataset::new(&[u64::from(READERS)], ElemType::U64).unwrap();
+    let readers = [("block", READERS)];
+    let mut pipe = NetPipe::new(&data, "block", 1, &readers);
+    (pipe.at.place, pipe.at.trust) = (at.place.clone(), at.trust.clone());
+    pipe.run(
+        |mut w, _| {
+            (0..STEPS).for_each(|step| assert!(w.write(&[step as u8; 8 * READERS as usize]).unwrap()));
+            let named = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            let names = tasks.filter_map(|task| named(task.ok()?));
+            say(&format!("threads {}", names.filter(|name| name.starts_with("polyduct-send")).count()));
+            w.close().unwrap();
+        },
+        |mut r, _, _| {
+            let mut part = [0; 8];
+            (0..STEPS).for_each(|step| {
+                assert_eq!((r.read(&mut part).unwrap(), part), (Some(step), [step as u8; 8]));
+            });
+        },
+    );
+    say("end");
+}
+
+fn few_threads_send_to_many_readers() {
+    let at = place();
+    let mut unit = Unit::start("many", &format!("t {} {} true", at.host, at.port));
+    assert!(unit.wait_line("threads"));
+    let threads: usize = unit.last().split(' ').nth(1).unwrap().parse().unwrap();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert!((1..=processors.min(8)).contains(&threads), "{threads} threads for {READERS} readers");
+    assert_eq!(unit.end(), "end");
 }

@@ -2,14 +2,16 @@
 
 mod common;
 
+use common::middle::Middle;
 use common::net::{place, trust, Across, NetPipe};
 use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter};
+use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError};
 use proptest::prelude::*;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64, trusted: bool) {
     suite::check(Across::trusting(trusted), shape, (src, writers), (dst, readers), steps);
@@ -244,4 +246,46 @@ fn pipes_opened_in_opposite_orders_are_told_so() {
 #[test]
 fn a_unit_of_several_programs_is_named_with_its_own() {
     suite::a_unit_of_several_programs_is_named_with_its_own::<Across>();
+}
+
+/// How long what is said to unit 0, or by it, is on its way.
+const WAY: Duration = Duration::from_millis(5);
+/// Steps of a stream over such a way.
+const FAR_STEPS: u64 = 64;
+
+/// How long a stream takes through a queue of this depth, whose second writer unit and reader are far from unit 0.
+fn far_steps(depth: u32) -> Duration {
+    let (at, trust) = (&place(), &trust(true));
+    let middle = Middle::looking(at, Arc::new(|_, _| std::thread::sleep(WAY)));
+    let far = &Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    let write = |unit: u32, at: &Place| {
+        let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());
+        let options = Options { depth, ..writer_options(unit, 2) };
+        let mut w = NetWriter::open(at, trust, &given, "block", &options).unwrap();
+        (0..FAR_STEPS).for_each(|step| assert!(w.write(&step.to_le_bytes()).unwrap()));
+        w.close().unwrap();
+    };
+    std::thread::scope(|s| {
+        let write = &write;
+        s.spawn(move || write(0, at));
+        s.spawn(move || write(1, far));
+        let options = reader_options("r", 0, 1);
+        let mut r = NetReader::open(far, trust, "*", &Expect::default(), &options).unwrap();
+        let (start, mut part) = (Instant::now(), [0; 16]);
+        for step in 0..FAR_STEPS {
+            assert_eq!(r.read(&mut part).unwrap(), Some(step));
+            assert_eq!(part, [step.to_le_bytes(); 2].concat()[..]);
+        }
+        let took = start.elapsed();
+        assert_eq!(r.read(&mut part).unwrap(), None);
+        took
+    })
+}
+
+#[test]
+fn deeper_queues_hide_the_way_to_unit_0() {
+    let (shallow, deep) = (far_steps(1), far_steps(8));
+    println!("{FAR_STEPS} steps over a way of {WAY:?}: {shallow:.0?} at depth 1, {deep:.0?} at depth 8");
+    assert!(shallow >= 2 * WAY * (FAR_STEPS as u32 - 2), "{shallow:?}: there and back again for each step");
+    assert!(deep < shallow / 2, "{deep:?} at depth 8, {shallow:?} at depth 1");
 }

@@ -343,7 +343,7 @@ mod tests {
         std::thread::scope(|s| {
             let dialled = s.spawn(|| {
                 let mut channel =
-                    dial(&place, &trust, &options, clock::now(), &[at], HOST, || Ok(None)).unwrap();
+                    dial(&place, &trust, &options, clock::now(), &[at], (HOST, false), || Ok(None)).unwrap();
                 channel.post(&First::Lane { program: 0, unit: 0, from: 0 }).unwrap();
                 assert!(channel.flush().unwrap());
                 channel

@@ -5,28 +5,29 @@
 
 use super::channel::Channel;
 use super::dial::{dial, is_passing, link};
+use super::mend::{is_of_the_way, Calls, Mending};
 use super::place::Place;
+use super::session::Session;
 use super::silence::seconds;
 use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Programs, Refusal, Side, UnitName};
-use crate::join::{check_patience, GRACE, ORDER, RETRY, SLICE};
+use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::watch::no_thread;
 use crate::wire::{FromHost, Role, ToHost, Welcome};
-use polyduct_message::link::net::Fault as LinkFault;
+use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
 use polyduct_message::{domain::Domain, LinkError, MessageError};
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
-    OsError,
 };
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +37,24 @@ const VERDICT: Duration = Duration::from_millis(500);
 /// How long a leaving unit waits for unit 0's good-bye.
 const BYE: Duration = Duration::from_secs(2);
 
-/// A connection to unit 0.
+/// What connects a unit to unit 0.
 pub struct Client {
-    channel: Channel,
+    session: Session<Ask>,
+    calls: Calls,
+    /// The connection broke, and is made again.
+    mending: Option<Mending>,
+    /// Why it is not made again.
+    ended: Option<LinkFault>,
+    /// Nobody comes in here: that it is open tells that this unit lives.
+    _door: Option<TcpListener>,
     pipe: String,
     options: Options,
     start: Duration,
     host_pid: u32,
-    begin: Option<Begin>,
-    next: Option<Next>,
+    /// What a writer may do with its next steps.
+    begin: VecDeque<Begin>,
+    /// A reader's next steps.
+    next: VecDeque<Next>,
     stop: Option<Stop>,
     /// What unit 0 says has happened.
     notice: Option<Stop>,
@@ -57,8 +67,10 @@ pub struct Client {
     noted: bool,
     /// The connection has ended.
     hung_up: bool,
-    /// A question of this unit has yet to be answered.
-    pub asked: bool,
+    /// This unit goes without an answer.
+    gives_up: bool,
+    /// Questions of this unit about steps, whose answers it has not taken yet.
+    pub asked: u32,
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
@@ -75,13 +87,13 @@ impl Client {
         trust: &Trust,
         options: &Options,
         hello: crate::wire::Hello,
-        mut port: impl FnMut(&Channel) -> Result<Option<u16>, PipeError>,
+        mut listens: impl FnMut(&Channel) -> Result<Option<SocketAddr>, PipeError>,
         start: Duration,
     ) -> Result<(Client, Welcome, SocketAddr), PipeError> {
         let mut pause = RETRY.0;
         loop {
             // A unit 0 that is about to leave is followed by the next one.
-            let mut client = Client::come(place, trust, options, &hello, &mut port, start)?;
+            let mut client = Client::come(place, trust, options, &hello, &mut listens, start)?;
             let error = match client.meet("all other units") {
                 Ok(Met { message: FromHost::Welcome(welcome), pid, addr: Some(meets_at), from }) => {
                     (client.host_pid, client.from) = (pid, from);
@@ -108,19 +120,34 @@ impl Client {
         trust: &Trust,
         options: &Options,
         hello: &crate::wire::Hello,
-        port: &mut impl FnMut(&Channel) -> Result<Option<u16>, PipeError>,
+        listens: &mut impl FnMut(&Channel) -> Result<Option<SocketAddr>, PipeError>,
         start: Duration,
     ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve(options, start)?;
-        let mut channel = dial(place, trust, options, start, &addrs, HOST, || Ok(None))?;
-        let port = port(&channel)?;
+        let mut channel = dial(place, trust, options, start, &addrs, (HOST, false), || Ok(None))?;
+        let (mut door, mut at) = (None, listens(&channel)?);
+        if at.is_none() {
+            let there = channel.local().and_then(|addr| listen(SocketAddr::new(addr.ip(), 0)));
+            // Without one, its silence tells that it is gone.
+            door = there.inspect_err(|error| tracing::warn!(%error, "listens nowhere")).ok();
+            at = door.as_ref().and_then(|door| local_addr(door).ok());
+        }
+        let session = fresh_id().map_err(crate::join::system(&pipe))?;
         let is_reader = matches!(hello.role, Role::Reader { .. });
-        let first = First::Join { pid: std::process::id(), port, hello: ToHost::Hello(hello.clone()) };
+        let (pid, hello) = (std::process::id(), ToHost::Hello(hello.clone()));
+        let first = First::Join { pid, session, door: at, hello };
         channel.post(&first).map_err(link(&pipe, HOST))?;
-        let (begin, next, stop, notice, bye) = (None, None, None, None, false);
+        let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
+        let terms = place.terms(trust, options.unit);
+        let calls = Calls { addr, terms, borne: options.silence, session };
+        let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
-            channel,
+            session: Session::new(channel),
+            calls,
+            mending: None,
+            ended: None,
+            _door: door,
             pipe,
             options: options.clone(),
             start,
@@ -134,7 +161,8 @@ impl Client {
             silent: false,
             noted: false,
             hung_up: false,
-            asked: false,
+            gives_up: false,
+            asked: 0,
             absent: Vec::new(),
             moved: BTreeMap::new(),
             from: 0,
@@ -160,9 +188,9 @@ impl Client {
 
     /// A writer that listens everywhere is found where unit 0 is.
     fn reachable(&self, addr: SocketAddr) -> SocketAddr {
-        match self.channel.peer().filter(|_| addr.ip().is_unspecified()) {
-            Some(host) => SocketAddr::new(host.ip(), addr.port()),
-            None => addr,
+        match addr.ip().is_unspecified() {
+            true => SocketAddr::new(self.calls.addr.ip(), addr.port()),
+            false => addr,
         }
     }
 
@@ -227,27 +255,54 @@ impl Client {
             if let Err(e) = self.check_in() {
                 return e;
             }
-            let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
+            let _ = self.rest(VERDICT);
         }
         link(&self.pipe, unit)(fault)
     }
 
     /// Says something.
     pub fn say(&mut self, ask: &Ask) -> Result<(), PipeError> {
-        match self.channel.post(ask).and_then(|()| self.channel.flush()) {
+        self.say_all([ask.clone()])
+    }
+
+    /// Says several things at once.
+    pub fn say_all(&mut self, asks: impl IntoIterator<Item = Ask>) -> Result<(), PipeError> {
+        let said = asks.into_iter().try_for_each(|ask| self.session.post(ask));
+        match said.and_then(|()| self.session.flush()) {
+            Ok(_) => Ok(()),
             // The end of the connection is noticed where answers are read, behind what was said before it.
-            Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => Ok(()),
+            Err(fault) if is_of_the_way(&fault) => Ok(()),
             Err(fault) => Err(self.gone(fault)),
         }
     }
 
     fn hear(&mut self) -> Result<Option<Tell>, LinkFault> {
-        match self.channel.flush() {
-            Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => {}
-            Err(fault) => return Err(fault),
+        if let Some(fault) = &self.ended {
+            return Err(fault.clone());
         }
+        self.hear_on().inspect_err(|fault| self.ended = Some(fault.clone()))
+    }
+
+    /// The next message, over another connection where this one broke.
+    fn hear_on(&mut self) -> Result<Option<Tell>, LinkFault> {
         loop {
-            match self.channel.next()? {
+            if let Some(mending) = &mut self.mending {
+                if !mending.go_on(&self.calls, &mut self.session, clock::now())? {
+                    return Ok(None);
+                }
+                tracing::info!(pipe = self.pipe, "the connection to unit 0 broke, and was made again");
+                self.mending = None;
+            }
+            let heard = match self.session.hear() {
+                Err(fault) if self.may_mend(&fault) => {
+                    tracing::debug!(%fault, "the connection to unit 0 broke");
+                    self.session.is_cut();
+                    self.mending = Some(Mending::new(fault, clock::now()));
+                    continue;
+                }
+                heard => heard?,
+            };
+            match heard {
                 Some(Tell::Lost(unit, pid)) => self.absent.push((unit, pid)),
                 Some(Tell::Replaced(unit, addr)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);
@@ -258,6 +313,11 @@ impl Client {
                 other => return Ok(other),
             }
         }
+    }
+
+    /// Whether a connection that ended so is made again: not one that is silent, nor where nothing is expected any more.
+    fn may_mend(&self, fault: &LinkFault) -> bool {
+        is_of_the_way(fault) && seconds(fault, self.options.silence) == 0 && !self.bye && !self.gives_up
     }
 
     /// Whether a unit is lost and not replaced yet.
@@ -275,8 +335,8 @@ impl Client {
         loop {
             match self.hear() {
                 Ok(None) => break,
-                Ok(Some(Tell::Begin(begin))) => self.begin = Some(begin),
-                Ok(Some(Tell::Next(next))) => self.next = Some(next),
+                Ok(Some(Tell::Begin(begin))) => self.begin.push_back(begin),
+                Ok(Some(Tell::Next(next))) => self.next.push_back(next),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
@@ -285,14 +345,14 @@ impl Client {
                 Ok(Some(Tell::Lost(..) | Tell::Replaced(..))) => {}
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
-                Err(_) if self.stop.is_some() || self.next.is_some() || self.begin.is_some() => break,
+                Err(_) if self.stop.is_some() || !self.next.is_empty() || !self.begin.is_empty() => break,
                 Err(fault) => {
                     return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
                 }
             }
         }
         match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
-            Some(stop) if self.next.is_none() => Err(self.stopped(stop, step)),
+            Some(stop) if self.next.is_empty() => Err(self.stopped(stop, step)),
             _ => Ok(()),
         }
     }
@@ -354,24 +414,46 @@ impl Client {
     }
 
     fn poll<'a>(&'a self, mut items: Vec<PollItem<'a>>, left: Option<Duration>) -> Result<(), PipeError> {
-        items.push(match self.channel.is_backed_up() {
-            true => PollItem::both(&self.channel),
-            false => PollItem::readable(&self.channel),
-        });
+        items.extend(self.item());
         let slice = self.options.interrupt.as_ref().map(|_| SLICE);
-        let look = self.channel.deadline().map(|at| at.saturating_sub(clock::now()));
-        let timeout = left.into_iter().chain(slice).chain(look).min();
+        let timeout = left.into_iter().chain(slice).chain(self.look_in()).min();
         poll(&mut items, timeout).map(drop).map_err(crate::join::system(&self.pipe))
+    }
+
+    /// What to wait for: unit 0's next word, or another connection to it.
+    fn item(&self) -> Option<PollItem<'_>> {
+        let channel = self.session.channel();
+        match &self.mending {
+            _ if self.ended.is_some() => None,
+            Some(mending) => mending.item(),
+            None if channel.is_backed_up() => Some(PollItem::both(channel)),
+            None => Some(PollItem::readable(channel)),
+        }
+    }
+
+    /// In which time to look after the connection though nothing came.
+    fn look_in(&self) -> Option<Duration> {
+        let at = match &self.mending {
+            _ if self.ended.is_some() => None,
+            Some(mending) => Some(mending.deadline(&self.calls)),
+            None => self.session.channel().deadline(),
+        };
+        at.map(|at| at.saturating_sub(clock::now()))
     }
 
     /// What a writer may do with its next step, if unit 0 has said so.
     pub fn begin(&mut self) -> Option<Begin> {
-        self.begin.take()
+        self.begin.pop_front()
+    }
+
+    /// Whether unit 0 has said that before it was asked.
+    pub fn knows_begin(&self) -> bool {
+        !self.begin.is_empty()
     }
 
     /// A reader's next step, if unit 0 has said which.
     pub fn next(&mut self) -> Option<Next> {
-        self.next.take()
+        self.next.pop_front()
     }
 
     /// A unit that has yet to send its part of a step is gone, and with it the step.
@@ -437,16 +519,19 @@ impl Client {
             if let Some(stop) = self.notice {
                 return Some(self.stopped(stop, step));
             }
+            // What is still to be read, a reader's next step, is for later; whom the domain needs is gone.
+            if self.ended.is_some() {
+                return Some(self.gone(LinkError::Closed.into()));
+            }
             let left = deadline.map(|d| d.saturating_sub(clock::now()));
-            let mut items = [PollItem::readable(done), PollItem::readable(&self.channel)];
-            let happened = poll(&mut items, left);
-            let (is_done, is_over) = (items[0].is_ready(), items[1].is_hangup());
-            match happened {
-                Ok(0) => return None,
-                Ok(_) if is_done => return None,
-                Ok(_) if !is_over => {}
-                // What is still to be read, a reader's next step, is for later; whom the domain needs is gone.
-                _ => return self.take(step).err().or_else(|| Some(self.gone(LinkError::Closed.into()))),
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            let mut items = vec![PollItem::readable(done)];
+            items.extend(self.item());
+            let happened = poll(&mut items, left.into_iter().chain(self.look_in()).min());
+            if happened.is_err() || items[0].is_ready() {
+                return None;
             }
         }
     }
@@ -463,7 +548,7 @@ impl Client {
             if let Some(stop) = self.notice {
                 return self.stopped(stop, step);
             }
-            let _ = poll(&mut [PollItem::readable(&self.channel)], Some(VERDICT));
+            let _ = self.rest(VERDICT);
         }
         self.silent = true;
         PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent), program: None }
@@ -471,9 +556,10 @@ impl Client {
 
     /// Leaves: what was said before reaches unit 0.
     pub fn leave(&mut self, ask: &Ask) {
+        self.gives_up = matches!(ask, Ask::Abort);
         let _ = self.say(ask);
         self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
-        self.channel.shut();
+        self.session.channel().shut();
     }
 
     /// Leaves for a reason that the others know, or shall know.

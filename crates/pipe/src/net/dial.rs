@@ -21,15 +21,15 @@ pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ 
     move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: source.into() }
 }
 
-/// Connects to a writer unit and proves the key, trying again while nobody listens there and `check_in` says nothing else: an error,
-/// or where the unit is now.
+/// Connects to a writer unit and proves the key, trying again while nobody listens there (unless it `was_there`: it is gone then) and
+/// `check_in` says nothing else: an error, or where the unit is now.
 pub fn dial(
     place: &Place,
     trust: &Trust,
     options: &Options,
     start: Duration,
     addrs: &[SocketAddr],
-    unit: UnitName,
+    (unit, was_there): (UnitName, bool),
     mut check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
 ) -> Result<Channel, PipeError> {
     let pipe = place.to_string();
@@ -49,6 +49,7 @@ pub fn dial(
         match begun.and_then(|dial| shake_hands(dial, (&pipe, addr, unit), options, start, &mut is_there)) {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) => return Err(e),
+            Err(fault) if was_there && is_refused(&fault) => return Err(link(&pipe, unit)(fault)),
             Err(fault) if is_passing(&fault) => before = format!(" ({addr}: {fault})"),
             Err(fault) => return Err(link(&pipe, unit)(fault)),
         }
@@ -89,6 +90,11 @@ fn shake_hands(
         let item = if writes { PollItem::writable(stream) } else { PollItem::readable(stream) };
         poll(&mut [item], Some(left.min(SLICE)))?;
     }
+}
+
+/// Whether nobody listens there: who did is gone, or is not there yet.
+pub fn is_refused(fault: &LinkFault) -> bool {
+    matches!(fault, LinkFault::System(OsError::NotListening { .. }))
 }
 
 /// Whether another attempt may fare better: nobody listens yet, or the host is not up.

@@ -85,7 +85,7 @@ pub fn guest(
         let addr = channel.local().map_err(system(&pipe))?;
         let at = SocketAddr::new(addr.ip(), 0);
         let there = Porch::new(at, place, trust, options.unit, options.silence).map_err(system(&pipe))?;
-        Ok(Some(porch.insert(there).addr().port()))
+        Ok(Some(porch.insert(there).addr()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
     let senders = Senders::new(&pipe, &welcome, options.unit)?;

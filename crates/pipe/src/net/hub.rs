@@ -6,15 +6,15 @@
 //! ever taken from the wire.
 
 use super::wire::{Ask, Tell};
+use crate::config::Policy;
 use crate::error::{Side, UnitName};
 use crate::rendezvous::ConnId;
 use crate::slots::{fault::Fault, Begin, Next, Slots, Stop};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-/// What a unit was last told it may do.
+/// What a unit was told it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Granted {
-    Nothing,
     Begin(Begin),
     Next(Next),
 }
@@ -25,8 +25,12 @@ struct Member {
     next: u64,
     /// A writer: the steps before this one its predecessor has published. What is needed of them is written again.
     published: u64,
-    asks: bool,
-    granted: Granted,
+    /// Questions about steps that are not answered yet.
+    asks: u32,
+    /// A writer: it has asked, and is told of further steps unasked.
+    begun: bool,
+    /// What it was told of its next steps, and has not done: a reader may ask ahead.
+    granted: VecDeque<Granted>,
     /// It has closed, given up or left, or was told that there is no next step: its hangup is no loss.
     over: bool,
     /// It knows what went wrong, by an answer or a notice.
@@ -38,6 +42,16 @@ impl Member {
     /// Whether its unit is not lost when its connection ends.
     fn has_ended(&self) -> bool {
         self.over && (self.told_bye || self.unit.side != Side::Writer)
+    }
+}
+
+/// Of how many steps a unit is told that it has not published or released: of as many as the writers have slots for, so that a writer
+/// knows that the next slot is free before it asks, and what comes next lies in a reader's sockets. Where steps are dropped, only
+/// of one: others would be old when the unit comes to them.
+pub fn steps_ahead(depth: u32, policy: Policy) -> u32 {
+    match policy {
+        Policy::Block => depth,
+        _ => 1,
     }
 }
 
@@ -72,14 +86,14 @@ impl Hub {
         let reached = self.slots.resume_at(unit);
         // Numbers of processes of other hosts mean nothing here.
         self.slots.join(unit, (pid, start_time), 0);
-        let granted = Granted::Nothing;
-        let (asks, over, knows, told_bye) = (false, false, false, false);
+        let (asks, granted) = (0, VecDeque::new());
+        let (begun, over, knows, told_bye) = (false, false, false, false);
         let (next, published) = match unit.side {
             // What it had published went with its memory.
             Side::Writer => (self.slots.first_needed(reached), reached),
             Side::Reader(_) => (reached, 0),
         };
-        let member = Member { unit, next, published, asks, granted, over, knows, told_bye };
+        let member = Member { unit, next, published, asks, begun, granted, over, knows, told_bye };
         self.members.insert(conn, member);
     }
 
@@ -92,6 +106,11 @@ impl Hub {
     pub fn hangup(&mut self, conn: ConnId) -> bool {
         self.absent.extend(self.replaceable(conn));
         self.members.remove(&conn).is_none_or(|m| m.has_ended())
+    }
+
+    /// Whether the unit of a connection has come to its end.
+    pub fn has_ended(&self, conn: ConnId) -> bool {
+        self.members.get(&conn).is_some_and(Member::has_ended)
     }
 
     /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost, and nothing ends.
@@ -122,7 +141,8 @@ impl Hub {
         let slots = &self.slots;
         let m = self.members.get_mut(&conn).ok_or(OutOfTurn)?;
         let (n, number) = (m.next, m.unit.unit);
-        match (ask, m.unit.side, m.granted) {
+        let ahead = steps_ahead(slots.sizes().depth, slots.sizes().policy);
+        match (ask, m.unit.side, m.granted.front().copied()) {
             (Ask::Abort, ..) => {
                 slots.give_up(m.unit);
                 m.over = true;
@@ -131,7 +151,7 @@ impl Hub {
             (Ask::Leave, ..) if m.knows => {
                 slots.leave(m.unit);
                 m.over = true;
-                m.asks = false;
+                m.asks = 0;
             }
             (Ask::Lost(lost, seconds), ..) => {
                 let there = slots.units().any(|u| u == *lost) && *lost != m.unit;
@@ -158,28 +178,32 @@ impl Hub {
                         true
                     }
                 };
-                m.asks = false;
+                m.asks = 0;
             }
             // It has yet to hear of its own end.
             _ if m.over => {}
-            (Ask::Begin, Side::Writer, Granted::Nothing) if !m.asks => m.asks = true,
-            (Ask::Publish, Side::Writer, Granted::Begin(Begin::Fill(turn))) => {
+            // The answer may be on its way already.
+            (Ask::Begin, Side::Writer, Some(_)) if ahead > 1 => {}
+            (Ask::Begin, Side::Writer, None) if m.asks == 0 => (m.asks, m.begun) = (1, true),
+            (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Fill(turn)))) => {
                 if n >= m.published {
+                    // Another may have closed since it was told of this step: both have to know then.
+                    let _ = slots.poll_begin(number, n);
                     slots.publish(number, turn);
                 }
                 m.next += 1;
-                m.granted = Granted::Nothing;
+                m.granted.pop_front();
             }
-            (Ask::Skip, Side::Writer, Granted::Begin(Begin::Drop)) => {
+            (Ask::Skip, Side::Writer, Some(Granted::Begin(Begin::Drop))) => {
                 slots.skip(number, n);
                 m.next += 1;
-                m.granted = Granted::Nothing;
+                m.granted.pop_front();
             }
-            (Ask::Next, Side::Reader(_), Granted::Nothing) if !m.asks => m.asks = true,
-            (Ask::Release, Side::Reader(program), Granted::Next(Next::Step(turn))) => {
+            (Ask::Next, Side::Reader(_), _) if m.asks + (m.granted.len() as u32) < ahead => m.asks += 1,
+            (Ask::Release, Side::Reader(program), Some(Granted::Next(Next::Step(turn)))) => {
                 slots.release(program, number, n, turn);
                 m.next += 1;
-                m.granted = Granted::Nothing;
+                m.granted.pop_front();
             }
             _ => return Err(OutOfTurn),
         }
@@ -190,35 +214,54 @@ impl Hub {
     pub fn poll(&mut self) -> Vec<(ConnId, Tell)> {
         let mut told = Vec::new();
         let slots = &self.slots;
-        for (&conn, m) in self.members.iter_mut().filter(|(_, m)| m.asks) {
-            let (granted, tell) = match m.unit.side {
-                Side::Writer => match slots.poll_begin_again(m.unit.unit, m.next, m.published) {
-                    Ok(None) => continue,
-                    Ok(Some(begin)) => (Granted::Begin(begin), Tell::Begin(begin)),
-                    Err(stop) => {
-                        m.knows = true;
-                        (Granted::Nothing, Tell::Stop(stop.into()))
-                    }
-                },
-                Side::Reader(program) => match slots.poll_next(program, m.unit.unit, m.next) {
-                    Ok(None) => continue,
-                    Ok(Some(next)) => {
-                        m.over |= next == Next::End;
-                        (Granted::Next(next), Tell::Next(next))
-                    }
-                    Err(stop) => {
-                        (m.knows, m.over) = (true, true);
-                        // Of a fault the writers hear anyway; that this reader has read its last they learn from here
-                        // alone, whether it comes to closing or not.
-                        if !matches!(stop, Stop::Fault(_)) {
-                            slots.close_reader(program, m.unit.unit, m.next);
+        for (&conn, m) in &mut self.members {
+            while m.asks > 0 {
+                let at = m.next + m.granted.len() as u64;
+                let (granted, tell) = match m.unit.side {
+                    Side::Writer => match slots.poll_begin_again(m.unit.unit, at, m.published) {
+                        Ok(None) => break,
+                        Ok(Some(begin)) => (Some(Granted::Begin(begin)), Tell::Begin(begin)),
+                        Err(stop) => {
+                            m.knows = true;
+                            (None, Tell::Stop(stop.into()))
                         }
-                        (Granted::Nothing, Tell::Stop(stop.into()))
-                    }
-                },
-            };
-            (m.asks, m.granted) = (false, granted);
-            told.push((conn, tell));
+                    },
+                    Side::Reader(program) => match slots.poll_next(program, m.unit.unit, at) {
+                        Ok(None) => break,
+                        // That nothing follows is told when it has done what comes before.
+                        Ok(Some(Next::End)) | Err(_) if !m.granted.is_empty() => break,
+                        Ok(Some(next)) => {
+                            m.over |= next == Next::End;
+                            (Some(Granted::Next(next)), Tell::Next(next))
+                        }
+                        Err(stop) => {
+                            (m.knows, m.over) = (true, true);
+                            // Of a fault the writers hear anyway; that this reader has read its last they learn from here
+                            // alone, whether it comes to closing or not.
+                            if !matches!(stop, Stop::Fault(_)) {
+                                slots.close_reader(program, m.unit.unit, m.next);
+                            }
+                            (None, Tell::Stop(stop.into()))
+                        }
+                    },
+                };
+                let goes_on = granted.is_some_and(|granted| granted != Granted::Next(Next::End));
+                m.asks = if goes_on { m.asks - 1 } else { 0 };
+                m.granted.extend(granted);
+                told.push((conn, tell));
+            }
+            let ahead = steps_ahead(slots.sizes().depth, slots.sizes().policy) as usize;
+            while m.begun && !m.over && !m.knows && ahead > 1 && m.granted.len() < ahead {
+                let at = m.next + m.granted.len() as u64;
+                let again = (at < m.published).then(|| slots.poll_begin_again(m.unit.unit, at, m.published));
+                let begin = match again {
+                    Some(begin) => begin.ok().flatten(),
+                    None => slots.free_turn(at).map(Begin::Fill),
+                };
+                let Some(begin) = begin else { break };
+                m.granted.push_back(Granted::Begin(begin));
+                told.push((conn, Tell::Begin(begin)));
+            }
         }
         let fault = slots.fault();
         if let Some(fault) = fault {
@@ -229,7 +272,7 @@ impl Hub {
         let is_fatal = fault.is_some_and(Fault::loses_steps);
         for (&conn, m) in &mut self.members {
             let unneeded = m.unit.side != Side::Writer || readers_over || is_fatal;
-            let closed = slots.is_closed(m.unit) || m.granted == Granted::Next(Next::End);
+            let closed = slots.is_closed(m.unit) || m.granted.front() == Some(&Granted::Next(Next::End));
             if m.over && closed && unneeded && !m.told_bye {
                 m.told_bye = true;
                 told.push((conn, Tell::Bye));

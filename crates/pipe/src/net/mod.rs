@@ -8,6 +8,11 @@
 //! A writer's slots stay in its own process. So a writer that closes stays until all readers have what they came for, and unit
 //! 0 until everybody has left.
 //!
+//! # Connections that break
+//!
+//! A network may reset a connection while both its ends live. A unit calls unit 0 again then, and both go on where they were; a reader
+//! asks for the rest of its step anew. Dead is who no longer listens anywhere.
+//!
 //! # Lost units that are replaced
 //!
 //! Unit 0 keeps the place of a lost unit whose program [waits](crate::OnLoss::Wait), and lets in who comes with its number. It tells
@@ -22,12 +27,14 @@
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
 //! | [`silence`] | whether its other end is there |
+//! | [`session`] | what is said to unit 0 and by it, over as many connections as it takes |
+//! | [`mend`] | a connection to unit 0 broke: who lives, and how it is made again |
 //! | [`porch`] | who comes in |
 //! | [`hub`], [`serve`] | unit 0: the step protocol for all; its thread |
 //! | [`dial`] | connections to units that may not be there yet |
 //! | [`client`] | the other units' way to unit 0 |
 //! | [`route`] | which bytes, in which order |
-//! | [`store`], [`senders`] | a writer's slots, and the threads that send from them |
+//! | [`store`], [`senders`], [`job`] | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`] | a reader's end of a connection to a writer |
 //! | [`enter`] | how a writer's unit comes in |
 //! | [`writer`], [`reader`] | the two ends |
@@ -38,14 +45,17 @@ mod client;
 mod dial;
 mod enter;
 pub mod hub;
+mod job;
 #[doc(hidden)]
 pub mod lane;
+mod mend;
 mod place;
 mod porch;
 mod reader;
 pub mod route;
 mod senders;
 mod serve;
+pub mod session;
 mod silence;
 mod store;
 pub mod wire;

@@ -3,9 +3,11 @@
 use super::channel::Channel;
 use super::client::Client;
 use super::dial::{dial, is_passing, link};
+use super::hub::steps_ahead;
 use super::lane::Lane;
 use super::place::Place;
 use super::route::{End, Route};
+use super::silence::seconds;
 use super::wire::{Ask, First};
 use super::Trust;
 use crate::bind::from_wire;
@@ -53,7 +55,8 @@ impl Dials {
     ) -> Result<Channel, PipeError> {
         let Dials { place, trust, program, .. } = self;
         let options = Options { open_timeout, ..self.options.clone() };
-        let mut channel = dial(place, trust, &options, start, &[addr], name, check_in)?;
+        // One that is replaced may be there again.
+        let mut channel = dial(place, trust, &options, start, &[addr], (name, !self.replaced), check_in)?;
         channel
             .post(&First::Lane { program: *program, unit: options.unit, from })
             .map_err(link(&place.to_string(), name))?;
@@ -73,12 +76,16 @@ impl Dials {
             client.check_in()?;
             Ok(client.moved(name.unit))
         };
-        self.connect(name, addr, (self.options.open_timeout, start), from, check_in)
+        match self.connect(name, addr, (self.options.open_timeout, start), from, check_in) {
+            // Why it is not there, unit 0 knows.
+            Err(PipeError::Link { source, .. }) => Err(client.failed_to_open(name, *source)),
+            connected => connected,
+        }
     }
 
     /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
-    /// the port's patience since `start`. One that is there has no longer than the time to open. The unit's part of `step` comes
-    /// again.
+    /// the port's patience since `start`. One that is there has no longer than the time to open, and where it is not replaced no
+    /// longer than silence is borne. The unit's part of `step` comes again.
     fn again(
         &self,
         client: &mut Client,
@@ -99,7 +106,8 @@ impl Dials {
             }
             let began = clock::now();
             let left = self.options.timeout.map(|t| t.saturating_sub(began - start));
-            let patience = left.into_iter().chain([self.options.open_timeout]).min().unwrap_or_default();
+            let most = if self.replaced { self.options.open_timeout } else { self.options.silence };
+            let patience = left.into_iter().chain([most]).min().unwrap_or_default();
             let check_in = || {
                 client.check_going(step)?;
                 Ok(client.moved(name.unit))
@@ -128,6 +136,8 @@ pub struct NetReader {
     conversion: Option<Conversion>,
     kernels: Kernels,
     lossy: bool,
+    /// Steps that are asked for before they are needed.
+    ahead: u32,
     len: usize,
     share: Share,
     next: u64,
@@ -218,7 +228,7 @@ impl NetReader {
                 match lane.is_open() {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(fault) if dials.replaced && is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
+                    Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
                         lane.replace(dials.first(&mut client, name, lane.addr, start)?);
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
@@ -243,6 +253,7 @@ impl NetReader {
             conversion,
             kernels: kernels(&given),
             lossy: welcome.policy != Policy::Block,
+            ahead: steps_ahead(welcome.depth, welcome.policy),
             len,
             share: Share::new(&plan, len, 0),
             next,
@@ -254,7 +265,7 @@ impl NetReader {
             domain,
             open: true,
         };
-        reader.ask_ahead()?;
+        reader.ask_ahead(None)?;
         Ok(reader)
     }
 
@@ -360,30 +371,28 @@ impl NetReader {
         self.turn = None;
         self.next += 1;
         self.share.count(&mut self.stats, turn.step);
-        self.client.say(&Ask::Release)?;
-        self.ask_ahead()?;
+        self.ask_ahead(Some(Ask::Release))?;
         Ok(Some(turn.step))
     }
 
-    /// Where every step comes, the next is asked for before it is needed; where steps are dropped, that would give an old one.
-    fn ask_ahead(&mut self) -> Result<(), PipeError> {
-        if !self.lossy {
-            self.client.say(&Ask::Next)?;
-            self.client.asked = true;
-        }
-        Ok(())
+    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are dropped, that would
+    /// give old ones.
+    fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
+        let ahead = if self.lossy { 0 } else { self.ahead.saturating_sub(self.client.asked) };
+        self.client.asked += ahead;
+        self.client.say_all(first.into_iter().chain((0..ahead).map(|_| Ask::Next)))
     }
 
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
         if self.ended {
             return Ok(None);
         }
-        if !self.client.asked {
+        if self.client.asked == 0 {
             self.client.say(&Ask::Next)?;
-            self.client.asked = true;
+            self.client.asked = 1;
         }
         let next = self.client.wait(self.next, "step", &mut self.stats.waited, Client::next)?;
-        self.client.asked = false;
+        self.client.asked -= 1;
         let Next::Step(turn) = next else {
             self.ended = true;
             return Ok(None);
@@ -411,14 +420,25 @@ impl NetReader {
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
-                        if !self.dials.replaced {
-                            return Err(self.client.verdict(unit, &fault, step));
-                        }
-                        if !is_passing(&fault) || lane.fruitless() > FRUITLESS {
-                            return Err(link(&self.pipe, unit)(fault));
+                        let replaced = self.dials.replaced;
+                        let silent = seconds(&fault, self.dials.options.silence) > 0;
+                        if !is_passing(&fault) || silent && !replaced || lane.fruitless() > FRUITLESS {
+                            return Err(match replaced {
+                                true => link(&self.pipe, unit)(fault),
+                                false => self.client.verdict(unit, &fault, step),
+                            });
                         }
                         let pause = clock::now();
-                        self.dials.again(&mut self.client, lane, start, step)?;
+                        match self.dials.again(&mut self.client, lane, start, step) {
+                            // It is gone, with what it had.
+                            Err(PipeError::Link { .. }) if !replaced => {
+                                return Err(self.client.verdict(unit, &fault, step))
+                            }
+                            again => again?,
+                        }
+                        if self.lossy {
+                            let _ = lane.want(step);
+                        }
                         waited += clock::now() - pause;
                         more = true;
                     }

@@ -1,35 +1,34 @@
-//! The threads that send from a writer unit's slots: one for each reader unit that has a part there, so that a slow one
-//! keeps no other waiting, and several use several cores.
+//! The threads that send from a writer unit's slots: a few, however many reader units have a part there, each with its share of their
+//! [connections](super::job), so that a slow one keeps no other waiting, and several processors are used.
 
 use super::channel::Channel;
+use super::job::{Job, Stock};
 use super::porch::Porch;
-use super::route::{Cursor, End, Piece, Route, FRAME};
+use super::route::{End, Route};
 use super::store::Store;
-use super::wire::{First, LaneOpen, Want};
+use super::wire::First;
 use crate::bind::{bind_writer, from_wire};
 use crate::config::Policy;
 use crate::error::PipeError;
 use crate::port::kernels;
 use crate::wire::Welcome;
-use polyduct_copy::{Dest, Kernels, Source};
+use polyduct_copy::Kernels;
 use polyduct_layout::{Layout, Mapping};
-use polyduct_message::link::net::Fault;
-use polyduct_message::LinkError;
 use polyduct_os::{
-    clock,
+    clock, cpu,
     poll::{poll, EventFd, PollItem},
+    segment::Segment,
     OsError,
 };
-use std::collections::HashMap;
-use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Slices in one system call.
-const SLICES: usize = 64;
 /// Bytes of the threads' stacks.
 const STACK: usize = 256 << 10;
+/// So many threads send as much as the memory and the network of most machines take.
+const MOST: usize = 8;
 
 /// A writer unit's slots, and who sends from them.
 pub struct Senders {
@@ -42,29 +41,20 @@ pub struct Senders {
     lossy: bool,
     kernels: Kernels,
     stop: EventFd,
-    lanes: Mutex<Lanes>,
+    stopped: AtomicBool,
+    workers: Vec<Worker>,
+}
+
+/// What a thread is told.
+struct Worker {
+    wake: EventFd,
+    inbox: Mutex<Inbox>,
 }
 
 #[derive(Default)]
-struct Lanes {
-    there: HashMap<(u32, u32), Arc<Lane>>,
-    threads: Vec<JoinHandle<()>>,
-    /// No more of them.
-    stopped: bool,
-}
-
-/// What ends a thread.
-struct Lane {
-    stop: EventFd,
-    stopped: AtomicBool,
-}
-
-impl Lane {
-    fn stop(&self, store: &Store) {
-        self.stopped.store(true, Ordering::Release);
-        let _ = self.stop.signal();
-        store.wake();
-    }
+struct Inbox {
+    jobs: Vec<Job>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Senders {
@@ -79,6 +69,8 @@ impl Senders {
             welcome.reader_layouts.iter().zip(&welcome.readers).map(bind).collect::<Result<_, _>>()?;
         let len = src.local_len_bytes(u64::from(unit))? as usize;
         let system = crate::join::system(pipe);
+        let worker = |_| Ok(Worker { wake: EventFd::new()?, inbox: Mutex::default() });
+        let workers: Result<_, OsError> = (0..cpu::allowed().len().clamp(1, MOST)).map(worker).collect();
         Ok(Arc::new(Senders {
             store: Store::new(welcome.depth, len).map_err(&system)?,
             len,
@@ -88,7 +80,8 @@ impl Senders {
             kernels: kernels(src.dataset()),
             src,
             stop: EventFd::new().map_err(&system)?,
-            lanes: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            workers: workers.map_err(&system)?,
         }))
     }
 
@@ -99,7 +92,7 @@ impl Senders {
 
     /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on. One that makes no
     /// sense is dropped. Of two for one unit the later counts: the unit was replaced, or lost the connection.
-    pub fn adopt(self: &Arc<Self>, mut channel: Channel, program: u32, unit: u32, from: u64) {
+    pub fn adopt(self: &Arc<Self>, channel: Channel, program: u32, unit: u32, from: u64) {
         let Some(dst) = self.readers.get(program as usize).filter(|m| u64::from(unit) < m.units()) else {
             return tracing::warn!(program, unit, "turned a lane away: there is no such reader");
         };
@@ -107,33 +100,39 @@ impl Senders {
             Ok(Some(route)) => route,
             _ => return tracing::warn!(program, unit, "turned a lane away: nothing goes there"),
         };
-        let Ok(stop) = EventFd::new() else {
-            return tracing::warn!(program, unit, "turned a lane away: the system has no descriptor for it");
+        let job = match Job::new((program, unit), channel, route, from) {
+            Ok(job) => job,
+            Err(fault) => return tracing::warn!(program, unit, %fault, "a lane ended"),
         };
-        let lane = Arc::new(Lane { stop, stopped: AtomicBool::new(false) });
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if lanes.stopped {
+        // Whoever comes for the same unit comes to the same thread.
+        let at = (program as usize + unit as usize) % self.workers.len();
+        let worker = &self.workers[at];
+        let mut inbox = worker.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stopped.load(Ordering::Acquire) {
             return;
         }
-        if let Some(before) = lanes.there.insert((program, unit), lane.clone()) {
-            before.stop(&self.store);
-        }
-        lanes.threads.retain(|thread| !thread.is_finished());
-        let this = self.clone();
-        let serve = move || {
-            if let Err(fault) = this.serve(&mut channel, &route, &lane, from) {
-                // Whether its unit is lost or has closed, unit 0 knows.
-                tracing::debug!(program, unit, %fault, "a lane ended");
-            }
-        };
-        let spawned = std::thread::Builder::new().name("polyduct-send".into()).stack_size(STACK).spawn(serve);
-        match spawned {
-            Ok(thread) => lanes.threads.push(thread),
-            Err(e) => {
-                tracing::warn!(program, unit, %e, "turned a lane away: the system has no thread for it");
-                lanes.there.remove(&(program, unit));
+        if inbox.thread.is_none() {
+            let this = self.clone();
+            let named = std::thread::Builder::new().name("polyduct-send".into()).stack_size(STACK);
+            match named.spawn(move || this.work(at)) {
+                Ok(thread) => inbox.thread = Some(thread),
+                Err(e) => {
+                    return tracing::warn!(program, unit, %e, "turned a lane away: the system has no thread for it")
+                }
             }
         }
+        inbox.jobs.push(job);
+        let _ = worker.wake.signal();
+    }
+
+    /// Puts a slot back, holding this step, and has it sent.
+    pub fn put(&self, slot: u32, step: u64, memory: Segment) {
+        self.store.put(slot, Some(step), memory);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.workers.iter().for_each(|worker| drop(worker.wake.signal()));
     }
 
     /// Lets readers in until stopped.
@@ -156,120 +155,70 @@ impl Senders {
 
     /// Ends all threads.
     pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
         let _ = self.stop.signal();
-        let none = Lanes { stopped: true, ..Lanes::default() };
-        let lanes = std::mem::replace(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner), none);
-        lanes.there.values().for_each(|lane| lane.stop(&self.store));
-        lanes.threads.into_iter().for_each(|t| drop(t.join()));
-    }
-
-    fn serve(&self, channel: &mut Channel, route: &Route, lane: &Lane, from: u64) -> Result<(), Fault> {
-        channel.post(&LaneOpen { bytes: route.bytes() })?;
-        let mut frame = vec![0; FRAME as usize];
-        let mut next = from;
-        loop {
-            drain(channel, lane)?;
-            let memory = match self.lossy {
-                false => self.store.wait_for(next, &lane.stopped),
-                true => {
-                    let Some(Want { step }) = wanted(channel, lane)? else { return Ok(()) };
-                    next = step;
-                    let found = self.store.find(step);
-                    if found.is_none() {
-                        return Err(LinkError::OutOfTurn { what: "a step that is not there" }.into());
-                    }
-                    found
-                }
-            };
-            let Some(memory) = memory else { return Ok(()) };
-            let sent = self.send_step(
-                channel,
-                (route, lane),
-                next,
-                memory.slice(0..self.len).unwrap_or_default(),
-                &mut frame,
-            );
-            self.store.done(memory);
-            sent?;
-            next += 1;
+        self.wake();
+        for worker in &self.workers {
+            let thread = worker.inbox.lock().unwrap_or_else(PoisonError::into_inner).thread.take();
+            thread.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 
-    fn send_step(
-        &self,
-        channel: &mut Channel,
-        (route, lane): (&Route, &Lane),
-        step: u64,
-        slot: &[u8],
-        frame: &mut [u8],
-    ) -> Result<(), Fault> {
-        let mut header = [0; 16];
-        header[..8].copy_from_slice(&step.to_le_bytes());
-        header[8..].copy_from_slice(&route.bytes().to_le_bytes());
-        let mut cursor = Cursor::default();
-        let mut slices = Vec::with_capacity(SLICES);
-        slices.push(IoSlice::new(&header));
-        while let Some(piece) = route.next(&mut cursor) {
-            match piece {
-                Piece::Run { at, len } => {
-                    slices.push(IoSlice::new(slot.get(at..at + len).unwrap_or_default()));
-                    if slices.len() == SLICES {
-                        send(channel, lane, &mut slices)?;
-                        slices.clear();
-                    }
+    /// A thread's life.
+    fn work(&self, at: usize) {
+        let Some(Worker { wake, inbox }) = self.workers.get(at) else { return };
+        let Senders { store, len, lossy, kernels, .. } = self;
+        let stock = Stock { store, len: *len, lossy: *lossy, kernels: *kernels };
+        let (mut jobs, mut more) = (Vec::<Job>::new(), false);
+        while !self.stopped.load(Ordering::Acquire) {
+            for new in std::mem::take(&mut inbox.lock().unwrap_or_else(PoisonError::into_inner).jobs) {
+                // Of two for one unit the later counts: the unit was replaced, or lost the connection.
+                let before = jobs.iter().position(|job| job.of == new.of);
+                before.into_iter().for_each(|i| jobs.swap_remove(i).end(store));
+                jobs.push(new);
+            }
+            let Ok(ready) = wait(wake, &jobs, more) else { break };
+            more = false;
+            let (was, mut ready) = (std::mem::take(&mut jobs), ready.into_iter());
+            for mut job in was {
+                let is_ready = ready.next().unwrap_or_default();
+                if job.is_stuck() && !is_ready {
+                    jobs.push(job);
+                    continue;
                 }
-                Piece::Frame { table, len } => {
-                    send(channel, lane, &mut slices)?;
-                    slices.clear();
-                    let gathered =
-                        self.kernels.execute(&table, Source::from(slot), Dest::from(&mut frame[..len]));
-                    gathered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its slot" })?;
-                    send(channel, lane, &mut [IoSlice::new(&frame[..len])])?;
+                match job.serve(is_ready, &stock) {
+                    Ok(perhaps) => {
+                        more |= perhaps;
+                        jobs.push(job);
+                    }
+                    Err(fault) => {
+                        // Whether its unit is lost or has closed, unit 0 knows.
+                        tracing::debug!(of = ?job.of, %fault, "a lane ended");
+                        job.end(store);
+                    }
                 }
             }
         }
-        send(channel, lane, &mut slices)?;
-        drain(channel, lane)
+        jobs.into_iter().for_each(|job| job.end(store));
     }
 }
 
-fn wanted(channel: &mut Channel, lane: &Lane) -> Result<Option<Want>, Fault> {
-    loop {
-        if let Some(want) = channel.next()? {
-            return Ok(Some(want));
-        }
-        let mut items = [PollItem::readable(&lane.stop), PollItem::readable(channel)];
-        poll(&mut items, None)?;
-        if items[0].is_ready() {
-            return Ok(None);
-        }
+/// Waits until a thread is woken or one of its sockets has something new; not at all where there is `more` to do. Returns which have, or
+/// are to be looked after.
+fn wait(wake: &EventFd, jobs: &[Job], more: bool) -> Result<Vec<bool>, OsError> {
+    let mut items = Vec::with_capacity(jobs.len() + 1);
+    items.push(PollItem::readable(wake));
+    items.extend(jobs.iter().map(Job::item));
+    let at = jobs.iter().filter_map(Job::deadline).min();
+    let look = at.map(|at| at.saturating_sub(clock::now()));
+    poll(&mut items, if more { Some(Duration::ZERO) } else { look })?;
+    let is_woken = items[0].is_ready();
+    let now = clock::now();
+    let ready =
+        |(item, job): (&PollItem<'_>, &Job)| item.is_ready() || job.deadline().is_some_and(|at| at <= now);
+    let ready = items[1..].iter().zip(jobs).map(ready).collect();
+    if is_woken {
+        wake.drain()?;
     }
-}
-
-fn send(channel: &mut Channel, lane: &Lane, mut parts: &mut [IoSlice<'_>]) -> Result<(), Fault> {
-    IoSlice::advance_slices(&mut parts, 0);
-    while !parts.is_empty() {
-        match channel.send(parts)? {
-            Some(n) => IoSlice::advance_slices(&mut parts, n),
-            None => wait_writable(channel, lane)?,
-        }
-    }
-    Ok(())
-}
-
-fn drain(channel: &mut Channel, lane: &Lane) -> Result<(), Fault> {
-    while !channel.flush()? {
-        wait_writable(channel, lane)?;
-    }
-    Ok(())
-}
-
-fn wait_writable(channel: &Channel, lane: &Lane) -> Result<(), Fault> {
-    let mut items = [PollItem::readable(&lane.stop), PollItem::writable(channel)];
-    // Who is silent is noticed by the next attempt.
-    poll(&mut items, channel.deadline().map(|at| at.saturating_sub(clock::now())))?;
-    match items[0].is_ready() {
-        true => Err(OsError::PeerClosed.into()),
-        false => Ok(()),
-    }
+    Ok(ready)
 }

@@ -3,9 +3,11 @@
 
 use super::channel::Channel;
 use super::hub::Hub;
+use super::mend::{is_of_the_way, Life, Missing};
 use super::porch::Porch;
 use super::senders::Senders;
-use super::silence::seconds;
+use super::session::{Session, SessionId};
+use super::silence::{seconds, silent_for};
 use super::wire::{Ask, First, Tell};
 use crate::config::Options;
 use crate::error::{Refusal, Side, UnitName};
@@ -13,6 +15,7 @@ use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
+use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -25,6 +28,8 @@ use std::time::Duration;
 
 /// Connections that have not joined, at most.
 const STRANGERS: usize = 256;
+/// Connections that wait for the place of a unit whose connection broke, at most.
+const EARLY: usize = 64;
 /// How long the last words to the others may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -60,8 +65,13 @@ impl Shared {
 }
 
 struct Conn {
-    channel: Channel,
+    session: Session<Tell>,
     pid: u32,
+    name: SessionId,
+    /// Where the unit listens for as long as it takes part, if it can be reached there.
+    door: Option<SocketAddr>,
+    /// Its connection broke.
+    missing: Option<Missing>,
 }
 
 /// Everything the thread holds.
@@ -69,6 +79,8 @@ pub struct Server {
     pipe: String,
     porch: Porch,
     conns: BTreeMap<ConnId, Conn>,
+    /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
+    early: Vec<(Channel, First)>,
     next_id: ConnId,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
@@ -99,6 +111,7 @@ impl Server {
             pipe: pipe.to_owned(),
             porch,
             conns: BTreeMap::new(),
+            early: Vec::new(),
             next_id: 1,
             rendezvous,
             meets_at,
@@ -138,40 +151,56 @@ impl Server {
         let mut items = vec![PollItem::readable(&self.shared.wake)];
         for conn in self.conns.values() {
             // Who does not take its answers is not asked for more questions.
-            items.push(match conn.channel.is_backed_up() {
-                true => PollItem::writable(&conn.channel),
-                false => PollItem::readable(&conn.channel),
+            let channel = conn.session.channel();
+            items.extend(match &conn.missing {
+                Some(missing) => missing.item(),
+                None if channel.is_backed_up() => Some(PollItem::writable(channel)),
+                None => Some(PollItem::readable(channel)),
             });
         }
         self.porch.items(&mut items);
         let opening = self.outcome.as_ref().map(|_| self.deadline);
-        let looks = self.conns.values().filter_map(|conn| conn.channel.deadline());
-        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).min();
+        let looks = self.conns.values().filter_map(|conn| match &conn.missing {
+            Some(missing) => missing.deadline(),
+            None => conn.session.channel().deadline(),
+        });
+        let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
+        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).chain(free).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
     fn welcome_strangers(&mut self) {
         // A listener that fails lets nobody in any more; those who are in go on.
-        let came = self.porch.serve(clock::now()).unwrap_or_default();
+        let mut came = std::mem::take(&mut self.early);
+        came.extend(self.porch.serve(clock::now()).unwrap_or_default());
         if let Some(why) = self.porch.turned_away() {
             self.rendezvous.turned_away(&why);
         }
         for (channel, first) in came {
+            if self.is_early(&first) && self.early.len() < EARLY {
+                self.early.push((channel, first));
+                continue;
+            }
             match first {
                 First::Lane { program, unit, from } => {
                     if let Some((_, senders)) = &self.open {
                         senders.adopt(channel, program, unit, from);
                     }
                 }
-                First::Join { pid, port, hello } => {
+                First::Again { session, heard } => self.again(channel, session, heard),
+                First::Join { pid, session: name, door, hello } => {
                     let strangers = self.conns.keys().filter(|&&id| !self.rendezvous.is_member(id));
                     if strangers.count() >= STRANGERS {
                         continue;
                     }
-                    let addr = channel.peer().zip(port).map(|(peer, port)| SocketAddr::new(peer.ip(), port));
+                    let addr =
+                        channel.peer().zip(door).map(|(peer, door)| SocketAddr::new(peer.ip(), door.port()));
+                    // Who comes from elsewhere than it thinks is behind something that may answer in its place.
+                    let door = door.filter(|door| Some(*door) == addr);
                     let id = self.next_id;
                     self.next_id += 1;
-                    self.conns.insert(id, Conn { channel, pid });
+                    let session = Session::new(channel);
+                    self.conns.insert(id, Conn { session, pid, name, door, missing: None });
                     self.note_ends();
                     let replaces = self.replaced_by(&hello);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
@@ -185,6 +214,13 @@ impl Server {
         }
     }
 
+    /// Whether this is said by one who asks for the place of a unit that may live, though its connection broke.
+    fn is_early(&self, first: &First) -> bool {
+        let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
+        let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));
+        holder.is_some_and(|conn| conn.missing.is_some())
+    }
+
     /// Somebody asks for a place: the rendezvous is told who has closed, and whether the pipe ends.
     fn note_ends(&mut self) {
         let Some((hub, _)) = &self.open else { return };
@@ -196,7 +232,18 @@ impl Server {
     fn serve(&mut self, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            match conn.channel.hear() {
+            if let Some(missing) = &mut conn.missing {
+                match missing.look(clock::now()) {
+                    Life::Open if !conn.session.is_overfull() => return,
+                    Life::Open | Life::Ended => return self.hang_up(id, 0),
+                    Life::Silent => return self.hang_up(id, silent_for(self.silence.0)),
+                }
+            }
+            // Who does not take its answers is not asked for more questions.
+            if let Ok(false) = conn.session.flush() {
+                return;
+            }
+            match conn.session.hear() {
                 Ok(None) => return,
                 Ok(Some(Ask::Meet(message))) => {
                     let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
@@ -216,10 +263,41 @@ impl Server {
                 }
                 Err(fault) => {
                     tracing::debug!(%fault, "a connection ended");
-                    return self.hang_up(id, seconds(&fault, self.silence.0));
+                    return self.ended(id, &fault);
                 }
             }
         }
+    }
+
+    /// A connection has ended: where its unit may live, it is looked for.
+    fn ended(&mut self, id: ConnId, fault: &LinkFault) {
+        let silent = seconds(fault, self.silence.0);
+        let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        // Who cannot be asked, and has not been reset, has ended as a process does.
+        let reset = conn.session.channel().peer().is_none();
+        let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());
+        if !may_live || over || !self.rendezvous.is_member(id) {
+            return self.hang_up(id, silent);
+        }
+        conn.session.is_cut();
+        conn.missing = Some(Missing::new(conn.door, self.silence.0, clock::now()));
+        self.serve(id);
+    }
+
+    /// Somebody says that its connection broke.
+    fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64) {
+        let Some((&id, conn)) = self.conns.iter_mut().find(|(_, conn)| conn.name == name) else {
+            let _ = channel.post(&None::<u64>).and_then(|()| channel.flush());
+            return channel.shut();
+        };
+        tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
+        conn.missing = None;
+        let said = channel.post(&Some(conn.session.heard()));
+        if let Err(fault) = said.and_then(|()| conn.session.resume(channel, heard)) {
+            return self.ended(id, &fault);
+        }
+        self.serve(id);
     }
 
     /// A connection is gone: hung up, or nothing was heard for so many seconds.
@@ -235,7 +313,7 @@ impl Server {
         self.silence.1 = silent;
         self.carry_out(actions);
         self.silence.1 = 0;
-        if let (Some(unit), true) = (lost, self.rendezvous.is_running()) {
+        if let Some(unit) = lost.filter(|_| !self.rendezvous.is_over()) {
             self.send_all(&Tell::Lost(unit, pid));
         }
     }
@@ -261,7 +339,7 @@ impl Server {
                 }
                 Action::Drop(id) => {
                     if let Some(conn) = self.conns.get(&id) {
-                        conn.channel.shut();
+                        conn.session.channel().shut();
                     }
                     self.hang_up(id, 0);
                 }
@@ -296,7 +374,7 @@ impl Server {
     fn replaced_by(&self, hello: &ToHost) -> Option<u32> {
         let ToHost::Hello(Hello { role: Role::Writer { .. }, unit, .. }) = hello else { return None };
         let name = UnitName { side: Side::Writer, unit: *unit };
-        (self.rendezvous.is_running() && !self.rendezvous.is_here(name)).then_some(*unit)
+        (self.open.is_some() && !self.rendezvous.is_here(name)).then_some(*unit)
     }
 
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
@@ -304,8 +382,9 @@ impl Server {
         if unit == HOST {
             return hub.slots().join(unit, (pid, start_time), 0);
         }
+        let replaces = hub.absent().iter().any(|(lost, _)| *lost == unit);
         hub.join(id, unit, pid, start_time);
-        if self.rendezvous.is_running() {
+        if replaces {
             let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
             let absent = hub.absent();
             self.shared.absent().clone_from(&absent);
@@ -347,7 +426,7 @@ impl Server {
     fn send(&mut self, to: ConnId, message: &Tell) {
         if let Some(conn) = self.conns.get_mut(&to) {
             // A peer that is gone is noticed by its hangup.
-            let _ = conn.channel.post(message).and_then(|()| conn.channel.flush());
+            let _ = conn.session.post(message.clone()).and_then(|()| conn.session.flush());
         }
     }
 
@@ -380,15 +459,17 @@ impl Server {
         told.iter().for_each(|(id, tell)| self.send(*id, tell));
         let end = clock::now() + LAST_WORDS;
         for conn in self.conns.values_mut() {
-            while let Ok(false) = conn.channel.flush() {
+            while let Ok(false) = conn.session.flush() {
                 let left = end.saturating_sub(clock::now());
-                if left.is_zero() || poll(&mut [PollItem::writable(&conn.channel)], Some(left)).is_err() {
+                if left.is_zero()
+                    || poll(&mut [PollItem::writable(conn.session.channel())], Some(left)).is_err()
+                {
                     break;
                 }
             }
             // Unread questions would turn the end into a reset.
-            while let Ok(Some(_)) = conn.channel.next::<Ask>() {}
-            conn.channel.shut();
+            while let Ok(Some(_)) = conn.session.hear::<Ask>() {}
+            conn.session.channel().shut();
         }
     }
 }

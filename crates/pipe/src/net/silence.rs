@@ -19,11 +19,14 @@ pub fn seconds(fault: &Fault, borne: Duration) -> u8 {
     // What the kernel says instead where it knows more.
     let silent = [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::HOSTDOWN];
     match fault {
-        Fault::System(error) if error.errno().is_some_and(|e| silent.contains(&e)) => {
-            borne.as_millis().div_ceil(1000).clamp(1, 255) as u8
-        }
+        Fault::System(error) if error.errno().is_some_and(|e| silent.contains(&e)) => silent_for(borne),
         _ => 0,
     }
+}
+
+/// So many seconds, of one that was silent for as long as was `borne`.
+pub fn silent_for(borne: Duration) -> u8 {
+    borne.as_millis().div_ceil(1000).clamp(1, 255) as u8
 }
 
 /// What is known.

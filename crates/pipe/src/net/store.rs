@@ -4,7 +4,6 @@
 //! nobody sends from it any more.
 
 use polyduct_os::{segment::Segment, OsError};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,20 +65,6 @@ impl Store {
         self.changed.notify_all();
     }
 
-    /// Waits for a step, to send from it; `None` when `stopped`, after which this is to be [woken](Store::wake).
-    pub fn wait_for(&self, step: u64, stopped: &AtomicBool) -> Option<Arc<Segment>> {
-        let mut inner = self.lock();
-        while !stopped.load(Ordering::Acquire) {
-            if let Some(slot) = inner.slots.iter().find(|s| s.step == Some(step)) {
-                if let Some(memory) = &slot.memory {
-                    return Some(memory.clone());
-                }
-            }
-            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
-    }
-
     /// A step that is there.
     pub fn find(&self, step: u64) -> Option<Arc<Segment>> {
         self.lock().slots.iter().find(|s| s.step == Some(step)).and_then(|s| s.memory.clone())
@@ -90,13 +75,6 @@ impl Store {
         let inner = self.lock();
         drop(memory);
         drop(inner);
-        self.changed.notify_all();
-    }
-
-    /// Wakes everybody who waits.
-    pub fn wake(&self) {
-        // Nobody is between a look and the wait.
-        drop(self.lock());
         self.changed.notify_all();
     }
 }

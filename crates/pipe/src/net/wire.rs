@@ -1,5 +1,6 @@
 //! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of the steps.
 
+use super::session::SessionId;
 use crate::error::UnitName;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, ToHost};
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
-/// replaced; 7: who was not heard is not said to have died). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 8;
+/// replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made again). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 9;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -19,8 +20,10 @@ pub enum First {
     Join {
         /// My process.
         pid: u32,
-        /// A writer: the port at which its readers find it.
-        port: Option<u16>,
+        /// My name for what is said on this connection, and on those that follow it should it break.
+        session: SessionId,
+        /// Where I listen for as long as I take part, as I see it: a writer's readers find it at this port.
+        door: Option<SocketAddr>,
         /// The first message of the handshake.
         hello: ToHost,
     },
@@ -32,6 +35,14 @@ pub enum First {
         unit: u32,
         /// The first step that it needs, where the queue drops none.
         from: u64,
+    },
+    /// To unit 0 of the writers: the connection broke, here I am again. It says how many messages it has heard in this session, or
+    /// nothing where it knows none of that name.
+    Again {
+        /// The session.
+        session: SessionId,
+        /// Messages of unit 0's that I have heard in it.
+        heard: u64,
     },
 }
 

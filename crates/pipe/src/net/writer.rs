@@ -270,12 +270,13 @@ impl NetWriter {
                 unmet(&self.pipe, looked, n, waited, shared)
             }
             Control::Guest(client) => {
-                if !client.asked {
+                client.take(n)?;
+                if client.asked == 0 && !client.knows_begin() {
                     client.say(&Ask::Begin)?;
-                    client.asked = true;
+                    client.asked = 1;
                 }
                 let begun = client.wait(n, "a free slot for step", &mut self.stats.waited, Client::begin)?;
-                client.asked = false;
+                client.asked = 0;
                 Ok(begun)
             }
         }
@@ -320,7 +321,7 @@ impl NetWriter {
         match filled {
             Some((turn, memory)) => {
                 // Before anybody can ask for it.
-                self.senders.store.put(turn.slot, Some(n), memory);
+                self.senders.put(turn.slot, n, memory);
                 self.stats.steps += 1;
                 self.stats.bytes += self.len as u64;
                 match &mut self.control {

@@ -30,7 +30,7 @@ impl<F> Rendezvous<F> {
                 self.closed.insert(key);
                 Vec::new()
             }
-            Phase::Running | Phase::Reviving | Phase::Readying if wait && self.keeps_place() => {
+            Phase::Running | Phase::Reviving | Phase::Readying if wait => {
                 tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
                 self.members.remove(&key);
                 Vec::new()
@@ -39,11 +39,6 @@ impl<F> Rendezvous<F> {
             Phase::Over => Vec::new(),
             Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
         }
-    }
-
-    /// Whether a unit may be replaced from now on: across hosts only where all know of each other.
-    fn keeps_place(&self) -> bool {
-        self.phase != Phase::Readying || self.revives
     }
 
     /// A unit goes, or is sent away: while others still come, that leaves its place free.

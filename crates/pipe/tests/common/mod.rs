@@ -3,6 +3,7 @@
 
 pub mod at;
 pub mod kill;
+pub mod middle;
 pub mod net;
 pub mod suite;
 

@@ -1,0 +1,234 @@
+//! A connection to a unit broke: whether the unit lives, and how it is reached again. No thread.
+//!
+//! Unit 0 [looks after](Missing) the unit: every unit listens somewhere for as long as it takes part, so that where nobody listens
+//! any more, it is dead, and where a connection stands, it lives, and comes back when it next has something to say. The unit
+//! itself [calls](Mending) unit 0 again.
+
+use super::channel::Channel;
+use super::dial::{is_passing, is_refused};
+use super::session::{Session, SessionId};
+use super::silence::seconds;
+use super::wire::{Ask, First};
+use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, Fault};
+use polyduct_message::link::noise::Terms;
+use polyduct_message::LinkError;
+use polyduct_os::{poll::PollItem, Errno, OsError};
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How soon another attempt follows one that failed.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Whether a connection that ended so may have broken while both its ends live.
+pub fn is_of_the_way(fault: &Fault) -> bool {
+    matches!(fault, Fault::System(_) | Fault::Peer(LinkError::Closed))
+}
+
+/// What is known of a unit whose connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It may come back.
+    Open,
+    /// It has ended.
+    Ended,
+    /// Nothing is heard of its host.
+    Silent,
+}
+
+/// A unit whose connection broke.
+pub struct Missing {
+    /// Where it listens, if it can be reached there.
+    door: Option<SocketAddr>,
+    /// How long silence is borne, and since when nothing was heard.
+    borne: Duration,
+    since: Duration,
+    /// A connection to its door that stands, or is begun.
+    probe: Option<TcpStream>,
+    stands: bool,
+    again_at: Duration,
+}
+
+impl Missing {
+    /// A unit that listens at `door`. Without one it is waited for as long as silence is borne.
+    pub fn new(door: Option<SocketAddr>, borne: Duration, now: Duration) -> Missing {
+        Missing { door, borne, since: now, probe: None, stands: false, again_at: now }
+    }
+
+    /// What to wait for.
+    pub fn item(&self) -> Option<PollItem<'_>> {
+        self.probe.as_ref().map(|probe| match self.stands {
+            true => PollItem::readable(probe),
+            false => PollItem::writable(probe),
+        })
+    }
+
+    /// When to [look](Missing::look) at the latest.
+    pub fn deadline(&self) -> Option<Duration> {
+        let gives_up = (!self.stands).then(|| self.since.saturating_add(self.borne));
+        let again = (self.door.is_some() && self.probe.is_none()).then_some(self.again_at);
+        gives_up.into_iter().chain(again).min()
+    }
+
+    /// Looks whether it lives.
+    pub fn look(&mut self, now: Duration) -> Life {
+        let Some(door) = self.door else { return self.waits(now) };
+        if self.probe.is_none() && now >= self.again_at {
+            match socket::connect(door, Patience { dead_after: self.borne }) {
+                Ok(probe) => self.probe = Some(probe),
+                Err(error) => return self.failed(&error.into(), now),
+            }
+        }
+        let Some(probe) = &self.probe else { return self.waits(now) };
+        if !self.stands {
+            match socket::is_connected(probe, door) {
+                Ok(true) => self.stands = true,
+                Ok(false) => return self.waits(now),
+                Err(error) => return self.failed(&error.into(), now),
+            }
+        }
+        // Who opens the door says nothing there, but its kernel says when it is shut.
+        match socket::read(probe, &mut [IoSliceMut::new(&mut [0; 64])]) {
+            Ok(_) => Life::Open,
+            Err(error) => {
+                self.since = now;
+                self.failed(&error.into(), now)
+            }
+        }
+    }
+
+    fn failed(&mut self, fault: &Fault, now: Duration) -> Life {
+        let stood = std::mem::take(&mut self.stands);
+        (self.probe, self.again_at) = (None, now + AGAIN);
+        match fault {
+            fault if is_refused(fault) => Life::Ended,
+            fault if stood && seconds(fault, self.borne) > 0 => Life::Silent,
+            _ => self.waits(now),
+        }
+    }
+
+    fn waits(&self, now: Duration) -> Life {
+        match now.saturating_sub(self.since) < self.borne {
+            true => Life::Open,
+            false => Life::Silent,
+        }
+    }
+}
+
+/// How a unit reaches unit 0 again.
+pub struct Calls {
+    /// Where unit 0 listens.
+    pub addr: SocketAddr,
+    /// What this unit proves.
+    pub terms: Terms,
+    /// How long silence is borne.
+    pub borne: Duration,
+    /// The session that goes on.
+    pub session: SessionId,
+}
+
+enum Stage {
+    Rests(Duration),
+    Dials(Box<Dial>),
+    /// It has said who it is.
+    Asks(Box<Channel>),
+}
+
+/// A connection to unit 0 is made again.
+pub struct Mending {
+    /// Why the last one ended.
+    fault: Fault,
+    since: Duration,
+    stage: Stage,
+}
+
+impl Mending {
+    /// The connection ended just now.
+    pub fn new(fault: Fault, now: Duration) -> Mending {
+        Mending { fault, since: now, stage: Stage::Rests(now) }
+    }
+
+    /// What to wait for.
+    pub fn item(&self) -> Option<PollItem<'_>> {
+        match &self.stage {
+            Stage::Rests(_) => None,
+            Stage::Dials(dial) => Some(match dial.waits_for() {
+                (stream, true) => PollItem::writable(stream),
+                (stream, false) => PollItem::readable(stream),
+            }),
+            Stage::Asks(channel) => Some(PollItem::readable(&**channel)),
+        }
+    }
+
+    /// When to [go on](Mending::go_on) at the latest.
+    pub fn deadline(&self, calls: &Calls) -> Duration {
+        let end = self.since.saturating_add(calls.borne);
+        match &self.stage {
+            Stage::Rests(until) => end.min(*until),
+            Stage::Dials(dial) => end.min(dial.deadline()),
+            Stage::Asks(_) => end,
+        }
+    }
+
+    /// Goes on as far as it can; returns whether the session goes on.
+    ///
+    /// # Errors
+    /// What ended the last connection, where unit 0 is gone or knows this unit no more; or its silence.
+    pub fn go_on(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<bool, Fault> {
+        loop {
+            if now.saturating_sub(self.since) >= calls.borne {
+                let what = "a connection that could not be made again".into();
+                return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
+            }
+            match self.next(calls, session, now) {
+                Ok(Next::Waits) => return Ok(false),
+                Ok(Next::Goes) => {}
+                Ok(Next::Done) => return Ok(true),
+                Ok(Next::Gone) => return Err(self.fault.clone()),
+                // Its process, or what was there, is gone.
+                Err(fault) if is_refused(&fault) => return Err(self.fault.clone()),
+                Err(fault) if is_passing(&fault) => self.stage = Stage::Rests(now + AGAIN),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn next(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<Next, Fault> {
+        match &mut self.stage {
+            Stage::Rests(until) if now < *until => return Ok(Next::Waits),
+            Stage::Rests(_) => {
+                let patience = Patience { dead_after: calls.borne };
+                let dial = Dial::new(&calls.terms, 0, calls.addr, patience, now, calls.borne)?;
+                self.stage = Stage::Dials(Box::new(dial));
+            }
+            Stage::Dials(dial) => {
+                let Some(established) = dial.serve(now)? else { return Ok(Next::Waits) };
+                let Stage::Dials(dial) = std::mem::replace(&mut self.stage, Stage::Rests(now)) else {
+                    return Ok(Next::Waits);
+                };
+                let mut channel = Channel::new(dial.into_stream(), established, calls.borne);
+                channel.post(&First::Again { session: calls.session, heard: session.heard() })?;
+                channel.flush()?;
+                self.stage = Stage::Asks(Box::new(channel));
+            }
+            Stage::Asks(channel) => {
+                let Some(heard) = channel.hear::<Option<u64>>()? else { return Ok(Next::Waits) };
+                let Stage::Asks(channel) = std::mem::replace(&mut self.stage, Stage::Rests(now)) else {
+                    return Ok(Next::Waits);
+                };
+                // It has given this unit up, or is another.
+                let Some(heard) = heard else { return Ok(Next::Gone) };
+                session.resume(*channel, heard)?;
+                return Ok(Next::Done);
+            }
+        }
+        Ok(Next::Goes)
+    }
+}
+
+enum Next {
+    Waits,
+    Goes,
+    Gone,
+    Done,
+}

@@ -1,0 +1,109 @@
+//! What two processes say to each other, over as many connections as it takes: none of it is lost, and none comes twice.
+//!
+//! Each message carries the number of those that its sender has heard. What the other end is not known to have is kept; when
+//! a connection breaks and another is made, both ends say how far they are, and say the rest again.
+
+use super::channel::Channel;
+use polyduct_message::link::net::Fault;
+use polyduct_message::LinkError;
+use serde::{de::DeserializeOwned, Serialize};
+use std::collections::VecDeque;
+
+/// The name of a session, drawn at random: by it the other end knows who comes again.
+pub type SessionId = [u8; 16];
+
+/// Messages that are kept for the other end, at most: one that hears nothing of so many is given up.
+const KEPT: usize = 1 << 14;
+
+/// One end, which says `S`.
+pub struct Session<S> {
+    channel: Channel,
+    /// The connection is gone, and another is not made yet.
+    broken: bool,
+    /// What was said and may not have come, the last of it at the back.
+    kept: VecDeque<S>,
+    /// Messages before those.
+    known: u64,
+    heard: u64,
+}
+
+impl<S: Serialize> Session<S> {
+    /// A session that begins on this connection.
+    pub fn new(channel: Channel) -> Session<S> {
+        Session { channel, broken: false, kept: VecDeque::new(), known: 0, heard: 0 }
+    }
+
+    /// The connection, which may be gone.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Messages that have come from the other end.
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Whether the other end has not said for too long that it hears.
+    pub fn is_overfull(&self) -> bool {
+        self.kept.len() > KEPT
+    }
+
+    /// The connection is gone: what is said from now on waits for the next.
+    pub fn is_cut(&mut self) {
+        self.broken = true;
+    }
+
+    /// Says something, at the next [`flush`](Session::flush).
+    pub fn post(&mut self, message: S) -> Result<(), Fault> {
+        let posted = match self.broken {
+            true => Ok(()),
+            false => self.channel.post(&(self.heard, &message)),
+        };
+        self.kept.push_back(message);
+        posted
+    }
+
+    /// Writes what waits for the socket; returns whether all of it went.
+    pub fn flush(&mut self) -> Result<bool, Fault> {
+        match self.broken {
+            true => Ok(true),
+            false => self.channel.flush(),
+        }
+    }
+
+    /// Writes what waits as far as that goes; the next message, if it has come.
+    pub fn hear<H: DeserializeOwned>(&mut self) -> Result<Option<H>, Fault> {
+        if self.broken {
+            return Ok(None);
+        }
+        // What came before the end of a connection counts, though nobody takes anything there any more.
+        let heard = match self.channel.flush() {
+            Ok(_) => self.channel.next::<(u64, H)>()?,
+            Err(fault) => Some(self.channel.next().ok().flatten().ok_or(fault)?),
+        };
+        let Some((theirs, message)) = heard else { return Ok(None) };
+        self.forget(theirs)?;
+        self.heard += 1;
+        Ok(Some(message))
+    }
+
+    /// Goes on with another connection, whose other end has heard so many messages: says the others again.
+    pub fn resume(&mut self, channel: Channel, theirs: u64) -> Result<(), Fault> {
+        self.forget(theirs)?;
+        (self.channel, self.broken) = (channel, false);
+        self.kept.iter().try_for_each(|message| self.channel.post(&(self.heard, message)))?;
+        self.channel.flush().map(drop)
+    }
+
+    /// The other end has heard so many messages.
+    fn forget(&mut self, theirs: u64) -> Result<(), Fault> {
+        let new = theirs.checked_sub(self.known).filter(|&n| n <= self.kept.len() as u64);
+        let Some(new) = new else {
+            let (what, expected) = ("count of messages", "what was said and not confirmed before");
+            return Err(LinkError::BadField { what, found: theirs, expected }.into());
+        };
+        self.kept.drain(..new as usize);
+        self.known = theirs;
+        Ok(())
+    }
+}
