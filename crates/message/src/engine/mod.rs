@@ -327,6 +327,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.phase == Phase::Closed
     }
 
+    /// Whether the peer will send no more, and all that it sent is here.
+    pub fn is_peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
     /// Messages sent and not yet known to be delivered.
     pub fn unconfirmed(&self) -> usize {
         self.kept.iter().sum()

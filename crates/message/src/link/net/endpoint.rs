@@ -140,6 +140,17 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.book.insert(unit, at);
     }
 
+    /// All units have come: another life of one that has left, or was lost, is turned away from now on. It wants to be where
+    /// all meet the next time.
+    pub fn complete(&self) {
+        self.shared.lock().hub.complete();
+    }
+
+    /// Forgets that a unit left or was lost: another life of it may listen where it did, and the next send connects to that.
+    pub fn forget(&self, unit: Address) {
+        self.shared.lock().hub.lost.remove(&unit);
+    }
+
     /// Begins to connect to a unit, unless it is connected; [`NetEvent::Connected`] or [`NetEvent::Unreachable`] follows.
     ///
     /// # Errors
