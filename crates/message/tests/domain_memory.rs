@@ -1,26 +1,55 @@
-//! What the rings of many units take: a little for each pair, and more for those that use them, within a limit.
+//! What many units of a domain take: rings of a host are little for each pair, and more for those that use them, within a limit;
+//! and what unit 0 keeps for each unit of another host is little, too.
 
-use polyduct_message::domain::{Domain, Options};
-use polyduct_rig::{say, tests, Unit};
-use std::time::Duration;
+use polyduct_message::config::Config;
+use polyduct_message::domain::{Domain, Network, Options};
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::config::Transport;
+use polyduct_rig::{free_address, say, tests, Unit};
+use std::time::{Duration, Instant};
 
 const UNITS: u32 = 128;
 /// Bytes of a message to each other unit.
 const LEN: usize = 4000;
+/// Bytes of a message from and to unit 0 across hosts, all at once: more than what goes at first.
+const FAR: usize = 40_000;
 const ROUNDS: u32 = 12;
+/// Two processors start so many processes beside other tests.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 fn main() {
-    polyduct_rig::main(unit, tests![all_to_all_takes_little]);
+    polyduct_rig::main(unit, tests![all_to_all_takes_little, who_meets_all_across_hosts_takes_little]);
 }
 
-/// Joins, sends to all others and receives from all others, and says how much memory it has then that is its own.
+/// One process: `name unit how root`, where `how` is `near`, or how the network is.
 fn unit(spec: &str) {
-    let (name, unit) = spec.split_once(' ').unwrap();
-    let mut options = Options::new(name, unit.parse().unwrap(), UNITS);
-    options.open_timeout = Duration::from_secs(100);
+    let f: Vec<&str> = spec.split(' ').collect();
+    let mut options = Options::new(f[0], f[1].parse().unwrap(), UNITS);
+    (options.open_timeout, options.timeout) = (PATIENCE, Some(PATIENCE));
+    if f[2] != "near" {
+        let key = JobKey::from_bytes([7; 32]).unwrap();
+        let transport = if f[2].starts_with("udp") { Transport::Udp } else { Transport::Tcp };
+        let trusted = f[2].ends_with("trusted");
+        options.network = Some(Network { transport, trusted, ..Network::new(f[3].parse().unwrap(), key) });
+        let far = |name: &str| (name == "POLYDUCT_MESSAGE_NEAR").then(|| "0".to_owned());
+        options.config = Config::from_sources(None, far).unwrap();
+    }
     let d = Domain::join(options).unwrap();
+    let begun = Instant::now();
     d.barrier().unwrap();
-    say("joined");
+    say(&format!("joined {}", begun.elapsed().as_millis()));
+    match f[2] {
+        "near" => all_to_all(&d),
+        _ => with_unit_0(&d),
+    }
+    d.barrier().unwrap();
+    say(&format!("takes {}", bytes_in("/proc/self/smaps_rollup", "Pss_Anon")));
+    // All are there until the test has looked.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Each sends to all others and receives from all others.
+fn all_to_all(d: &Domain) {
     for round in 0..ROUNDS {
         for step in 1..UNITS {
             d.send((d.unit() + step) % UNITS, round, [0; 2], &[7; LEN]).unwrap();
@@ -30,10 +59,21 @@ fn unit(spec: &str) {
             assert_eq!(mail.payload.len(), LEN);
         }
     }
-    d.barrier().unwrap();
-    say(&format!("takes {}", bytes_in("/proc/self/smaps_rollup", "Pss_Anon")));
-    // All are there until the test has looked.
-    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Unit 0 receives from all, all at once, and answers each.
+fn with_unit_0(d: &Domain) {
+    for round in 0..ROUNDS {
+        if d.unit() > 0 {
+            d.send(0, round, [0; 2], &[7; FAR]).unwrap();
+            assert_eq!(d.recv(Some(0), Some(round)).unwrap().payload.len(), FAR);
+        } else {
+            for from in 1..UNITS {
+                assert_eq!(d.recv(Some(from), Some(round)).unwrap().payload.len(), FAR);
+                d.send(from, round, [0; 2], &[7; FAR]).unwrap();
+            }
+        }
+    }
 }
 
 /// Bytes in a line of a file in `/proc`.
@@ -43,29 +83,40 @@ fn bytes_in(file: &str, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-fn all_to_all_takes_little() {
+/// Runs all units, which stay until the test ends. What each takes, in order.
+fn takes(how: &str) -> (Vec<Unit>, Vec<u64>) {
     let name = format!("test-memory-{}", std::process::id());
-    let (start, shared) = (std::time::Instant::now(), bytes_in("/proc/meminfo", "Shmem"));
-    let mut units: Vec<Unit> =
-        (0..UNITS).map(|unit| Unit::start(format!("unit {unit}"), &format!("{name} {unit}"))).collect();
-    for unit in &mut units {
-        assert!(unit.wait_line("joined"), "{} ended", unit.name);
-    }
-    println!("joined, and the first barrier, after {:.1?}", start.elapsed());
-    let takes: Vec<u64> = units
-        .iter_mut()
-        .map(|unit| {
-            assert!(unit.wait_line("takes"), "{} ended", unit.name);
-            unit.last().split(' ').nth(1).unwrap().parse().unwrap()
-        })
-        .collect();
+    let (start, root) = (Instant::now(), free_address());
+    let one = |unit| Unit::start(format!("unit {unit}"), &format!("{name} {unit} {how} {root}"));
+    let mut units: Vec<Unit> = (0..UNITS).map(one).collect();
+    let number = |unit: &mut Unit, what: &str| -> u64 {
+        assert!(unit.wait_line(what), "{how}: {} ended", unit.name);
+        unit.last().split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let barriers: Vec<u64> = units.iter_mut().map(|unit| number(unit, "joined")).collect();
+    let slowest = barriers.iter().max().unwrap();
+    println!("{how}: all were there after {:.1?}; their first barrier took {slowest} ms", start.elapsed());
+    // Half a second, a whole one in memory, on two processors that may have others to serve.
+    assert!(*slowest < 3000, "{how}: the first barrier took {slowest} ms");
+    let takes = units.iter_mut().map(|unit| number(unit, "takes")).collect();
+    println!("{how}: done after {:.1?}", start.elapsed());
+    (units, takes)
+}
+
+fn all_to_all_takes_little() {
+    let shared = bytes_in("/proc/meminfo", "Shmem");
+    let (_units, takes) = takes("near");
     let own = takes.iter().max().unwrap();
     let rings = bytes_in("/proc/meminfo", "Shmem").saturating_sub(shared) / u64::from(UNITS);
-    println!(
-        "{} MiB of rings for a unit, and {} KiB of its own, after {:.1?}",
-        rings >> 20,
-        own >> 10,
-        start.elapsed()
-    );
+    println!("{} MiB of rings for a unit, and {} KiB of its own", rings >> 20, own >> 10);
     assert!(rings + own <= 32 << 20, "{} bytes", rings + own);
+}
+
+fn who_meets_all_across_hosts_takes_little() {
+    for how in ["tcp-trusted", "tcp-sealed", "udp-trusted", "udp-sealed"] {
+        let (_units, takes) = takes(how);
+        let (first, others) = (takes[0], takes[1..].iter().max().unwrap());
+        println!("{how}: unit 0 takes {} MiB, others {} MiB", first >> 20, others >> 20);
+        assert!(first <= 64 << 20 && *others <= 32 << 20, "{how}: {first} and {others} bytes");
+    }
 }
