@@ -1,10 +1,11 @@
-//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces, memory that is
-//! counted.
+//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces, control groups,
+//! memory that is counted.
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
 pub mod faults;
 pub mod fork;
+pub mod group;
 pub mod hosts;
 pub mod inject;
 pub mod kills;
