@@ -65,14 +65,11 @@ mod tests {
 
     #[test]
     fn groups_are_found_where_the_system_has_them() {
-        let of = |line: &str| {
-            let groups = of_line(line, "pids").into_iter();
-            groups.map(|(v, at)| (v, at.to_str().unwrap().to_owned())).collect::<Vec<_>>()
-        };
-        let two = |at: &str| (Version::Two, at.to_owned());
+        let of = |line: &str| of_line(line, "pids");
+        let two = |at: &str| (Version::Two, PathBuf::from(at));
         assert_eq!(of("0::/a/b"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"].map(two));
         assert_eq!(of("0::/"), [two("/sys/fs/cgroup")]);
-        let one = |at: &str| (Version::One, at.to_owned());
+        let one = |at: &str| (Version::One, PathBuf::from(at));
         assert_eq!(of("8:cpu,pids:/a"), ["/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/pids"].map(one));
         for other in ["4:memory:/a", "", "8", "8:pids"] {
             assert!(of(other).is_empty(), "{other:?}");
