@@ -17,6 +17,7 @@ pub mod program;
 mod random;
 mod scratch;
 mod unit;
+pub mod wan;
 
 pub use lines::{Lines, WATCHDOG};
 pub use port::free_address;

@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use super::config::{NetConfig, NetEvent};
+use super::config::{NetConfig, NetEvent, Transport};
 use super::events::{Events, Interest};
 use super::hub::Hub;
 use super::peer::Peer;
@@ -43,6 +43,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const SPIN: Duration = Duration::from_micros(50);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
+/// How long who has said good-bye by datagrams answers those who do so, too: so many times what an answer takes, and a little.
+const ANSWERS: (u32, Duration, Duration) = (8, Duration::from_millis(20), Duration::from_secs(1));
 
 /// One unit's place on the network. Dropping it ends its connections without a word, as a crash would;
 /// [`close`](NetEndpoint::close) says good-bye.
@@ -307,7 +309,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         loop {
             let open = self.open(&waited_for);
             if open.is_empty() {
-                return Ok(());
+                return self.answer_for_a_while(&waited_for);
             }
             match go_on(&format!("units {open:?} to take what was sent")) {
                 Ok(time) => drop(self.next_event(Some(time.min(LOOK)))?),
@@ -316,6 +318,31 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Who leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost, and nobody would say it again.
+    fn answer_for_a_while(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
+        let (begun, (times, least, most)) = (clock::now(), ANSWERS);
+        loop {
+            let mut leave: Vec<_> = {
+                let state = self.shared.lock();
+                if state.hub.config.transport == Transport::Tcp {
+                    return Ok(());
+                }
+                let not_told = |p: &Peer<B>| {
+                    p.gone.is_none() && p.left && !p.session.is_closed() && !p.session.is_broken()
+                };
+                let peers = state.hub.peers.iter().filter(|(_, p)| not_told(p));
+                peers.map(|(unit, p)| (*unit, p.round_trip())).collect()
+            };
+            leave.retain(|&(unit, _)| waited_for(unit));
+            let Some(longest) = leave.iter().map(|(_, time)| *time).max() else { return Ok(()) };
+            let left = (times * longest + least).min(most).saturating_sub(clock::now() - begun);
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.next_event(Some(left.min(LOOK)))?;
         }
     }
 
@@ -392,7 +419,6 @@ impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
 mod tests {
     use super::*;
     use crate::link::key::JobKey;
-    use crate::link::net::config::Transport;
     use crate::link::net::hub::DATAGRAMS;
     use polyduct_os::Errno;
     use std::net::Ipv4Addr;

@@ -116,6 +116,12 @@ impl<B: AsMut<[u8]>> Peer<B> {
         self.left || self.session.is_peer_closed() || self.session.is_broken()
     }
 
+    /// How long an answer takes, by the slowest way.
+    pub fn round_trip(&self) -> Duration {
+        let times = (0..WAYS).filter_map(|at| self.session.rtt(PathId(at as u8)));
+        times.max().unwrap_or_default()
+    }
+
     pub fn has_way(&self) -> bool {
         self.ways.iter().any(Option::is_some)
     }
