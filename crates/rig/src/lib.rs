@@ -3,6 +3,7 @@
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
+mod deaf;
 pub mod faults;
 pub mod fork;
 pub mod group;
@@ -19,6 +20,7 @@ mod scratch;
 mod unit;
 pub mod wan;
 
+pub use deaf::Deaf;
 pub use lines::{Lines, WATCHDOG};
 pub use port::free_address;
 pub use random::Random;

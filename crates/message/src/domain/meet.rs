@@ -423,7 +423,8 @@ impl Meeting<'_> {
         let root = self.network.root;
         // By datagrams a refusal proves nothing until the attempt is over, but it is the best reason there is.
         let why = self.endpoint.refused(to).map(|fault| fault.to_string()).or_else(|| self.last.clone());
-        let why = why.map_or(String::new(), |why| format!("; the last attempt failed: {why}"));
+        let silent = || "; nothing comes back from there: is it blocked?".to_owned();
+        let why = why.map_or_else(silent, |why| format!("; the last attempt failed: {why}"));
         self.over(&format!("unit 0 to listen at {root}{why}"))
     }
 

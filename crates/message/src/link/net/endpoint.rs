@@ -142,6 +142,11 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.book.insert(unit, at);
     }
 
+    /// Where a unit listens, if anybody has said so.
+    pub fn listens_at(&self, unit: Address) -> Option<SocketAddr> {
+        self.shared.lock().hub.book.get(&unit).copied()
+    }
+
     /// All units have come: another life of one that has left, or was lost, is turned away from now on. It wants to be where
     /// all meet the next time.
     pub fn complete(&self) {
