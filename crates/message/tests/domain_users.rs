@@ -1,6 +1,7 @@
 //! A domain among other users: who is none of its user's processes gets nothing, has it a name of the domain's or looks like all
 //! others; and what one user's processes may have together, descriptors on their way, is waited for.
 
+use polyduct_message::config::Config;
 use polyduct_message::domain::gather::{Join, Process};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Domain, Options};
@@ -28,6 +29,7 @@ fn main() {
             among_users_that_all_look_alike_only_those_of_this_namespace_come_in,
             a_name_that_another_user_took_is_said_to_be_that_users,
             descriptors_on_their_way_are_waited_for,
+            who_does_not_pull_lets_nobody_read_its_memory,
         ],
     );
 }
@@ -47,6 +49,7 @@ fn unit(spec: &str) {
             let _ = std::io::stdin().read_line(&mut String::new());
         }
         ("flight", domain) => flight(domain),
+        ("permit", pull_from) => permit(pull_from),
         other => panic!("{other:?}"),
     }
     say("end");
@@ -174,4 +177,52 @@ fn descriptors_on_their_way_are_waited_for() {
     let by = ["sh", "-c", "ulimit -n 64; exec \"$0\""];
     let Some(mut unit) = start_as(NOBODY, &by, &format!("flight {}", unique("flight"))) else { return };
     assert_eq!(unit.end(), "end");
+}
+
+/// From here on this thread, and those that it starts, end the process when they permit others to read its memory.
+fn die_when_permitting() {
+    let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
+    let skip_unless = |k, jf| libc::sock_filter { code: 0x15, jt: 0, jf, k };
+    let give = |what| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: what };
+    // The call's number, and the lower half of its first argument, on machines whose lower half comes first.
+    let mut filter = [
+        load(0),
+        skip_unless(libc::SYS_prctl as u32, 3),
+        load(16),
+        skip_unless(libc::PR_SET_PTRACER as u32, 1),
+        give(libc::SECCOMP_RET_KILL_PROCESS),
+        give(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain numbers, and a program that lives until the call returns; the kernel checks and copies it.
+    let done = unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program)
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A domain of two units that pull messages from so many bytes on out of each other's memory; 0: by default.
+fn permit(pull_from: &str) {
+    die_when_permitting();
+    let given = |name: &str| (name == "POLYDUCT_MESSAGE_PULL_FROM").then(|| pull_from.to_owned());
+    let config = Config::from_sources(None, |name| given(name).filter(|n| n != "0")).unwrap();
+    let domain = unique("permit");
+    std::thread::scope(|s| {
+        for unit in 0..2 {
+            let options = Options { config: config.clone(), ..options(&domain, unit) };
+            s.spawn(move || {
+                let d = Domain::join(options).unwrap();
+                d.send(1 - unit, 0, [0; 2], &[7; 3_000_000]).unwrap();
+                assert_eq!(d.recv(Some(1 - unit), None).unwrap().payload, [7; 3_000_000]);
+                d.barrier().unwrap();
+            });
+        }
+    });
+}
+
+/// What Yama lets only those read whom a process permits stays so, unless messages are pulled.
+fn who_does_not_pull_lets_nobody_read_its_memory() {
+    assert_eq!(Unit::start("by default", "permit 0").end(), "end");
+    assert_ne!(Unit::start("pulls", "permit 65536").end(), "end", "the test does not see who permits it");
 }
