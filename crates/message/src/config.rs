@@ -282,6 +282,12 @@ impl Config {
         partners.saturating_add(1).saturating_mul(first.max(self.bytes("rings")))
     }
 
+    /// Descriptors that a unit with so many partners on its host takes, at most: for each the segment of their link, its
+    /// bell, and its process twice, to see it end and to read its memory; and what else a program has open.
+    pub fn descriptors(partners: u64) -> u64 {
+        partners.saturating_mul(4).saturating_add(64)
+    }
+
     /// Makes the rings smaller until those of a host's units, each with all `partners`, fit into a quarter of `obtainable`
     /// bytes: first what they may grow by, then what they take at first.
     ///

@@ -12,7 +12,7 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::{ChannelId, Head, MessageError, Order, Priority};
-use polyduct_rig::free_address;
+use polyduct_rig::{free_address, Deaf};
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -55,6 +55,11 @@ impl Meeting {
 
 /// Says where it runs, is told that all have come, does `then`, and goes without a word.
 fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
+    meet_at(meeting, unit, None, then);
+}
+
+/// The same; says that it listens somewhere else than it does.
+fn meet_at(meeting: &Meeting, unit: u32, elsewhere: Option<SocketAddr>, then: impl FnOnce()) {
     let Meeting { name, key, root, hosts } = meeting;
     let number = name
         .bytes()
@@ -68,8 +73,11 @@ fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
     })
     .unwrap();
     endpoint.introduce(0, *root);
-    let introduction =
-        (meeting.units(), endpoint.local_addr(), HostId::of_this_process(hosts[unit as usize]));
+    let introduction = (
+        meeting.units(),
+        elsewhere.unwrap_or(endpoint.local_addr()),
+        HostId::of_this_process(hosts[unit as usize]),
+    );
     let payload = Bytes::from(postcard::to_stdvec(&introduction).unwrap());
     let head = Head { handler: system::MEET, args: [3, 0, 0, 0] };
     let end = Instant::now() + Duration::from_secs(20);
@@ -140,5 +148,45 @@ fn a_loss_that_was_told_reads_like_one_that_was_seen() {
                 assert_eq!(d.recv(None, None).map(drop), lost, "unit {unit}");
             });
         }
+    });
+}
+
+/// A firewall that drops what comes to a port lets nobody know: the text has to say which port it is.
+#[test]
+fn who_cannot_be_reached_is_named_with_its_address() {
+    let deaf = Deaf::new();
+    let mut early = options("blocked", 1, 2);
+    early.open_timeout = Duration::from_secs(1);
+    early.network = Some(Network::new(deaf.at(), JobKey::fresh().unwrap()));
+    let told = Domain::join(early).map(drop).unwrap_err();
+    assert!(matches!(told, MessageError::Timeout { .. }), "{told}");
+    let expected =
+        format!("unit 0 to listen at {}; nothing comes back from there: is it blocked?", deaf.at());
+    assert!(told.to_string().ends_with(&expected), "{told}");
+
+    // Unit 1 has met the others, and can be reached by none of them.
+    let meeting = Meeting::new(&[1, 2, 3]);
+    let (over, wait) = mpsc::channel::<()>();
+    std::thread::scope(|s| {
+        let (meeting, at) = (&meeting, deaf.at());
+        let stay = move || {
+            let _ = wait.recv_timeout(Duration::from_secs(30));
+        };
+        s.spawn(move || meet_at(meeting, 1, Some(at), stay));
+        let join = move |unit: u32| {
+            let mut options = options(&meeting.name, unit, 3);
+            options.network = Some(Network {
+                apart: meeting.hosts[unit as usize],
+                ..Network::new(meeting.root, meeting.key.clone())
+            });
+            Domain::join(options).unwrap()
+        };
+        s.spawn(move || drop(join(0).recv(Some(2), None)));
+        let d = join(2);
+        let lost = d.send(1, 0, [0; 2], b"you").and_then(|()| d.recv(Some(1), None).map(drop)).unwrap_err();
+        let expected =
+            format!("unit 1 is lost: it cannot be reached at {at}: a connection did not come within");
+        assert!(lost.to_string().starts_with(&expected), "{lost}");
+        drop(over);
     });
 }

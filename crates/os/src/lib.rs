@@ -23,6 +23,8 @@ mod error;
 pub mod fork;
 pub mod futex;
 #[cfg(not(loom))]
+pub mod groups;
+#[cfg(not(loom))]
 pub mod limits;
 #[cfg(not(loom))]
 pub mod lock;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{getrlimit, Resource};
 
+use crate::groups::{self, Version};
+
 /// Memory of the machine, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
@@ -44,25 +46,10 @@ fn parse_meminfo(text: &str) -> Option<Memory> {
 
 /// The control group that leaves the least, of those around this process that have a limit.
 pub fn cgroup() -> Option<CgroupMemory> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let tightest = |at: PathBuf, root: &Path, files: &Files| {
-        let within = at.ancestors().take_while(|p| p.starts_with(root)).map(Path::to_path_buf);
-        within.filter_map(|p| read_group(&p, files)).min_by_key(CgroupMemory::left_bytes)
-    };
-    groups
-        .lines()
-        .filter_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (parts.next()?, parts.next()?);
-            let files = match controllers {
-                "" => &V2,
-                c if c.split(',').any(|c| c == "memory") => &V1,
-                _ => return None,
-            };
-            let root = Path::new(files.root);
-            tightest(root.join(path.trim_start_matches('/')), root, files)
-        })
-        .min_by_key(CgroupMemory::left_bytes)
+    let around = groups::around("memory");
+    let read =
+        |(version, at): &(Version, PathBuf)| read_group(at, if *version == Version::One { &V1 } else { &V2 });
+    around.iter().filter_map(read).min_by_key(CgroupMemory::left_bytes)
 }
 
 /// [`cgroup`]'s limit alone.
@@ -77,21 +64,15 @@ impl CgroupMemory {
 }
 
 struct Files {
-    root: &'static str,
     limit: &'static str,
     used: &'static str,
     /// Lines of `memory.stat` that count pages of files, which the kernel drops before it refuses.
     cache: [&'static str; 2],
 }
 
-const V2: Files = Files {
-    root: "/sys/fs/cgroup",
-    limit: "memory.max",
-    used: "memory.current",
-    cache: ["inactive_file", "active_file"],
-};
+const V2: Files =
+    Files { limit: "memory.max", used: "memory.current", cache: ["inactive_file", "active_file"] };
 const V1: Files = Files {
-    root: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     cache: ["total_inactive_file", "total_active_file"],

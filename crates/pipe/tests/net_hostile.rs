@@ -9,7 +9,7 @@ use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
 use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
-use polyduct_rig::Random;
+use polyduct_rig::{Deaf, Random};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +64,14 @@ fn who_comes_in_vain_is_told_what_was_found() {
         format!("{}:{} takes the connection and says nothing; is it another program?", at.host, at.port);
     assert!(error.contains(&says), "{error}");
     drop(other);
+    // The port drops what comes, as behind a firewall.
+    let deaf = Deaf::new();
+    let blocked = Place { host: deaf.at().ip().to_string(), port: deaf.at().port(), ..place() };
+    let error = read(&blocked, &trust(true));
+    assert!(
+        error.contains(&format!("no connection to {} comes about; is it blocked?", deaf.at())),
+        "{error}"
+    );
     let nowhere = Place { host: "nosuch.invalid".into(), ..place() };
     let error = read(&nowhere, &trust(true));
     let says = "waiting for an address of host \"nosuch.invalid\", whose name does not resolve";

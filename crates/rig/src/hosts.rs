@@ -66,7 +66,7 @@ pub fn run_a(args: &[&str]) -> Result<Output, String> {
     }
 }
 
-fn ip(args: &str) {
+pub(crate) fn ip(args: &str) {
     let done = Command::new("ip").args(args.split(' ')).output().unwrap();
     assert!(done.status.success(), "ip {args}: {}", String::from_utf8_lossy(&done.stderr));
 }

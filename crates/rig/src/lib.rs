@@ -1,10 +1,12 @@
-//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces, memory that is
-//! counted.
+//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces, control groups,
+//! memory that is counted.
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
+mod deaf;
 pub mod faults;
 pub mod fork;
+pub mod group;
 pub mod hosts;
 pub mod inject;
 pub mod kills;
@@ -16,7 +18,9 @@ pub mod program;
 mod random;
 mod scratch;
 mod unit;
+pub mod wan;
 
+pub use deaf::Deaf;
 pub use lines::{Lines, WATCHDOG};
 pub use port::free_address;
 pub use random::Random;

@@ -3,6 +3,7 @@
 mod leftovers;
 mod machine;
 mod messages;
+mod units;
 
 use crate::text::{bytes, print, print_json, Colour};
 use serde::Serialize;
@@ -23,7 +24,8 @@ pub struct DoctorArgs {
     /// Print a list of findings as JSON.
     #[arg(long)]
     json: bool,
-    /// Show the buffers of messages as they are in a domain of so many units: rings shrink where memory is short.
+    /// Say what so many units on this machine need, and show the buffers of messages as they are in a domain of them: rings
+    /// shrink where memory is short.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     units: u32,
     /// When to use colour.
@@ -77,6 +79,7 @@ impl Finding {
 /// Looks at everything; gives the exit status.
 pub fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = machine::examine();
+    findings.extend(units::examine(args.units));
     findings.extend(messages::examine(args.units));
     findings.extend(leftovers::examine());
     let printed = match args.json {

@@ -167,9 +167,7 @@ impl Joined {
     /// `watch`.
     pub fn join(who: &Who<'_>, watch: Option<Watch<'_>>) -> Result<Joined, MessageError> {
         let listener = Listener::bind(&socket_name(who.place, who.unit)).map_err(|e| match e {
-            OsError::AddrInUse { .. } => {
-                MessageError::NameTaken { domain: who.name.to_owned(), unit: who.unit }
-            }
+            OsError::AddrInUse { .. } => taken(who),
             e => e.into(),
         })?;
         match who.near.first() {
@@ -197,6 +195,15 @@ impl Joined {
                 errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
             })?;
         Ok(Host { stop, thread: Some(thread) })
+    }
+}
+
+/// Whoever has the name of this unit's socket: another process of this user is the unit; anybody else only has the name.
+fn taken(who: &Who<'_>) -> MessageError {
+    let conn = Conn::connect(&socket_name(who.place, who.unit));
+    match conn.and_then(|conn| conn.stranger()) {
+        Ok(Some(found)) => MessageError::Stranger { unit: who.unit, expected: user_id(), found },
+        _ => MessageError::NameTaken { domain: who.name.to_owned(), unit: who.unit },
     }
 }
 

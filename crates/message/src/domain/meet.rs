@@ -32,6 +32,9 @@ const VERSION: u32 = 3;
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long unit 0 may say that another process is this unit: it may see a moment later that that has left. By datagrams it has
+/// been asked for as long by then.
+const TAKEN: Duration = Duration::from_secs(1);
 
 /// How units of a domain on several hosts reach each other.
 #[derive(Clone, Debug)]
@@ -165,8 +168,9 @@ pub(super) fn meet(
 ) -> Result<Met, MessageError> {
     let wanted = options.config.bytes("near") != 0;
     let host = if wanted { HostId::of_this_process(network.apart) } else { None };
+    let start = clock::now();
     let mut meeting =
-        Meeting { options, network, endpoint, start: clock::now(), last: None, early: Vec::new() };
+        Meeting { options, network, endpoint, start, last: None, taken: None, early: Vec::new() };
     let book = match options.unit {
         0 => meeting.gather(host)?,
         _ => meeting.introduce(host)?,
@@ -194,6 +198,8 @@ struct Meeting<'a> {
     start: Duration,
     /// Why the last one was turned away, or the last attempt failed.
     last: Option<String>,
+    /// Since when unit 0 says that another process is this unit.
+    taken: Option<Duration>,
     /// What came from units that knew earlier that all are there.
     early: Vec<NetEvent<Buffer>>,
 }
@@ -248,18 +254,37 @@ impl Meeting<'_> {
         let mut place = [0; 8];
         key::random(&mut place)?;
         let book = Book { listens_at, beside: beside(&hosts), place: u64::from_le_bytes(place) };
+        // Before anybody knows, and can leave and come again.
+        self.endpoint.complete();
         for unit in 1..units {
             self.say(unit, &Answer::Book(book.clone()))?;
         }
         Ok(book)
     }
 
-    /// Any other unit introduces itself and waits for the answer.
+    /// Any other unit introduces itself and waits for the answer. A unit 0 that goes without one was that of an earlier domain,
+    /// or is started anew: the next is waited for.
     fn introduce(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         self.endpoint.introduce(0, self.network.root);
         let units = self.options.units;
         let introduction = Introduction { units, listens_at: self.endpoint.local_addr(), host };
-        self.say(0, &introduction)?;
+        loop {
+            let met = self.say(0, &introduction).and_then(|()| self.hear());
+            match met {
+                Err(
+                    error @ (MessageError::PeerLost { unit: 0, .. } | MessageError::PeerLeft { unit: 0 }),
+                ) => {
+                    self.last = Some(error.to_string());
+                    self.endpoint.forget(0);
+                }
+                met => return met,
+            }
+        }
+    }
+
+    /// Waits for unit 0's answer.
+    fn hear(&mut self) -> Result<Book, MessageError> {
+        let units = self.options.units;
         loop {
             let Some(event) = self.next(GRACE)? else { return Err(self.over("all other units")) };
             match event {
@@ -277,6 +302,7 @@ impl Meeting<'_> {
                     };
                 }
                 NetEvent::Lost { unit: 0, error } => return Err(self.lost(error)),
+                NetEvent::Left { unit: 0 } => return Err(MessageError::PeerLeft { unit: 0 }),
                 other => self.keep(other)?,
             }
         }
@@ -333,6 +359,7 @@ impl Meeting<'_> {
             // Nothing but its connection, or the end of the attempt, is of use now.
             match self.endpoint.next_event(Some(SLICE))? {
                 Some(NetEvent::Lost { unit, error }) if unit == to => return Err(self.lost(error)),
+                Some(NetEvent::Left { unit }) if unit == to => return Err(MessageError::PeerLeft { unit }),
                 Some(other) => self.keep(other)?,
                 None => {}
             }
@@ -354,7 +381,9 @@ impl Meeting<'_> {
                 }
                 self.early.push(event)
             }
-            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(LinkError::Taken { unit }) } => {
+            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(LinkError::Taken { unit }) }
+                if self.network.transport == Transport::Udp || self.is_taken_for_good() =>
+            {
                 return Err(MessageError::NameTaken { domain: self.domain(), unit });
             }
             NetEvent::Unreachable { unit: 0, fault: Fault::Peer(error) } if is_for_good(&error) => {
@@ -365,6 +394,12 @@ impl Meeting<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether unit 0 has said for long enough that another process is this unit.
+    fn is_taken_for_good(&mut self) -> bool {
+        let now = clock::now();
+        now >= *self.taken.get_or_insert(now) + TAKEN
     }
 
     /// The domain as the user knows it: one that is named by its port alone was given an address, not a name.
@@ -388,7 +423,8 @@ impl Meeting<'_> {
         let root = self.network.root;
         // By datagrams a refusal proves nothing until the attempt is over, but it is the best reason there is.
         let why = self.endpoint.refused(to).map(|fault| fault.to_string()).or_else(|| self.last.clone());
-        let why = why.map_or(String::new(), |why| format!("; the last attempt failed: {why}"));
+        let silent = || "; nothing comes back from there: is it blocked?".to_owned();
+        let why = why.map_or_else(silent, |why| format!("; the last attempt failed: {why}"));
         self.over(&format!("unit 0 to listen at {root}{why}"))
     }
 

@@ -198,7 +198,8 @@ impl Net {
             }
             NetEvent::Lost { unit, error } => self.lost(inner, unit, error),
             NetEvent::Unreachable { unit, fault } => {
-                let reason = format!("it cannot be reached: {fault}");
+                let at = self.endpoint.listens_at(unit).map_or(String::new(), |at| format!(" at {at}"));
+                let reason = format!("it cannot be reached{at}: {fault}");
                 self.lost(inner, unit, MessageError::PeerLost { unit, reason });
             }
             NetEvent::TurnedAway { from, fault } => tracing::warn!(%from, %fault, "turned away"),

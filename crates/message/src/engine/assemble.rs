@@ -17,10 +17,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             return Err(LinkError::Unknown { what: "channel", found: channel.into() });
         }
         let index = name.lane.index();
-        if self.inn.len() <= index {
-            self.inn.resize_with(index + 1, Default::default);
-        }
-        let lane = &mut self.inn[index];
+        let lane = self.inn.make(index);
         let Some(at) = lane.index(name.number) else { return Ok(None) };
         let more = (at + 1).saturating_sub(lane.slots.len() as u64);
         if more > u64::from(self.config.messages_in_flight).saturating_sub(self.slots) {
@@ -176,7 +173,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             return false;
         }
         let own = lane.index();
-        let others = (0..self.inn.len()).filter(|&index| index != own);
+        let others = self.inn.indices().into_iter().filter(|&index| index != own);
         for index in std::iter::once(own).chain(others) {
             if Lane::from_index(index).order() != Order::Ordered {
                 continue;

@@ -1,6 +1,6 @@
 //! What a user asks of a session: messages to send, whole or in pieces, and its end.
 
-use super::outgoing::{OutLane, Outgoing, Payload};
+use super::outgoing::{Outgoing, Payload};
 use super::path::Control;
 use super::time::LEAST_FRAME;
 use super::{lane_of, number_of, rank, token, Broken, Config, PathId, Phase, Send, Session};
@@ -115,8 +115,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// itself after a while.
     pub fn retry_refused(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        for at in 0..self.inn.len() {
-            let lane = &mut self.inn[at];
+        for (at, lane) in self.inn.iter_mut() {
             if lane.refused == 0 {
                 continue;
             }
@@ -203,10 +202,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             self.heard = now;
             self.pinged = now;
         }
-        if self.out.len() <= lane.index() {
-            self.out.resize_with(lane.index() + 1, OutLane::default);
-        }
-        let number = self.out[lane.index()].push(message);
+        let number = self.out.make(lane.index()).push(message);
         self.kept[rank] += 1;
         self.kept_bytes[rank] += held;
         self.counters.messages_sent += 1;

@@ -27,6 +27,7 @@ mod assemble;
 mod commands;
 mod config;
 mod incoming;
+mod lanes;
 mod outgoing;
 mod path;
 #[cfg(feature = "planted")]
@@ -50,6 +51,7 @@ use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
 use crate::wire::Lane;
 use bytes::Bytes;
 use incoming::InLane;
+use lanes::Lanes;
 use outgoing::OutLane;
 use path::{Carried, Control, Path};
 use std::collections::VecDeque;
@@ -155,7 +157,7 @@ pub struct Session<B> {
     peer_closed: bool,
 
     // -- out --
-    out: Vec<OutLane>,
+    out: Lanes<OutLane>,
     /// Lanes with work, by priority and order.
     ready: [[VecDeque<u16>; 2]; 2],
     /// Lanes whose next message may not begin yet, by priority.
@@ -174,7 +176,7 @@ pub struct Session<B> {
     gate_at: Option<Duration>,
 
     // -- in --
-    inn: Vec<InLane<B>>,
+    inn: Lanes<InLane<B>>,
     /// Slots over all lanes.
     slots: u64,
     /// Messages delivered since the last receipts went out.
@@ -228,7 +230,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             id,
             phase: Phase::Open,
             peer_closed: false,
-            out: Vec::new(),
+            out: Lanes::new(),
             ready: Default::default(),
             starved: Default::default(),
             turn: [false; 2],
@@ -238,7 +240,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             in_flight: 0,
             gated: Vec::new(),
             gate_at: None,
-            inn: Vec::new(),
+            inn: Lanes::new(),
             slots: 0,
             unreported: 0,
             received: Default::default(),
@@ -325,6 +327,11 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// Whether all that was sent before [`close`](Session::close) is delivered and the peer knows that no more comes.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
+    }
+
+    /// Whether the peer will send no more, and all that it sent is here.
+    pub fn is_peer_closed(&self) -> bool {
+        self.peer_closed
     }
 
     /// Messages sent and not yet known to be delivered.

@@ -68,14 +68,14 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     /// A path that loses nothing went down: nobody knows what arrived.
     fn all_lost(&mut self) {
-        for at in 0..self.out.len() {
+        for at in self.out.indices() {
             self.out[at].all_lost();
             self.wake(Lane::from_index(at));
             for number in self.out[at].cancelled() {
                 self.urgent.push_back(Control::Cancel(Lane::from_index(at), number));
             }
         }
-        for at in 0..self.inn.len() {
+        for at in self.inn.indices() {
             let lane = Lane::from_index(at);
             self.taken(lane);
             let base = self.inn[at].base;

@@ -180,6 +180,8 @@ pub enum Refusal {
     Dead,
     /// Another life of this unit is connected, and keeps its place.
     Taken,
+    /// Another life of this unit was here before, in a domain that is not over yet.
+    Earlier,
 }
 
 impl Refusal {
@@ -194,6 +196,7 @@ impl Refusal {
             LinkError::WrongDomain => Refusal::Domain,
             LinkError::Dead { .. } => Refusal::Dead,
             LinkError::Taken { .. } => Refusal::Taken,
+            LinkError::Earlier { .. } => Refusal::Earlier,
             _ => return None,
         })
     }
@@ -211,6 +214,7 @@ impl Refusal {
             Refusal::Domain => LinkError::WrongDomain,
             Refusal::Dead => LinkError::Dead { unit: me.from },
             Refusal::Taken => LinkError::Taken { unit: me.from },
+            Refusal::Earlier => LinkError::Earlier { unit: me.from },
         }
     }
 
@@ -225,6 +229,7 @@ impl Refusal {
             Refusal::Domain => (6, 0, 0),
             Refusal::Dead => (7, 0, 0),
             Refusal::Taken => (8, 0, 0),
+            Refusal::Earlier => (9, 0, 0),
         };
         let header = Header { kind: Kind::Refusal, trusted, carrier, from: 0, to: 0, len: 12 };
         let mut out = [0; REFUSAL];
@@ -254,7 +259,8 @@ impl Refusal {
             6 => Refusal::Domain,
             7 => Refusal::Dead,
             8 => Refusal::Taken,
-            found => return Err(bad("code of a refusal", found, "1 to 8")),
+            9 => Refusal::Earlier,
+            found => return Err(bad("code of a refusal", found, "1 to 9")),
         })
     }
 }

@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use super::config::{NetConfig, NetEvent};
+use super::config::{NetConfig, NetEvent, Transport};
 use super::events::{Events, Interest};
 use super::hub::Hub;
 use super::peer::Peer;
@@ -43,6 +43,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const SPIN: Duration = Duration::from_micros(50);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
+/// How long who has said good-bye by datagrams answers those who do so, too: so many times what an answer takes, and a little.
+const ANSWERS: (u32, Duration, Duration) = (8, Duration::from_millis(20), Duration::from_secs(1));
 
 /// One unit's place on the network. Dropping it ends its connections without a word, as a crash would;
 /// [`close`](NetEndpoint::close) says good-bye.
@@ -138,6 +140,22 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// Says where a unit listens. It is connected when it is first sent to.
     pub fn introduce(&self, unit: Address, at: SocketAddr) {
         self.shared.lock().hub.book.insert(unit, at);
+    }
+
+    /// Where a unit listens, if anybody has said so.
+    pub fn listens_at(&self, unit: Address) -> Option<SocketAddr> {
+        self.shared.lock().hub.book.get(&unit).copied()
+    }
+
+    /// All units have come: another life of one that has left, or was lost, is turned away from now on. It wants to be where
+    /// all meet the next time.
+    pub fn complete(&self) {
+        self.shared.lock().hub.complete();
+    }
+
+    /// Forgets that a unit left or was lost: another life of it may listen where it did, and the next send connects to that.
+    pub fn forget(&self, unit: Address) {
+        self.shared.lock().hub.lost.remove(&unit);
     }
 
     /// Begins to connect to a unit, unless it is connected; [`NetEvent::Connected`] or [`NetEvent::Unreachable`] follows.
@@ -310,7 +328,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         loop {
             let open = self.open(&waited_for);
             if open.is_empty() {
-                return Ok(());
+                return self.answer_for_a_while(&waited_for);
             }
             match go_on(&format!("units {open:?} to take what was sent")) {
                 Ok(time) => drop(self.next_event(Some(time.min(LOOK)))?),
@@ -319,6 +337,31 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Who leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost, and nobody would say it again.
+    fn answer_for_a_while(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
+        let (begun, (times, least, most)) = (clock::now(), ANSWERS);
+        loop {
+            let mut leave: Vec<_> = {
+                let state = self.shared.lock();
+                if state.hub.config.transport == Transport::Tcp {
+                    return Ok(());
+                }
+                let not_told = |p: &Peer<B>| {
+                    p.gone.is_none() && p.left && !p.session.is_closed() && !p.session.is_broken()
+                };
+                let peers = state.hub.peers.iter().filter(|(_, p)| not_told(p));
+                peers.map(|(unit, p)| (*unit, p.round_trip())).collect()
+            };
+            leave.retain(|&(unit, _)| waited_for(unit));
+            let Some(longest) = leave.iter().map(|(_, time)| *time).max() else { return Ok(()) };
+            let left = (times * longest + least).min(most).saturating_sub(clock::now() - begun);
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.next_event(Some(left.min(LOOK)))?;
         }
     }
 
@@ -396,7 +439,6 @@ mod tests {
     use super::*;
     use crate::engine::PathId;
     use crate::link::key::JobKey;
-    use crate::link::net::config::Transport;
     use crate::link::net::hub::DATAGRAMS;
     use crate::types::{HandlerId, Head};
     use bytes::Bytes;

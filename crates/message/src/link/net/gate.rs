@@ -179,6 +179,11 @@ impl Gate {
         self.lives.hold(unit, incarnation);
     }
 
+    /// All have come: see [`Lives::complete`].
+    pub fn complete(&mut self) {
+        self.lives.complete();
+    }
+
     /// A unit left in order: another life of it may come.
     pub fn free(&mut self, unit: Address) {
         self.lives.free(unit);

@@ -252,6 +252,12 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
     }
 
+    /// All have come: see [`Lives::complete`].
+    pub fn complete(&mut self) {
+        self.gate.iter_mut().for_each(Gate::complete);
+        self.knock.iter_mut().for_each(Knock::complete);
+    }
+
     fn free(&mut self, unit: Address) {
         self.gate.iter_mut().for_each(|gate| gate.free(unit));
         self.knock.iter_mut().for_each(|knock| knock.free(unit));
@@ -270,9 +276,14 @@ impl<B: AsMut<[u8]>> Hub<B> {
 
     /// There may be something to poll of a peer.
     pub fn mark(&mut self, unit: Address) {
-        if let Some(peer) = self.peers.get_mut(&unit).filter(|p| !p.ready) {
+        let Some(peer) = self.peers.get_mut(&unit) else { return };
+        if !peer.ready {
             peer.ready = true;
             self.ready.push_back(unit);
+        }
+        // Its program may come again at once, and this one look for its events much later.
+        if peer.has_ended() && !std::mem::replace(&mut peer.freed, true) {
+            self.free(unit);
         }
     }
 
@@ -423,7 +434,6 @@ impl<B: AsMut<[u8]>> Hub<B> {
             Event::PeerClosed => {
                 peer.left = true;
                 peer.session.close(now);
-                self.free(unit);
                 NetEvent::Left { unit }
             }
             Event::Closed => NetEvent::Closed { unit },

@@ -149,6 +149,11 @@ impl Knock {
         self.lives.hold(unit, incarnation);
     }
 
+    /// All have come: see [`Lives::complete`].
+    pub fn complete(&mut self) {
+        self.lives.complete();
+    }
+
     /// A unit left in order: another life of it may come.
     pub fn free(&mut self, unit: Address) {
         self.lives.free(unit);

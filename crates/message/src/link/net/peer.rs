@@ -47,6 +47,8 @@ pub(crate) struct Peer<B> {
     pub ways: [Option<Way>; WAYS],
     /// It said that it sends no more, and the user knows.
     pub left: bool,
+    /// Its place at the door is free, as it has ended.
+    pub freed: bool,
     /// Its last connection broke, so, and is to be made again.
     pub broken: Option<Fault>,
     /// It is over; the user is told after what had come.
@@ -107,6 +109,17 @@ impl<B: AsMut<[u8]>> Peer<B> {
     /// Whether a connection has bytes that its socket did not take.
     pub fn waits_to_write(&self) -> bool {
         self.ways.iter().any(|way| matches!(way, Some(Way::Conn(conn)) if conn.waits_to_write))
+    }
+
+    /// Whether it says no more, though the user may not know yet.
+    pub fn has_ended(&self) -> bool {
+        self.left || self.session.is_peer_closed() || self.session.is_broken()
+    }
+
+    /// How long an answer takes, by the slowest way.
+    pub fn round_trip(&self) -> Duration {
+        let times = (0..WAYS).filter_map(|at| self.session.rtt(PathId(at as u8)));
+        times.max().unwrap_or_default()
     }
 
     pub fn has_way(&self) -> bool {

@@ -21,8 +21,11 @@ const SHARE_FROM: usize = 4 << 10;
 const DIRECT_FROM: usize = 16 << 10;
 /// Bytes of such a frame that a sink sees when it begins, at least.
 pub const START: usize = 128;
-/// One read, where nothing says where the bytes belong.
+/// One read, where nothing says where the bytes belong, and of what is sealed, at most.
 const CHUNK: usize = 64 << 10;
+const SEALED: usize = 2 * (2 + RECORD);
+/// What a buffer has at first: one that is filled is doubled, so that many connections that carry little take little.
+const SMALL: usize = 4 << 10;
 /// How much of what follows a long frame is read with its end. More would have to be copied from here.
 const NEXT: usize = 4 << 10;
 /// Slices in one system call.
@@ -202,7 +205,7 @@ impl StreamWriter {
                 (self.start, self.end) = (0, self.end - self.start);
             }
             if self.own.len() - self.end < len {
-                self.own.resize((self.end + len).next_power_of_two().max(CHUNK), 0);
+                self.own.resize((self.end + len).next_power_of_two().max(SMALL), 0);
             }
         }
         &mut self.own[self.end..self.end + len]
@@ -268,10 +271,7 @@ pub enum Left {
 impl StreamReader {
     /// A reader after the handshake, for frames of 1 to `limit` bytes.
     pub fn new(opener: Opener, limit: usize) -> StreamReader {
-        let (buf, opened) = match opener.is_plain() {
-            true => (vec![0; CHUNK], Vec::new()),
-            false => (vec![0; 2 * (2 + RECORD)], vec![0; RECORD]),
-        };
+        let (buf, opened) = (vec![0; SMALL], Vec::new());
         StreamReader { opener, buf, have: 0, opened, frames: Frames::new(limit), refusable: None }
     }
 
@@ -303,7 +303,7 @@ impl StreamReader {
     fn read_plain(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
         let body = self.frames.body(sink);
         let missing = body.len();
-        let next = if missing > 0 { NEXT } else { CHUNK };
+        let next = if missing > 0 { NEXT.min(self.buf.len()) } else { self.buf.len() };
         let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[..next])];
         let Some(n) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else { return Ok(None) };
         // What comes later may look like anything.
@@ -312,6 +312,9 @@ impl StreamReader {
             self.frames.filled(n.min(missing), sink)?;
         }
         self.frames.feed(&self.buf[..n.saturating_sub(missing)], sink)?;
+        if missing == 0 && n == next {
+            self.grow(CHUNK);
+        }
         Ok(Some(n))
     }
 
@@ -319,6 +322,7 @@ impl StreamReader {
         let room = &mut self.buf[self.have..];
         let Some(n) = socket::read(stream, &mut [IoSliceMut::new(room)])? else { return Ok(None) };
         self.have += n;
+        let filled = self.have == self.buf.len();
         check_refusal(self.refusable, &self.buf[..self.have])?;
         if self.have >= REFUSAL {
             self.refusable = None;
@@ -327,13 +331,25 @@ impl StreamReader {
         while let Some((record, end)) = next_record(&self.buf[..self.have], at)? {
             // Not where it belongs: opening leaves a tag behind the bytes, and anything where the record is forged. Another
             // connection may have brought these places of the message already.
+            if self.opened.len() < record.len() {
+                self.opened.resize(record.len().next_power_of_two().min(RECORD), 0);
+            }
             let opened = self.opener.open_next(record, &mut self.opened[..record.len()])?;
             self.frames.feed(&self.opened[..opened], sink)?;
             at = end;
         }
         self.buf.copy_within(at..self.have, 0);
         self.have -= at;
+        if filled {
+            self.grow(SEALED);
+        }
         Ok(Some(n))
+    }
+
+    /// A read filled the buffer: the next may bring more, up to `most` bytes.
+    fn grow(&mut self, most: usize) {
+        let len = (2 * self.buf.len()).min(most);
+        self.buf.resize(len, 0);
     }
 }
 

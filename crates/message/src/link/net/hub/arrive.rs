@@ -201,7 +201,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
         if let Some(there) = self.peers.get(&unit).filter(|p| p.incarnation != incarnation) {
             // The door refuses it by name, unless both knocked before either was in.
-            if !self.config.replaces && there.gone.is_none() && !there.left && there.broken.is_none() {
+            if !self.config.replaces && there.gone.is_none() && !there.has_ended() && there.broken.is_none() {
                 tracing::warn!(unit, "turned another process away that says it is a unit that is connected");
                 return None;
             }
@@ -252,6 +252,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 session,
                 ways: [None, None],
                 left: false,
+                freed: false,
                 broken: None,
                 gone: None,
                 ready: false,
