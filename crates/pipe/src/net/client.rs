@@ -14,6 +14,7 @@ use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Refusal, Side, UnitName};
 use crate::join::{check_patience, GRACE, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
+use crate::ready::Wait;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::watch::no_thread;
@@ -359,6 +360,12 @@ impl Client {
         let look = self.channel.deadline().map(|at| at.saturating_sub(clock::now()));
         let timeout = left.into_iter().chain(slice).chain(look).min();
         poll(&mut items, timeout).map(drop).map_err(crate::join::system(&self.pipe))
+    }
+
+    /// Where unit 0 is heard.
+    pub fn waits_at(&self, wait: &mut Wait) {
+        wait.at(&self.channel, self.channel.is_backed_up());
+        wait.within(self.channel.deadline().map(|at| at.saturating_sub(clock::now())));
     }
 
     /// What a writer may do with its next step, if unit 0 has said so.
