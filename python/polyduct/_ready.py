@@ -1,9 +1,18 @@
-"""Waiting for ports in asyncio."""
+"""Descriptors to poll, and waiting for them in asyncio."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polyduct import _native
+from polyduct.errors import Error, InHandler
+
+if TYPE_CHECKING:
+    from polyduct._domain import Domain
 
 
 class Readiness:
@@ -41,3 +50,63 @@ def _tell(waiting: set[asyncio.Future[bool]]) -> None:
 def _end(future: asyncio.Future[bool], result: bool) -> None:
     if not future.done():
         future.set_result(result)
+
+
+class Polled:
+    """A descriptor of a domain that is readable while a message waits to be received, and the thread that sees to it: it receives,
+    and runs handlers, while the program polls."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._stop = _native.Stop()
+        self._changed = threading.Condition()
+        self._is_set = False
+        self._over = False
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="polyduct-polled", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """After a call that may have taken a message."""
+        with self._changed:
+            try:
+                # Whether `recv` would not wait: also for an error.
+                self._set(self._over or self._domain._port.wait_any([(None, None)], [], _native.Stop(), 0.0))
+            except InHandler:
+                # Whoever receives next looks again.
+                pass
+            except Error:
+                self._set(True)
+
+    def _set(self, is_set: bool) -> None:
+        if self._is_set != is_set:
+            self._is_set = is_set
+            os.eventfd_write(self.fd, 1) if is_set else os.eventfd_read(self.fd)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._over or not self._is_set)
+                if self._over:
+                    return
+            try:
+                self._domain._port.wait_any([(None, None)], [], self._stop, None)
+            except Error:
+                # The next call to receive raises it.
+                pass
+            self.look()
+
+    def end(self) -> None:
+        """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any more."""
+        with self._changed:
+            self._over = True
+            self._set(True)
+            self._changed.notify_all()
+        if not self._domain.closed:
+            self._domain._port.stop_serving(self._stop)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __del__(self) -> None:
+        os.close(self.fd)

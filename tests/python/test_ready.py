@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Process, together
+from domains import alone, fresh, units
 from test_waiting import URLS, late, url_of
 
 import polyduct
+from polyduct import Domain
 
 Opened = tuple[polyduct.Writer, polyduct.Reader]
 
@@ -382,3 +384,70 @@ def test_a_closed_port_ends_what_awaits_it(url: str) -> None:
         out.abort()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", ["{}", "tcp://127.0.0.1:{}"])
+def test_a_domain_is_readable_while_a_message_waits(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", "ab" * 32)
+    monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", "0" if "//" in form else "1")
+
+    def run(d: Domain) -> None:
+        handled = []
+        d.handler("note", lambda from_, args, payload: handled.append(args[0]))
+        d.synchronise()
+        if d.unit == 0:
+            assert not is_ready(d)
+            d.send(1, b"go")
+            for _ in range(20):
+                assert becomes_ready(d) and is_ready(d)
+                first = d.try_recv()
+                assert first is not None and first.data == b"first"
+                # Whoever polls receives: handlers run, and are no message.
+                assert becomes_ready(d) and d.recv(tag=2) == b"second" and not is_ready(d, 0.01)
+                d.send(1, b"go")
+            assert becomes_ready(d) and d.irecv().wait(timeout=20) == b"end"
+            assert not is_ready(d) and handled == list(range(20))
+            d.send(1, b"leave")
+            # Nobody is left who could send.
+            assert becomes_ready(d)
+            with pytest.raises(polyduct.PeerLeft):
+                d.recv()
+        else:
+            for n in range(20):
+                assert d.recv() == b"go"
+                d.post(0, "note", n)
+                d.send(0, b"first", 1)
+                d.send(0, b"second", 2)
+            d.recv()
+            d.send(0, b"end")
+            assert d.recv() == b"leave"
+
+    units(2, run, url_of(form) if "//" in form else None)
+
+
+def test_leaving_a_domain_wakes_who_polls_it() -> None:
+    d = alone()
+    fd = d.fileno()
+    woken: list[bool] = []
+    polls = threading.Thread(target=lambda: woken.append(becomes_ready(fd)))
+    polls.start()
+    d.leave()
+    polls.join()
+    assert woken == [True] and d.fileno() == fd and is_ready(d)
+    with pytest.raises(polyduct.Closed):
+        d.recv()
+    left = alone()
+    left.leave()
+    with pytest.raises(polyduct.Closed):
+        left.fileno()
+
+
+def test_the_loss_of_a_unit_wakes_who_polls_the_domain(start: Callable[..., Process]) -> None:
+    name = fresh()
+    other = start("d = polyduct.domain(sys.argv[1], unit=1, units=2)\nsay('here')\nwait()", name)
+    with pytest.raises(polyduct.PeerLost):
+        with polyduct.domain(name, unit=0, units=2) as d:
+            assert other.hear() == "here" and not is_ready(d)
+            other.signal(signal.SIGKILL)
+            assert becomes_ready(d)
+            d.recv()

@@ -163,7 +163,7 @@ impl Domain {
         limit: Limit,
         offsets: Vec<usize>,
         runs: impl Iterator<Item = R> + Send,
-        copy: impl Fn(&message::Domain, usize, R) -> Result<(), MessageError> + Send,
+        copy: impl Fn(&message::Domain, usize, R) -> Result<(), MessageError> + Send + Sync,
     ) -> PyResult<()> {
         self.run_within(py, limit, |domain| {
             offsets.into_iter().zip(runs).try_for_each(|(offset, run)| copy(domain, offset, run))
