@@ -187,6 +187,8 @@ class Named:
 
 def values_for(dtype: DType, part: Array, values: ArrayLike) -> Array:
     """The values as they go into a part of an array, with its shape."""
+    if type(values) is np.ndarray and values.dtype == dtype and values.shape == part.shape:
+        return values
     given = unmasked(values)
     if not hasattr(values, "dtype") and np.can_cast(given.dtype, dtype, "same_kind"):
         given = given.astype(dtype, copy=False)
@@ -269,6 +271,8 @@ def described(end: Array, total: int, name: object, unit: int) -> Array:
 
 def part_of(array: Array, index: Index) -> Array:
     """``array[index]`` as a view. NumPy cuts slices off at the end; here that is an error."""
+    if index is Ellipsis:
+        return array
     given: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     if sum(part is Ellipsis for part in given) > 1 or sum(part is not Ellipsis for part in given) > array.ndim:
         raise RegionError(f"{index!r} is no index of an array of {array.ndim} dimensions")
