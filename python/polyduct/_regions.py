@@ -27,43 +27,26 @@ MOST_DESCRIPTION = 1 << 16
 """Bytes of what stands at the end of a region and says what it holds, at most."""
 
 
-class Region:
-    """An array that the other units put into and get from.
+class Remote:
+    """Arrays that the units of a domain have under one name, each put into and got from by the others."""
 
-    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its host do with it.
-    For those of other hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
-    long ones), so that a row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
-    units do to the same element at once is theirs to order, by messages or a barrier.
-    """
+    __slots__ = ("_domain", "_id", "name")
 
-    __slots__ = ("_domain", "_far", "_id", "_views", "array", "name")
+    _kind = "array"
+    """What errors call it."""
 
-    def __init__(self, domain: Domain, name: int | str, array: Array, id_: int) -> None:
+    def __init__(self, domain: Domain, name: int | str, id_: int) -> None:
         self._domain = domain
         self._id = id_
-        self._views: dict[int, Array] = {}
-        self._far: dict[int, Array] = {}
         self.name = name
-        """The region's name, or its number."""
-        self.array: Array = array
-        """This unit's own array. It stays there for as long as somebody has it, also after the domain was left."""
+        """Its name, or its number."""
 
-    def at(self, unit: int, *, timeout: float | None = None) -> Array:
-        """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
+    def _find(self, unit: int, timeout: float | None) -> tuple[int | None, Array]:
+        """A unit's array: where it lies, with None; or the number of the region of its elements, with a `shadow` of it."""
+        raise NotImplementedError
 
-        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
-        another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
-        """
-        seconds("timeout", timeout)
-        unit = natural("unit", unit)
-        if unit == self._domain.unit:
-            self._domain._port.config()  # raises Closed
-            return self.array
-        with Named(f"region {self.name!r}"):
-            found = self._domain._port.region_of(unit, self._id, timeout)
-        if unit not in self._views:
-            self._views[unit] = array_in(found.array(), self.name, unit)
-        return self._views[unit]
+    def _named(self) -> Named:
+        return Named(f"{self._kind} {self.name!r}")
 
     def put(
         self,
@@ -74,27 +57,27 @@ class Region:
         notify: Notice | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting.
+        """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting. On another host, and
+        into what is lent, parts that do not lie together are written one by one.
 
         ``notify=("handler", 1, 2)`` then posts to a handler of that unit: when it runs, the values are there. ``timeout`` is the
         longest wait in seconds for each of two things, that the values are there and that the post is sent; the domain's by default.
 
-        Raises `RegionError` for an index beyond its end, `WrongType` for values of another dtype (lists and Python's
-        numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in all these cases with
-        nothing written; and as `at` and `Domain.post`.
+        Raises `RegionError` for an index beyond its end, and where the unit has no such array (any more); `WrongType` for values of
+        another dtype (lists and Python's numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in
+        all these cases with nothing written; `PeerLost` and `PeerLeft`, `TimeoutError`; and as `Domain.post`.
         """
         seconds("timeout", timeout)
         to = natural("to", to)
-        near = self._is_near(to)
-        array = self.at(to, timeout=timeout) if near else self._shadow(to, timeout)
+        number, array = self._find(to, timeout)
         part = part_of(array, index)
         given = values_for(array.dtype, part, values)
         tell = telling(self._domain, to, notify, timeout)
-        if near:
+        if number is None:
             part[...] = given
         else:
-            with Named(f"region {self.name!r}"):
-                put_runs(self._domain, to, self._id, array, part, given, timeout)
+            with self._named():
+                put_runs(self._domain, to, number, array, part, given, timeout)
         tell()
 
     def get(
@@ -115,25 +98,64 @@ class Region:
         check_out(out)
         seconds("timeout", timeout)
         from_ = natural("from_", from_)
-        near = self._is_near(from_)
-        array = self.at(from_, timeout=timeout) if near else self._shadow(from_, timeout)
+        number, array = self._find(from_, timeout)
         part = part_of(array, index)
         tell = telling(self._domain, from_, notify, timeout)
-        if not near:
-            with Named(f"region {self.name!r}"):
-                part = get_runs(self._domain, from_, self._id, array, part, timeout)
-        found = fill(out, part) if out is not None else part.copy() if near else part
+        if number is not None:
+            with self._named():
+                part = get_runs(self._domain, from_, number, array, part, timeout)
+        found = fill(out, part) if out is not None else part.copy() if number is None else part
         tell()
         return found
 
-    def _is_near(self, unit: int) -> bool:
-        return self._domain._port.maps(unit)
+
+class Region(Remote):
+    """An array that the other units put into and get from.
+
+    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its host do with it.
+    For those of other hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
+    long ones), so that a row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
+    units do to the same element at once is theirs to order, by messages or a barrier.
+    """
+
+    __slots__ = ("_far", "_views", "array")
+
+    _kind = "region"
+
+    def __init__(self, domain: Domain, name: int | str, array: Array, id_: int) -> None:
+        super().__init__(domain, name, id_)
+        self._views: dict[int, Array] = {}
+        self._far: dict[int, Array] = {}
+        self.array: Array = array
+        """This unit's own array. It stays there for as long as somebody has it, also after the domain was left."""
+
+    def at(self, unit: int, *, timeout: float | None = None) -> Array:
+        """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
+
+        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
+        another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
+        """
+        seconds("timeout", timeout)
+        unit = natural("unit", unit)
+        if unit == self._domain.unit:
+            self._domain._port.config()  # raises Closed
+            return self.array
+        with self._named():
+            found = self._domain._port.region_of(unit, self._id, timeout)
+        if unit not in self._views:
+            self._views[unit] = array_in(found.array(), self.name, unit)
+        return self._views[unit]
+
+    def _find(self, unit: int, timeout: float | None) -> tuple[int | None, Array]:
+        if self._domain._port.maps(unit):
+            return None, self.at(unit, timeout=timeout)
+        return self._id, self._shadow(unit, timeout)
 
     def _shadow(self, unit: int, timeout: float | None) -> Array:
         """An array like a unit's own on another host, to find places in, as `described` gives it."""
         if unit not in self._far:
             port = self._domain._port
-            with Named(f"region {self.name!r}"):
+            with self._named():
                 length = port.region_len(unit, self._id, timeout)
                 end = np.empty(min(length, MOST_DESCRIPTION), np.uint8)
                 port.get(unit, self._id, [length - len(end)], end, timeout)
@@ -165,6 +187,8 @@ class Named:
 
 def values_for(dtype: DType, part: Array, values: ArrayLike) -> Array:
     """The values as they go into a part of an array, with its shape."""
+    if type(values) is np.ndarray and values.dtype == dtype and values.shape == part.shape:
+        return values
     given = unmasked(values)
     if not hasattr(values, "dtype") and np.can_cast(given.dtype, dtype, "same_kind"):
         given = given.astype(dtype, copy=False)
@@ -247,6 +271,8 @@ def described(end: Array, total: int, name: object, unit: int) -> Array:
 
 def part_of(array: Array, index: Index) -> Array:
     """``array[index]`` as a view. NumPy cuts slices off at the end; here that is an error."""
+    if index is Ellipsis:
+        return array
     given: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     if sum(part is Ellipsis for part in given) > 1 or sum(part is not Ellipsis for part in given) > array.ndim:
         raise RegionError(f"{index!r} is no index of an array of {array.ndim} dimensions")

@@ -86,7 +86,7 @@ class Receive(Request):
         self._out = out
 
     def test(self) -> bool:
-        return self._over.is_set() or self._receive(0.0, lambda: self._domain._port.try_recv(*self._wanted))
+        return self._over.is_set() or self._receive(tries=True)
 
     def wait(self, timeout: float | None = None) -> Any:
         seconds("timeout", timeout)
@@ -96,24 +96,24 @@ class Receive(Request):
                 raise TimeoutError(f"timed out after {timeout}s waiting for what another thread waits for")
             try:
                 if not self._over.is_set():
-                    self._ends(lambda: self._domain._port.recv(*self._wanted, self._out, timeout))
+                    self._ends(lambda: self._domain.recv(*self._wanted, out=self._out, timeout=timeout))
             finally:
                 self._lock.release()
         return self._outcome()
 
     def _settle(self) -> bool:
         # A unit that is gone is an outcome, too.
-        return self._over.is_set() or self._receive(0.0, None)
+        return self._over.is_set() or self._receive(tries=False)
 
-    def _receive(self, timeout: float, there: Callable[[], Any] | None) -> bool:
+    def _receive(self, *, tries: bool) -> bool:
         if not self._lock.acquire(blocking=False):
             return False
         try:
             if self._over.is_set():
                 return True
-            if there is not None:
+            if tries:
                 return self._try()
-            self._ends(lambda: self._domain._port.recv(*self._wanted, self._out, timeout))
+            self._ends(lambda: self._domain.recv(*self._wanted, out=self._out, timeout=0.0))
         except TimeoutError:
             pass
         finally:
@@ -121,12 +121,12 @@ class Receive(Request):
         return self._over.is_set()
 
     def _try(self) -> bool:
-        found = self._domain._port.try_recv(*self._wanted)
+        found = self._domain.try_recv(*self._wanted)
         if found is None:
             return False
         from polyduct._domain import _into
 
-        self._ends(lambda: found[2] if self._out is None else _into(self._out, found[2]))
+        self._ends(lambda: found.data if self._out is None else _into(self._out, found.data))
         return True
 
 

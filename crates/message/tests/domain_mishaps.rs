@@ -125,3 +125,51 @@ fn a_fork_that_drops_a_call_does_not_cancel_it() {
         d.barrier().unwrap();
     });
 }
+
+/// What a fork has of lent memory is its parent's, which still lends it: others who found it before reach it as before.
+#[test]
+fn a_fork_that_drops_lent_memory_does_not_take_it_back() {
+    let name = unique("fork-lent");
+    let gate = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        let (name, gate) = (&name, &gate);
+        s.spawn(move || {
+            let d = Domain::join(options(name, 1, 2)).unwrap();
+            gate.wait();
+            let mut found = [0; 2];
+            d.get(0, 7, 1, &mut found).unwrap();
+            assert_eq!(found, [2, 3]);
+            for round in 4..6 {
+                // In the child the memory is dropped here.
+                gate.wait();
+                gate.wait();
+                d.put(0, 7, 0, &[round]).unwrap();
+            }
+            d.barrier().unwrap();
+        });
+        let d = Domain::join(options(name, 0, 2)).unwrap();
+        let mut lent = Some(d.lend(7, vec![1, 2, 3]).unwrap());
+        gate.wait();
+        for withdraws in [true, false] {
+            gate.wait();
+            // SAFETY: the child drops what it has and ends; the allocator keeps its locks across forks.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let lent = lent.take();
+                let refused = lent.as_ref().is_some_and(|lent| {
+                    !withdraws || matches!(lent.withdraw(), Err(MessageError::Region { id: 7, .. }))
+                });
+                drop(lent);
+                // SAFETY: no destructors or handlers of the parent are to run.
+                unsafe { libc::_exit(i32::from(!refused)) };
+            }
+            let mut status = 1;
+            // SAFETY: the child is this process's own.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+            gate.wait();
+        }
+        d.barrier().unwrap();
+        assert_eq!(lent.take().unwrap().withdraw().unwrap().into_vec().ok(), Some(vec![5, 2, 3]));
+    });
+}

@@ -12,6 +12,7 @@
 //! | `bind` | what units say of their datasets and layouts, and the slots that they need |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends |
+//! | [`ready`] | a descriptor for programs that poll |
 //! | `domain` | messages between all units of both sides, beside the steps |
 //!
 //! The mechanism is that of the parallel pipes of nCUBE's release 3 (DeBenedictis and del Rosario, 1992): each side
@@ -34,6 +35,8 @@ pub mod net;
 mod port;
 #[cfg(not(loom))]
 pub mod reader;
+#[cfg(not(loom))]
+pub mod ready;
 #[cfg(not(loom))]
 pub mod rendezvous;
 #[cfg(not(loom))]

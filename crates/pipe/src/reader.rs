@@ -1,5 +1,7 @@
 //! The reading side of a pipe.
 
+mod ready;
+
 use crate::bind::{from_wire, slot_stride};
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};

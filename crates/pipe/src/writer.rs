@@ -1,6 +1,7 @@
 //! The writing side of a pipe.
 
 mod offer;
+mod ready;
 
 use offer::may_offer;
 

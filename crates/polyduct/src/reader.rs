@@ -9,6 +9,7 @@ use polyduct_message::Domain;
 use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, Trust};
+use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Expect, PipeError, Stats, Tried};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
@@ -196,6 +197,27 @@ impl Reader {
     /// Whether looking for a step takes but microseconds: all units are on this host.
     pub fn is_near(&self) -> bool {
         matches!(self.end, ReadEnd::Pipe(_))
+    }
+
+    /// Where [`read`](Self::read) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file, which waits for nobody.
+    ///
+    /// # Errors
+    /// The system's refusal of a descriptor.
+    pub fn watch(&self) -> Result<Option<Watch>, Error> {
+        match &self.end {
+            ReadEnd::Pipe(r) => Ok(Some(r.watch())),
+            ReadEnd::Net(r) => Ok(Some(r.watch()?)),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Ok(None),
+        }
+    }
+
+    /// What the next [`read`](Self::read) would wait for; `None` if it would not.
+    pub fn would_wait(&mut self) -> Option<Wait> {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => r.would_wait(),
+            ReadEnd::Net(r) => r.would_wait(),
+            ReadEnd::File(_) | ReadEnd::Store(_) => None,
+        }
     }
 
     /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by this unit alone, whatever

@@ -8,6 +8,7 @@ use polyduct_message::Domain;
 use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetStepMut, NetWriter, Trust};
+use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Given, PipeError, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
@@ -161,6 +162,27 @@ impl Writer {
     /// Whether looking for room takes but microseconds: all units are on this host.
     pub fn is_near(&self) -> bool {
         matches!(self.end, WriteEnd::Pipe(_))
+    }
+
+    /// Where [`step`](Self::step) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file, which waits for nobody.
+    ///
+    /// # Errors
+    /// The system's refusal of a descriptor.
+    pub fn watch(&self) -> Result<Option<Watch>, Error> {
+        match &self.end {
+            WriteEnd::Pipe(w) => Ok(Some(w.watch())),
+            WriteEnd::Net(w) => Ok(Some(w.watch()?)),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Ok(None),
+        }
+    }
+
+    /// What the next [`step`](Self::step) would wait for; `None` if it would not.
+    pub fn would_wait(&mut self) -> Option<Wait> {
+        match &mut self.end {
+            WriteEnd::Pipe(w) => w.would_wait(),
+            WriteEnd::Net(w) => w.would_wait(),
+            WriteEnd::File(_) | WriteEnd::Store(_) => None,
+        }
     }
 
     /// Writes this unit's part of the next step: one copy more than [`step`](Writer::step). Returns `false` when a lossy

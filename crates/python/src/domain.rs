@@ -156,6 +156,20 @@ impl Domain {
         done
     }
 
+    /// Copies run after run, each to or from its offset in a region of a unit.
+    fn each_run<R>(
+        &self,
+        py: Python<'_>,
+        limit: Limit,
+        offsets: Vec<usize>,
+        runs: impl Iterator<Item = R> + Send,
+        copy: impl Fn(&message::Domain, usize, R) -> Result<(), MessageError> + Send + Sync,
+    ) -> PyResult<()> {
+        self.run_within(py, limit, |domain| {
+            offsets.into_iter().zip(runs).try_for_each(|(offset, run)| copy(domain, offset, run))
+        })
+    }
+
     /// Ends it, unless it was ended before. Gives it with what came of that.
     fn end<T>(&self, end: impl FnOnce(&message::Domain) -> T) -> Option<(message::Domain, T)> {
         let domain = lock(&self.domain).take()?;
@@ -564,9 +578,8 @@ impl Domain {
         let payload = bytes::readable(payload)?;
         let payload = bytes::slice(&payload)?;
         let size = run_len(py, payload.len(), offsets.len())?;
-        self.run_within(py, limit, |domain| {
-            let runs = offsets.iter().zip(payload.chunks_exact(size));
-            runs.into_iter().try_for_each(|(&offset, run)| domain.put(to, id, offset, run))
+        self.each_run(py, limit, offsets, payload.chunks_exact(size), |domain, offset, run| {
+            domain.put(to, id, offset, run)
         })
     }
 
@@ -584,9 +597,8 @@ impl Domain {
         let mut out = bytes::writable(out)?;
         let out = bytes::slice_mut(&mut out)?;
         let size = run_len(py, out.len(), offsets.len())?;
-        self.run_within(py, limit, |domain| {
-            let runs = offsets.iter().zip(out.chunks_exact_mut(size));
-            runs.into_iter().try_for_each(|(&offset, run)| domain.get(from, id, offset, run))
+        self.each_run(py, limit, offsets, out.chunks_exact_mut(size), |domain, offset, run| {
+            domain.get(from, id, offset, run)
         })
     }
 

@@ -70,6 +70,8 @@ thread_local! {
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
     /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
     static BUSY: RefCell<Vec<*const Guard>> = const { RefCell::new(Vec::new()) };
+    /// This thread looks at a port whose user may be busy with something else: signals are for the user's calls.
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
     /// This thread's call is the one that closes, and for which the others end.
     static CLOSES: Cell<bool> = const { Cell::new(false) };
 }
@@ -103,6 +105,9 @@ fn ask(closing: &AtomicBool) -> bool {
     if exit::begun() {
         return false;
     }
+    if ASIDE.get() {
+        return closing.load(Ordering::Acquire);
+    }
     if REASON.with_borrow(Option::is_some) {
         return true;
     }
@@ -120,6 +125,14 @@ fn ask(closing: &AtomicBool) -> bool {
         REASON.set(reason);
     }
     stop
+}
+
+/// Looks at a port beside its user's calls: no signal is taken from those, and the interpreter is not asked for.
+pub fn aside<T>(f: impl FnOnce() -> T) -> T {
+    let before = ASIDE.replace(true);
+    let done = f();
+    ASIDE.set(before);
+    done
 }
 
 /// Has the call end in which this thread runs a handler, and raise this: a handler itself raises to nobody.

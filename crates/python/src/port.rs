@@ -2,13 +2,15 @@
 
 use crate::array::{Elem, Look};
 use crate::error;
-use crate::guard::{Guard, What};
+use crate::guard::{lock, Guard, What};
 use numpy::npyffi::npy_intp;
+use polyduct::pipe::ready::{Ready, Wait, Watch};
 use polyduct::pipe::Addresses;
 use polyduct::{Error, Interrupt, Mode};
 use pyo3::prelude::*;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Parts up to this size are copied while the interpreter is held.
@@ -43,6 +45,8 @@ pub struct Port {
     guard: Guard,
     /// `pipe:NAME`, `store:PATH` or a path.
     url: String,
+    /// For who polls; made when it is first asked for.
+    ready: OnceLock<Ready>,
 }
 
 impl Port {
@@ -51,7 +55,7 @@ impl Port {
             "-" => std::env::var(mode.variable()).unwrap_or_else(|_| url.to_owned()),
             url => url.to_owned(),
         };
-        Port { guard: Guard::new(What::Port).of(&url), url }
+        Port { guard: Guard::new(What::Port).of(&url), url, ready: OnceLock::new() }
     }
 
     /// The question for [`polyduct::Open::interrupt`].
@@ -101,6 +105,44 @@ impl Port {
         f: impl FnOnce() -> Option<Result<T, Error>>,
     ) -> PyResult<Option<T>> {
         self.guard.at_once(py, f)?.transpose().map_err(|e| error::raise(py, &e))
+    }
+
+    /// The descriptor that is readable while the next call would not wait: `watch` says where those sleep, `would_wait` whether it
+    /// would.
+    pub fn fileno<P: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        port: &Arc<Mutex<P>>,
+        watch: impl FnOnce(&P) -> Result<Option<Watch>, Error> + Send,
+        would_wait: fn(&mut P) -> Option<Wait>,
+    ) -> PyResult<RawFd> {
+        if let Some(ready) = self.ready.get() {
+            return Ok(ready.fd());
+        }
+        self.run(py, || {
+            let mut held = lock(port);
+            // Another thread may have made it meanwhile.
+            if self.ready.get().is_none() {
+                let made = Ready::new(&self.url, watch(&held)?, port.clone(), would_wait)?;
+                let _ = self.ready.set(made);
+                self.look(&mut *held, would_wait);
+            }
+            self.ready.get().map(Ready::fd).ok_or_else(|| self.closed())
+        })
+    }
+
+    /// Has who polls know whether the next call would wait. Called with the port's lock, after each call that may change it.
+    pub fn look<P>(&self, port: &mut P, would_wait: fn(&mut P) -> Option<Wait>) {
+        if let Some(ready) = self.ready.get() {
+            ready.look(|| would_wait(port));
+        }
+    }
+
+    /// The port has ended. Called without its lock.
+    pub fn over(&self) {
+        if let Some(ready) = self.ready.get() {
+            ready.end();
+        }
     }
 
     /// An error of a port that is no longer there.

@@ -3,22 +3,26 @@
 use crate::bytes;
 use crate::domain::Domain;
 use crate::exit;
-use crate::guard::{lock, settle, try_lock};
+use crate::guard::{aside, lock, settle, try_lock};
 use crate::join;
 use crate::layout::{fail, Layout};
 use crate::options::{layout_of, maybe_seconds, Options};
 use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
+use polyduct::pipe::ready::Wait;
 use polyduct::{At, Error, Mode, Reader, Stats, Tried};
 use pyo3::prelude::*;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// `None` once it was closed.
+type Held = Option<Box<Reader>>;
 
 /// One unit's reading port.
 #[pyclass(frozen, module = "polyduct._native")]
 pub struct ReadPort {
     port: Port,
-    reader: Mutex<Option<Box<Reader>>>,
+    reader: Arc<Mutex<Held>>,
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
     layout: polyduct::layout::Mapping,
@@ -68,14 +72,36 @@ pub fn open_reader(
         addresses: reader.addresses().map(places),
         descr: reader.descr().map(ToString::to_string),
         port,
-        reader: Mutex::new(Some(Box::new(reader))),
+        reader: Arc::new(Mutex::new(Some(Box::new(reader)))),
         unit: place.unit,
         units: place.units,
         program: place.program,
     })
 }
 
+/// What the next read would wait for.
+fn would_wait(held: &mut Held) -> Option<Wait> {
+    let reader = held.as_mut()?;
+    aside(|| reader.would_wait())
+}
+
 impl ReadPort {
+    /// Has it known what a call has changed.
+    fn note(&self, held: &mut Held) {
+        if let Some(reader) = held {
+            *lock(&self.stats) = reader.stats();
+        }
+        self.port.look(held, would_wait);
+    }
+
+    /// Calls `f` with the reader.
+    fn with_reader<T>(&self, f: impl FnOnce(&mut Reader) -> Result<T, Error>) -> Result<T, Error> {
+        let mut held = lock(&self.reader);
+        let done = f(held.as_mut().ok_or_else(|| self.port.closed())?);
+        self.note(&mut held);
+        done
+    }
+
     /// The reader, after calls of other threads have ended; None if it was taken before.
     fn take(&self) -> Option<Box<Reader>> {
         self.port.stop_others();
@@ -89,6 +115,7 @@ impl ReadPort {
             end(&mut reader);
             *lock(&self.stats) = reader.stats();
         }
+        self.port.over();
     }
 
     fn at<T: Send>(
@@ -111,6 +138,7 @@ impl ReadPort {
         if let Some(reader) = self.take() {
             exit::leave(exit::End::Reader(reader));
         }
+        self.port.over();
     }
 }
 
@@ -133,10 +161,10 @@ impl ReadPort {
         };
         if self.near && look.len() <= AT_ONCE {
             let now = || {
-                let mut reader = try_lock(&self.reader)?;
+                let mut held = try_lock(&self.reader)?;
                 // SAFETY: the interpreter is held, and nobody else in Rust has these bytes meanwhile: this thread is here.
-                let tried = reader.as_mut()?.try_read(unsafe { look.bytes_mut() });
-                *lock(&self.stats) = reader.as_ref()?.stats();
+                let tried = held.as_mut()?.try_read(unsafe { look.bytes_mut() });
+                self.note(&mut held);
                 match tried {
                     Ok(Tried::NotYet) => None,
                     Ok(Tried::Step(number)) => Some(Ok(Some(number as i64))),
@@ -155,16 +183,11 @@ impl ReadPort {
     fn try_read(&self, py: Python<'_>, part: &Bound<'_, PyArray1<u8>>) -> PyResult<Option<i64>> {
         let mut part = bytes::writable(part)?;
         let part = bytes::slice_mut(&mut part)?;
-        self.port.run(py, || {
-            let mut reader = lock(&self.reader);
-            let reader = reader.as_mut().ok_or_else(|| self.port.closed())?;
-            let tried = reader.try_read(part);
-            *lock(&self.stats) = reader.stats();
-            Ok(match tried? {
-                Tried::Step(number) => Some(number as i64),
-                Tried::End => None,
-                Tried::NotYet => Some(-1),
-            })
+        let tried = self.port.run(py, || self.with_reader(|reader| reader.try_read(part)))?;
+        Ok(match tried {
+            Tried::Step(number) => Some(number as i64),
+            Tried::End => None,
+            Tried::NotYet => Some(-1),
         })
     }
 
@@ -179,13 +202,7 @@ impl ReadPort {
         let limit = maybe_seconds(py, "timeout", timeout)?;
         let mut part = bytes::writable(part)?;
         let part = bytes::slice_mut(&mut part)?;
-        self.port.run_within(py, limit, || {
-            let mut reader = lock(&self.reader);
-            let reader = reader.as_mut().ok_or_else(|| self.port.closed())?;
-            let done = reader.read(part);
-            *lock(&self.stats) = reader.stats();
-            done
-        })
+        self.port.run_within(py, limit, || self.with_reader(|reader| reader.read(part)))
     }
 
     /// Bytes of a box of a dataset in a store.
@@ -237,6 +254,12 @@ impl ReadPort {
         })
     }
 
+    /// A descriptor that is readable while a read would not wait.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        let watch = |held: &Held| held.as_ref().map_or(Ok(None), |reader| reader.watch());
+        self.port.fileno(py, &self.reader, watch, would_wait)
+    }
+
     /// Whether this process opened it.
     #[getter]
     fn ours(&self) -> bool {
@@ -248,8 +271,9 @@ impl ReadPort {
     }
 
     /// Leaves. That the port failed before was said before.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.port.run(py, || {
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.port.run_within(py, limit, || {
             self.end(|reader| reader.close().map(drop));
             Ok(())
         })

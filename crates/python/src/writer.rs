@@ -5,12 +5,13 @@ use crate::bytes;
 use crate::domain::Domain;
 use crate::error;
 use crate::exit;
-use crate::guard::{lock, settle, try_lock};
+use crate::guard::{aside, lock, settle, try_lock};
 use crate::join;
 use crate::layout::{dataset, fail, Layout};
 use crate::options::{layout_of, maybe_seconds, Options};
 use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
+use polyduct::pipe::ready::Wait;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
 use self_cell::{self_cell, MutBorrow};
@@ -126,14 +127,15 @@ impl WritePort {
         limit: Option<Duration>,
         f: impl FnOnce(&mut Writer) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        self.port.run_within(py, limit, || match &mut *lock(&self.state) {
-            State::Idle(writer) => {
-                let done = f(writer);
-                self.note(writer);
-                done
-            }
-            State::Filling(_) => Err(busy()),
-            State::Ended | State::Gone => Err(self.port.closed()),
+        self.port.run_within(py, limit, || {
+            let mut state = lock(&self.state);
+            let done = match &mut *state {
+                State::Idle(writer) => f(writer),
+                State::Filling(_) => Err(busy()),
+                State::Ended | State::Gone => Err(self.port.closed()),
+            };
+            self.note(&mut state);
+            done
         })
     }
 
@@ -175,7 +177,7 @@ impl WritePort {
             Ok(None) => Err(None),
             Err(e) => Err(Some(e)),
         });
-        match begun {
+        let begun = match begun {
             Ok(mut filling) => {
                 let at =
                     filling.with_dependent_mut(|_, step| step.as_mut().map(|s| s.deref_mut().as_mut_ptr()));
@@ -187,7 +189,9 @@ impl WritePort {
                 *state = State::Idle(writer.into_inner());
                 e.map_or(Ok(None), Err)
             }
-        }
+        };
+        self.port.look(state, would_wait);
+        begun
     }
 
     /// The array of the step that begins there.
@@ -206,8 +210,16 @@ impl WritePort {
         unsafe { array::over(py, elem, shape, array::flags_of(is_fortran), address as *mut u8, memory) }
     }
 
-    /// Notes what may be asked during a call of another thread.
-    fn note(&self, writer: &Writer) {
+    /// Has it known what a call has changed.
+    fn note(&self, state: &mut State) {
+        if let State::Idle(writer) = state {
+            self.keep(writer);
+        }
+        self.port.look(state, would_wait);
+    }
+
+    /// Keeps what may be asked during a call of another thread.
+    fn keep(&self, writer: &Writer) {
         *lock(&self.stats) = writer.stats();
         self.next.store(writer.next_step(), Ordering::Relaxed);
     }
@@ -224,7 +236,7 @@ impl WritePort {
     fn end(&self, end: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<(), Error> {
         self.take(|mut writer| {
             let done = end(&mut writer);
-            self.note(&writer);
+            self.keep(&writer);
             if let Some(kept) = lock(&self.kept).take() {
                 *lock(&kept) = Some(writer);
             }
@@ -247,7 +259,7 @@ impl WritePort {
         let mut state = lock(&self.state);
         self.port.others_stopped();
         WritePort::drop_step(&mut state);
-        match std::mem::replace(&mut *state, State::Gone) {
+        let taken = match std::mem::replace(&mut *state, State::Gone) {
             State::Idle(writer) => {
                 let (then, done) = f(writer);
                 *state = then;
@@ -257,7 +269,19 @@ impl WritePort {
                 *state = other;
                 None
             }
-        }
+        };
+        drop(state);
+        self.port.over();
+        taken
+    }
+}
+
+/// What the next step would wait for. While one is being filled, its end is waited for.
+fn would_wait(state: &mut State) -> Option<Wait> {
+    match state {
+        State::Idle(writer) => aside(|| writer.would_wait()),
+        State::Filling(_) => Some(Wait::default()),
+        State::Ended | State::Gone => None,
     }
 }
 
@@ -318,9 +342,7 @@ impl WritePort {
             let step = filling.with_dependent_mut(|_, step| step.take());
             let published = step.map_or_else(|| Err(self.port.closed()), StepMut::publish);
             WritePort::drop_step(state);
-            if let State::Idle(writer) = &*state {
-                self.note(writer);
-            }
+            self.note(state);
             published
         };
         let now = || Some(publish(&mut *try_lock(&self.state).filter(|_| self.near)?));
@@ -333,7 +355,9 @@ impl WritePort {
     /// Forgets the step that [`begin`](WritePort::begin) gave: the next call gives it again.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         self.port.run(py, || {
-            WritePort::drop_step(&mut lock(&self.state));
+            let mut state = lock(&self.state);
+            WritePort::drop_step(&mut state);
+            self.note(&mut state);
             Ok(())
         })
     }
@@ -355,7 +379,7 @@ impl WritePort {
                     step.copy_from_slice(look.bytes());
                     step.publish()
                 });
-                self.note(writer);
+                self.note(&mut state);
                 Some(done)
             };
             if let Some(written) = self.port.at_once(py, now)? {
@@ -396,6 +420,16 @@ impl WritePort {
         })
     }
 
+    /// A descriptor that is readable while a step would not wait.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        let watch = |state: &State| match state {
+            State::Idle(writer) => writer.watch(),
+            State::Filling(_) => Err(busy()),
+            State::Ended | State::Gone => Ok(None),
+        };
+        self.port.fileno(py, &self.state, watch, would_wait)
+    }
+
     /// Whether this process opened it.
     #[getter]
     fn ours(&self) -> bool {
@@ -407,8 +441,9 @@ impl WritePort {
     }
 
     /// Ends the stream, or completes the file.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.port.run(py, || self.end(close))
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.port.run_within(py, limit, || self.end(close))
     }
 
     /// Gives up: the other units get an error.

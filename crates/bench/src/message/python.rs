@@ -33,6 +33,17 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
                 paired(rounds, |s| s * 1e6, ours, || peers.array_latency(8, busy))
             }),
         });
+        let peers = Peers::new(script);
+        cases.push(Case {
+            name: format!("put and get of 8 bytes, Python{words}"),
+            unit: "µs",
+            baseline: "mpi4py",
+            target: Target::RatioAtMost(1.0),
+            run: with_python(python, &small, move |python, small| {
+                let ours = || python_seconds(python, small, &[&["put-get"], more].concat());
+                paired(rounds, |s| s * 1e6, ours, || peers.array_put_get(8, busy))
+            }),
+        });
         for (name, case, most) in ALONE {
             // Beside others it is what the scheduler makes of it.
             let target = if busy { Target::Right } else { Target::ValueAtMost(most) };

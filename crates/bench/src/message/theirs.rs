@@ -27,6 +27,12 @@ impl Peers {
         peer_seconds(&self.0, "mpi4py", &format!("array-latency-{len}{busy}"))
     }
 
+    /// Seconds of a put and a get of so many bytes, from Python.
+    pub fn array_put_get(&self, len: usize, busy: bool) -> Theirs {
+        let busy = if busy { "-busy" } else { "" };
+        peer_seconds(&self.0, "mpi4py", &format!("array-put-get-{len}{busy}"))
+    }
+
     /// Seconds of each message of a stream.
     pub fn stream(&self, peer: &str, len: usize) -> Theirs {
         peer_seconds(&self.0, peer, &format!("message-rate-{len}"))

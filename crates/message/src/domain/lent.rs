@@ -16,6 +16,7 @@ use super::Inner;
 use crate::link::shm::{Gate, Memory, RemoteMemory};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
+use polyduct_os::process::own_pid;
 use polyduct_os::remote::RemoteReader;
 use polyduct_os::{clock, OsError};
 use std::os::fd::OwnedFd;
@@ -37,6 +38,8 @@ pub struct Lent {
     lending: Arc<Lending>,
     inner: Weak<Inner>,
     timeout: Option<Duration>,
+    /// The process that lends: to a fork of it the memory that others reach is not its own.
+    process: u32,
 }
 
 /// What the domain knows of lent memory.
@@ -98,7 +101,7 @@ impl Lent {
         let (gate, members) = (Gate::create(inner.hosts.users())?, inner.members.clone());
         let lending = Arc::new(Lending { id, memory: RwLock::new(Some(memory)), gate, members });
         inner.regions.add(id, Mine::Lent(lending.clone()))?;
-        Ok(Lent { lending, inner: Arc::downgrade(inner), timeout: inner.options.timeout })
+        Ok(Lent { lending, inner: Arc::downgrade(inner), timeout: inner.options.timeout, process: own_pid() })
     }
 
     /// Its number.
@@ -138,13 +141,19 @@ impl Lent {
     ///
     /// # Errors
     /// [`MessageError::Timeout`] after the domain's timeout, while another process is stopped in the midst of a copy, and
-    /// [`MessageError::Interrupted`]: it can be called again. [`MessageError::Region`]: it was withdrawn before.
+    /// [`MessageError::Interrupted`]: it can be called again. [`MessageError::Region`]: it was withdrawn before, or this process is a
+    /// fork of the one that lends, and nothing was done.
     pub fn withdraw(&self) -> Result<Memory, MessageError> {
         self.withdraw_within(self.timeout)
     }
 
     fn withdraw_within(&self, timeout: Option<Duration>) -> Result<Memory, MessageError> {
         let lending = &self.lending;
+        if own_pid() != self.process {
+            // The gate is the parent's, too, and so are those who copy.
+            let reason = format!("process {} lends it, and this one is a fork", self.process);
+            return Err(MessageError::Region { id: lending.id, reason });
+        }
         let inner = self.inner.upgrade();
         if let Some(inner) = &inner {
             inner.regions.remove_lent(lending);

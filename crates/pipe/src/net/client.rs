@@ -16,6 +16,7 @@ use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Programs, Refusal, Side, UnitName};
 use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
+use crate::ready::Wait;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::watch::no_thread;
@@ -439,6 +440,17 @@ impl Client {
             None => self.session.channel().deadline(),
         };
         at.map(|at| at.saturating_sub(clock::now()))
+    }
+
+    /// Where unit 0 is heard.
+    pub fn waits_at(&self, wait: &mut Wait) {
+        let channel = self.session.channel();
+        match self.mending.is_some() || self.ended.is_some() {
+            // Whatever is waited for then changes from look to look.
+            true => wait.within(Some(RETRY.0)),
+            false => wait.at(channel, channel.is_backed_up()),
+        }
+        wait.within(self.look_in());
     }
 
     /// What a writer may do with its next step, if unit 0 has said so.

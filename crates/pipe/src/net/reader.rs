@@ -1,5 +1,7 @@
 //! The reading side of a pipe across hosts.
 
+mod ready;
+
 use super::channel::Channel;
 use super::client::Client;
 use super::dial::{dial, is_passing, link};

@@ -1,6 +1,7 @@
 //! The writing side of a pipe across hosts.
 
 mod end;
+mod ready;
 
 use super::client::Client;
 use super::enter::{guest, host, Control};
@@ -286,7 +287,8 @@ impl NetWriter {
     fn take(&mut self, slot: u32) -> Result<Segment, PipeError> {
         let start = clock::now();
         loop {
-            if let Some(memory) = self.senders.store.take(slot, SLICE) {
+            let left = clock::left(start, self.patience.timeout);
+            if let Some(memory) = self.senders.store.take(slot, left.map_or(SLICE, |left| left.min(SLICE))) {
                 return Ok(memory);
             }
             let waited = clock::now() - start;

@@ -53,6 +53,18 @@ impl Word {
     }
 }
 
+/// What a writer's unit 0 sees for its next step.
+enum Found {
+    /// The slot that a predecessor took, which was killed before it wrote its decision.
+    Taken(Turn),
+    /// One that is free, or whose old step may be dropped, and what it shows.
+    Slot(u32, Word),
+    /// None that the queue may have: it drops the step.
+    Full,
+    /// None yet.
+    Nothing,
+}
+
 // Words of a decision: what was decided, then the tag that makes it valid.
 const TAG: usize = 0;
 const WHAT: usize = 1;
@@ -107,17 +119,25 @@ impl Slots {
         if n > MAX_STEP {
             return Err(Stop::Corrupt("the step counter is exhausted"));
         }
-        // An entry of the ring may be overwritten once every unit has passed it.
-        if n >= ring_len(self.sizes().depth) {
-            let last = (0..self.sizes().writers)
-                .map(|u| self.line(self.geometry.writer(u)).w[NEXT].load(Ordering::Acquire))
-                .min()
-                .unwrap_or(n);
-            if last.saturating_add(ring_len(self.sizes().depth)) <= n {
-                return Ok(None);
-            }
+        match self.is_passed(n) {
+            true => Ok(self.choose(n).map(|begin| self.decide(n, begin))),
+            false => Ok(None),
         }
-        Ok(self.choose(n).map(|begin| self.decide(n, begin)))
+    }
+
+    /// Whether the entry of the ring for step `n` may be overwritten: every unit has passed it.
+    fn is_passed(&self, n: u64) -> bool {
+        let ring = ring_len(self.sizes().depth);
+        let nexts = (0..self.sizes().writers)
+            .map(|u| self.line(self.geometry.writer(u)).w[NEXT].load(Ordering::Acquire));
+        n < ring || nexts.min().unwrap_or(n).saturating_add(ring) > n
+    }
+
+    /// Whether unit 0 of the writers would find a slot for step `n`, or drop it. Decides nothing.
+    pub(super) fn may_choose(&self, n: u64) -> bool {
+        n > MAX_STEP
+            || self.decided(n).is_some()
+            || self.is_passed(n) && !matches!(self.find(n), Found::Nothing)
     }
 
     /// Finds a slot for step `n`, or drops it. Only unit 0 of the writers comes here, so slots become fuller only by
@@ -125,37 +145,48 @@ impl Slots {
     /// units have yet to complete it, they are waited for; readers never are.
     fn choose(&self, n: u64) -> Option<Begin> {
         loop {
-            let mut free: Option<(u32, Word)> = None;
-            let mut oldest: Option<(u32, Word)> = None;
-            let mut filling = false;
-            for slot in 0..self.sizes().depth {
-                let w = self.word(slot);
-                // After the word: who pinned the slot was there before.
-                let gone = self.gone();
-                match w.state() {
-                    // Taken by a predecessor that was killed before it wrote its decision.
-                    FILLING if w.step() == n => {
-                        return Some(Begin::Fill(Turn { step: n, slot, sense: w.sense(), uses: 0 }))
-                    }
-                    FILLING => filling = true,
-                    VISIBLE if w.pending() & !gone != 0 => {
-                        if w.pins() & !gone == 0 && oldest.is_none_or(|(_, o)| w.step() < o.step()) {
-                            oldest = Some((slot, w));
-                        }
-                    }
-                    // Programs that come may want the newest of what nobody holds.
-                    _ => free = free.filter(|(_, f)| f.rank() <= w.rank()).or(Some((slot, w))),
-                }
-            }
-            let may_drop_old = self.sizes().policy != Policy::DropNewest;
-            let Some((slot, seen)) = free.or(oldest.filter(|_| may_drop_old)) else {
-                return (!(filling && may_drop_old)).then_some(Begin::Drop);
+            let (slot, seen) = match self.find(n) {
+                Found::Taken(turn) => return Some(Begin::Fill(turn)),
+                Found::Full => return Some(Begin::Drop),
+                Found::Nothing => return None,
+                Found::Slot(slot, seen) => (slot, seen),
             };
             let sense = !seen.sense();
             if self.swap(slot, seen, Word::new(FILLING, sense, 0, 0, n)) {
                 death::may_come();
                 return Some(Begin::Fill(Turn { step: n, slot, sense, uses: 0 }));
             }
+        }
+    }
+
+    /// Looks for a slot for step `n`.
+    fn find(&self, n: u64) -> Found {
+        let mut free: Option<(u32, Word)> = None;
+        let mut oldest: Option<(u32, Word)> = None;
+        let mut filling = false;
+        for slot in 0..self.sizes().depth {
+            let w = self.word(slot);
+            // After the word: who pinned the slot was there before.
+            let gone = self.gone();
+            match w.state() {
+                FILLING if w.step() == n => {
+                    return Found::Taken(Turn { step: n, slot, sense: w.sense(), uses: 0 })
+                }
+                FILLING => filling = true,
+                VISIBLE if w.pending() & !gone != 0 => {
+                    if w.pins() & !gone == 0 && oldest.is_none_or(|(_, o)| w.step() < o.step()) {
+                        oldest = Some((slot, w));
+                    }
+                }
+                // Programs that come may want the newest of what nobody holds.
+                _ => free = free.filter(|(_, f)| f.rank() <= w.rank()).or(Some((slot, w))),
+            }
+        }
+        let may_drop_old = self.sizes().policy != Policy::DropNewest;
+        match free.or(oldest.filter(|_| may_drop_old)) {
+            Some((slot, seen)) => Found::Slot(slot, seen),
+            None if filling && may_drop_old => Found::Nothing,
+            None => Found::Full,
         }
     }
 
@@ -201,14 +232,47 @@ impl Slots {
         Ok(self.is_end(program, k).then_some(Next::End))
     }
 
+    /// Whether unit 0 of `program` would find a step to take as the `k`-th, or the end. Decides nothing.
+    pub(super) fn may_take(&self, program: u32, k: u64) -> bool {
+        if self.taken(program, k).is_some() || self.is_end(program, k) {
+            return true;
+        }
+        // As in `pick`, which has the last word.
+        let ended = self.ends_before(u64::MAX);
+        let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
+        let after = k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|t| t.step);
+        let (bit, depth) = (1 << program, self.sizes().depth);
+        let (mut pinned, mut filling, mut fresh, mut left) = (0, false, false, false);
+        for w in (0..depth).map(|slot| self.word(slot)) {
+            let is_pinned = w.state() == VISIBLE && w.pins() & bit != 0;
+            let is_fresh =
+                w.state() == VISIBLE && w.pending() & bit != 0 && after.is_none_or(|after| w.step() > after);
+            pinned += u32::from(is_pinned);
+            filling |= w.state() == FILLING && w.step() < end;
+            fresh |= is_fresh;
+            left |= is_fresh && is_pinned;
+        }
+        let has_room = pinned == 0 || pinned < self.most_pinned();
+        left || has_room && (fresh || ended && !filling)
+    }
+
+    /// Slots that a reader program pins, at most, where it pins any. Beside programs that may come, each holds one: with a slot more
+    /// than programs none keeps another from reading.
+    fn most_pinned(&self) -> u32 {
+        if self.sizes().are_open() {
+            1
+        } else {
+            self.sizes().depth - 1
+        }
+    }
+
     /// Pins the slot that `program` reads next. `unfinished` becomes true when there may be one later: a step is still
     /// being filled, or the program's other units have yet to finish with what it took before. One slot stays unpinned, so
     /// that a single reader program never makes the writer drop its newest step.
     fn pick(&self, program: u32, after: Option<u64>, unfinished: &mut bool) -> Option<(u32, Word)> {
         let bit = 1 << program;
         let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
-        // Beside programs that may come, each holds one at most: with a slot more than programs none keeps another from reading.
-        let most = if self.sizes().are_open() { 1 } else { self.sizes().depth - 1 };
+        let most = self.most_pinned();
         let mut seen_before = None;
         loop {
             *unfinished = false;

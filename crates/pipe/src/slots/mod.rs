@@ -140,7 +140,8 @@ impl Slots {
         &self.lines()[i]
     }
 
-    fn is_lossy(&self) -> bool {
+    /// Whether the queue drops steps.
+    pub fn is_lossy(&self) -> bool {
         self.sizes().policy != Policy::Block
     }
 
@@ -187,6 +188,16 @@ impl Slots {
         } else {
             Ok(self.poll_begin_block(n).map(Begin::Fill))
         }
+    }
+
+    /// Whether [`poll_begin`](Slots::poll_begin) would say something. Decides nothing: whether a queue finds room for a step or drops
+    /// it waits until the step is asked for.
+    pub fn may_begin(&self, unit: u32, n: u64) -> bool {
+        if !self.is_lossy() || unit != 0 || self.fault().is_some() {
+            return !matches!(self.poll_begin(unit, n), Ok(None));
+        }
+        let closed = self.first_close().is_some_and(|(closed_after, _)| n >= closed_after);
+        closed || self.readers_are_gone() || self.may_choose(n)
     }
 
     /// Writer `unit` has filled its part of the step. Returns whether the whole step became visible by this.
@@ -246,17 +257,31 @@ impl Slots {
         if let Some(found) = look()? {
             return Ok(Some(found));
         }
-        let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
-        let stop = match (self.fault_of(Side::Reader(program)), close::closed_at(word)) {
-            (Some(fault), _) => self.stop(fault),
-            (None, Some((closed_after, by))) if k >= closed_after => {
-                Stop::Uneven { unit: UnitName { side: Side::Reader(program), unit: by }, closed_after }
-            }
-            (None, _) => return Ok(None),
-        };
+        let Some(stop) = self.no_next(program, k) else { return Ok(None) };
         // A step that was complete before that, or the end that the other unit closed at, may have come since the first
         // look, and counts.
         look()?.map(Some).ok_or(stop)
+    }
+
+    /// Why there will be no `k`-th step of a reader program, if it is not there yet.
+    fn no_next(&self, program: u32, k: u64) -> Option<Stop> {
+        let word = self.line(self.geometry.program(program)).w[FIRST_CLOSE].load(Ordering::Acquire);
+        match (self.fault_of(Side::Reader(program)), close::closed_at(word)) {
+            (Some(fault), _) => Some(self.stop(fault)),
+            (None, Some((closed_after, by))) if k >= closed_after => {
+                Some(Stop::Uneven { unit: UnitName { side: Side::Reader(program), unit: by }, closed_after })
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// Whether [`poll_next`](Slots::poll_next) would say something. Decides nothing: under `latest` the step that is read is the
+    /// newest when it is asked for.
+    pub fn may_next(&self, program: u32, unit: u32, k: u64) -> bool {
+        match self.is_lossy() && unit == 0 {
+            true => self.may_take(program, k) || self.no_next(program, k).is_some(),
+            false => !matches!(self.poll_next(program, unit, k), Ok(None)),
+        }
     }
 
     /// Reader `unit` has finished with its `k`-th step and no longer looks at the slot.

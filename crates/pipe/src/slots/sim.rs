@@ -162,7 +162,8 @@ impl World {
             assert_eq!(self.slots.close_writer(name.unit, at), Ok(()));
             return Doing::Done;
         }
-        match self.look(name, |slots| slots.poll_begin(name.unit, at)) {
+        let may = self.slots.may_begin(name.unit, at);
+        match self.look(name, may, |slots| slots.poll_begin(name.unit, at)) {
             Ok(Ok(Begin::Fill(turn))) => {
                 assert_eq!(turn.step, at);
                 self.note(i, at);
@@ -188,7 +189,8 @@ impl World {
             self.slots.close_reader(program, name.unit, k);
             return Doing::Done;
         }
-        match self.look(name, |slots| slots.poll_next(program, name.unit, k)) {
+        let may = self.slots.may_next(program, name.unit, k);
+        match self.look(name, may, |slots| slots.poll_next(program, name.unit, k)) {
             Ok(Ok(Next::Step(turn))) => Doing::Copying(turn, 0),
             Ok(Ok(Next::End)) => {
                 self.slots.close_reader(program, name.unit, k);
@@ -199,13 +201,17 @@ impl World {
         }
     }
 
-    /// Looks as a port does: once, then once more as a sleeper. `Err`: what the bell must show for sleep to be right.
+    /// Looks as a port does: once, then once more as a sleeper. `Err`: what the bell must show for sleep to be right. Who polls was
+    /// told before whether it `may` find something.
     fn look<T>(
         &self,
         name: UnitName,
+        may: bool,
         poll: impl Fn(&Slots) -> Result<Option<T>, Stop>,
     ) -> Result<Result<T, Stop>, u32> {
-        if let Some(found) = poll(&self.slots).transpose() {
+        let found = poll(&self.slots).transpose();
+        assert_eq!(found.is_some(), may, "{name} was told otherwise");
+        if let Some(found) = found {
             return Ok(found);
         }
         let sleeper = Sleeper::at(bell(&self.slots, name));

@@ -1,0 +1,112 @@
+"""Descriptors to poll, and waiting for them in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from polyduct import _native
+from polyduct.errors import Error, InHandler
+
+if TYPE_CHECKING:
+    from polyduct._domain import Domain
+
+
+class Readiness:
+    """Coroutines that wait until a call of a port would not wait. None of them takes anything, so any may be cancelled."""
+
+    def __init__(self, fileno: Callable[[], int]) -> None:
+        self._fileno = fileno
+        self._waiting: dict[asyncio.AbstractEventLoop, set[asyncio.Future[bool]]] = {}
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Waits ``timeout`` seconds at most (None: for ever), and gives False then. May end early: the call is to be tried."""
+        loop, fd = asyncio.get_running_loop(), self._fileno()
+        future: asyncio.Future[bool] = loop.create_future()
+        waiting = self._waiting.setdefault(loop, set())
+        if not waiting:
+            # A loop knows one callback for each descriptor.
+            loop.add_reader(fd, _tell, waiting)
+        waiting.add(future)
+        timer = None if timeout is None else loop.call_later(max(timeout, 0.0), _end, future, False)
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            waiting.discard(future)
+            if not waiting and self._waiting.pop(loop, None) is not None:
+                loop.remove_reader(fd)
+
+
+def _tell(waiting: set[asyncio.Future[bool]]) -> None:
+    for future in waiting:
+        _end(future, True)
+
+
+def _end(future: asyncio.Future[bool], result: bool) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+class Polled:
+    """A descriptor of a domain that is readable while a message waits to be received, and the thread that sees to it: it receives,
+    and runs handlers, while the program polls."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._stop = _native.Stop()
+        self._changed = threading.Condition()
+        self._is_set = False
+        self._over = False
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="polyduct-polled", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """After a call that may have taken a message."""
+        with self._changed:
+            try:
+                # Whether `recv` would not wait: also for an error.
+                self._set(self._over or self._domain._port.wait_any([(None, None)], [], _native.Stop(), 0.0))
+            except InHandler:
+                # Whoever receives next looks again.
+                pass
+            except Error:
+                self._set(True)
+
+    def _set(self, is_set: bool) -> None:
+        if self._is_set != is_set:
+            self._is_set = is_set
+            os.eventfd_write(self.fd, 1) if is_set else os.eventfd_read(self.fd)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._over or not self._is_set)
+                if self._over:
+                    return
+            try:
+                self._domain._port.wait_any([(None, None)], [], self._stop, None)
+            except Error:
+                # The next call to receive raises it.
+                pass
+            self.look()
+
+    def end(self) -> None:
+        """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any more."""
+        with self._changed:
+            self._over = True
+            self._set(True)
+            self._changed.notify_all()
+        if not self._domain.closed:
+            self._domain._port.stop_serving(self._stop)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __del__(self) -> None:
+        os.close(self.fd)
