@@ -153,7 +153,7 @@ impl Form {
 
 fn header_of(dataset: &Dataset, descr: &Option<Descr>, steps: u64, stepped: bool) -> Header {
     let shape = steps::shape_of(dataset.shape(), steps, stepped);
-    Header { elem: dataset.elem(), descr: descr.clone(), fortran: false, shape }
+    Header { elem: dataset.elem(), descr: descr.clone(), big_endian: false, fortran: false, shape }
 }
 
 #[cfg(test)]

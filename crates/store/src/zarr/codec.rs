@@ -174,7 +174,7 @@ impl Chain {
             return Err(format!("expected {len} bytes, found {}", encoded.len()));
         }
         if self.big_endian {
-            encoded.chunks_exact_mut(component.max(1)).for_each(<[u8]>::reverse);
+            crate::order::swap(&mut encoded, component);
         }
         Ok(encoded)
     }

@@ -74,7 +74,7 @@ fn hostile_and_truncated_files() {
     long.extend(u32::MAX.to_le_bytes());
     let e = attempt(&long).unwrap_err();
     assert!(matches!(e, FileError::BadHeader { source: NpyError::TooLong { .. }, .. }), "{e}");
-    let e = attempt(&npy_bytes(">f4", false, &[3, 4], &[0; 48], 128)).unwrap_err();
+    let e = attempt(&npy_bytes("<f9", false, &[3, 4], &[0; 48], 128)).unwrap_err();
     assert!(matches!(e, FileError::BadHeader { source: NpyError::Elem(_), .. }), "{e}");
     // A long header of a later version is read whole.
     let mut v2 = b"\x93NUMPY\x02\x00".to_vec();
