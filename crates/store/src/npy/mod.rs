@@ -15,9 +15,9 @@ mod literal;
 
 pub use descr::{Descr, MAX_DESCR_BYTES};
 
-use crate::order;
+use crate::{order, steps};
 use literal::Value;
-use polyduct_layout::{ElemType, LayoutError};
+use polyduct_layout::{Dataset, ElemType, LayoutError};
 
 /// The longest header that is read, in bytes.
 pub const MAX_HEADER_BYTES: usize = 1 << 20;
@@ -140,6 +140,12 @@ pub fn extent(start: &[u8]) -> Result<(usize, usize), NpyError> {
 }
 
 impl Header {
+    /// Of so many steps of an array, native and row-major: they are its first dimension, but for a single one that is not `stepped`.
+    pub fn of_steps(dataset: &Dataset, descr: Option<Descr>, steps: u64, stepped: bool) -> Header {
+        let shape = steps::shape_of(dataset.shape(), steps, stepped);
+        Header { elem: dataset.elem(), descr, big_endian: false, fortran: false, shape }
+    }
+
     /// Parses the start of a file. Returns the header and where the data begin.
     ///
     /// # Errors
