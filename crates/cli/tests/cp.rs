@@ -349,6 +349,52 @@ fn elements_are_converted_where_the_source_tells_what_they_are() {
 }
 
 #[test]
+fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
+    let dir = Scratch::new("cp-attrs");
+    let raw = dir.write("a.raw", floats(24));
+    let (zarr, again, s) = (dir.path("x.zarr"), dir.path("y.zarr"), dir.path("s"));
+    let done = |args: &[&str]| {
+        let o = output(&[&["cp", "-q"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    };
+    let told = ["--shape", "2x3x4", "--dtype", "f4", "--dims", "time,y,x"];
+    let attrs = r#"{"units": "K", "level": 3}"#;
+    done(&[&[raw.as_str(), &zarr, "--units", "2", "--attrs", attrs][..], &told].concat());
+    let document = |path: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(format!("{path}/zarr.json")).unwrap()).unwrap()
+    };
+    let found = document(&zarr);
+    assert_eq!(found["dimension_names"], serde_json::json!(["time", "y", "x"]));
+    assert_eq!(found["attributes"], serde_json::from_str::<serde_json::Value>(attrs).unwrap());
+    // What the source says stays, but for what is said anew; a store keeps attributes, too.
+    let more = format!("@{}", dir.write("more.json", r#"{"level": 4, "by": ["me"]}"#));
+    assert!(output(&["store", "create", &s, "--units", "2", "--parity", "1"]).status.success());
+    let stored = format!("store:{s}/x");
+    done(&[&zarr, &stored, "--attrs", &more]);
+    done(&[&stored, &again, "--dims", ",y,x"]);
+    let found = document(&again);
+    let all = r#"{"units": "K", "level": 4, "by": ["me"]}"#;
+    assert_eq!(found["attributes"], serde_json::from_str::<serde_json::Value>(all).unwrap());
+    assert_eq!(found["dimension_names"], serde_json::json!([null, "y", "x"]));
+    let (out, npy) = (dir.path("out.zarr"), dir.path("out.npy"));
+    for (args, words) in [
+        (vec![zarr.as_str(), &npy, "--attrs", "{}"], "out.npy has no place for what --attrs says"),
+        (vec![&zarr, &npy, "--dims", "time,y,x"], "out.npy has no place for what --dims says"),
+        (vec![&zarr, "-", "--attrs", "{}"], "has no place for what --attrs says"),
+        (vec![&zarr, &stored, "--dims", "time,y,x"], "x has no place for what --dims says"),
+        (vec![&zarr, &out, "--dims", "y,x"], "--dims: 2 names; "),
+        (vec![&zarr, &out, "--attrs", "[3]"], "expected a JSON object"),
+        (vec![&zarr, &out, "--attrs", "@/nowhere"], "/nowhere: No such file"),
+    ] {
+        let o = output(&[&["cp"][..], &args].concat());
+        assert!(o.status.code() == Some(2) && text(&o.stderr).contains(words), "{}", text(&o.stderr));
+        for name in [&out, &npy] {
+            assert!(!std::path::Path::new(name).exists(), "{args:?}");
+        }
+    }
+}
+
+#[test]
 fn cat_takes_what_a_raw_file_does_not_tell() {
     let dir = Scratch::new("cat-raw");
     let raw = dir.write("a.raw", floats(6));

@@ -83,6 +83,11 @@ impl Writer {
         }
     }
 
+    /// Whether there is a place for the names of dimensions ([`Open::dims`](crate::Open::dims)).
+    pub fn keeps_dims(&self) -> bool {
+        matches!(&self.end, WriteEnd::File(w) if w.format() == store::Format::Zarr)
+    }
+
     /// Whether there is a place for what NumPy takes the elements for ([`Open::descr`](crate::Open::descr)).
     pub fn keeps_descr(&self) -> bool {
         match &self.end {

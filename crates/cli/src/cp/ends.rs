@@ -251,10 +251,22 @@ impl<'a> Target<'a> {
                 (From::Stream { steps, .. }, true) => steps.header().map_or(String::new(), |h| h.layout()),
                 _ => args.layout().to_owned(),
             };
-            let port = self_described(port(args, &args.dst, unit, "out"), source).descr(descr);
+            let port = described(port(args, &args.dst, unit, "out"), source).descr(descr);
             let port = port.write(source.dataset(), &layout).map_err(at_open(&args.dst))?;
-            return Ok(Target { args, to: To::Port(port.into()) });
+            let mut target = Target { args, to: To::Port(port.into()) };
+            let checked =
+                target.check_places().and(source.steps().map_or(Ok(()), |n| target.check_dims(source, n)));
+            return match (checked, &mut target.to) {
+                (Err(error), To::Port(port)) => {
+                    port.abort();
+                    Err(error)
+                }
+                _ => Ok(target),
+            };
         };
+        if let Some(option) = args.attrs.as_ref().map(|_| "attrs").or(args.dims.as_ref().map(|_| "dims")) {
+            return Err(CpError::NoPlace { dst: args.dst.clone(), option });
+        }
         let failed = output_error(&args.dst);
         let file = found.open(Mode::Write).map_err(&failed)?;
         let (steps, stepped) = (source.steps().unwrap_or(1), source.stepped());
@@ -353,6 +365,27 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Whether there is a place for what the user says.
+    fn check_places(&self) -> Result<(), CpError> {
+        let To::Port(port) = &self.to else { return Ok(()) };
+        let refused = |option| Err(CpError::NoPlace { dst: self.args.dst.clone(), option });
+        match self.args {
+            CpArgs { attrs: Some(_), .. } if !port.keeps_attributes() => refused("attrs"),
+            CpArgs { dims: Some(_), .. } if !port.keeps_dims() => refused("dims"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether so many steps of the source have as many dimensions as the user names.
+    pub fn check_dims(&self, source: &Source<'_>, steps: u64) -> Result<(), CpError> {
+        let Some(named) = self.args.dims.as_ref().map(|dims| dims.0.len()) else { return Ok(()) };
+        let dims = Header::of_steps(source.dataset(), None, steps, source.stepped()).shape.len();
+        match named == dims {
+            true => Ok(()),
+            false => Err(CpError::Dims { src: self.args.src.clone(), named, dims }),
+        }
+    }
+
     /// Says what the target has no place for.
     pub fn say_what_is_lost(&self, source: &Source<'_>) {
         let (src, dst) = (&self.args.src, &self.args.dst);
@@ -373,9 +406,12 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What is said of the array that is written.
-fn self_described(port: Open, source: &Source<'_>) -> Open {
-    port.attributes(source.attributes()).dims(source.dims()).stepped(source.stepped())
+/// What is said of the array that is written, by the source and by the user, who is right.
+fn described(port: Open, source: &Source<'_>) -> Open {
+    let mut attributes = source.attributes();
+    attributes.extend(source.args.attrs.iter().flat_map(|attrs| attrs.0.clone()));
+    let dims = source.args.dims.as_ref().map(|dims| dims.0.clone()).or_else(|| source.dims());
+    port.attributes(attributes).dims(dims).stepped(source.stepped())
 }
 
 /// An error of writing to a stream, whose reader may have had enough.

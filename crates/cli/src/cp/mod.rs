@@ -1,5 +1,6 @@
 //! `polyduct cp`: copies an array from one standard file, store, pipe or stream to another.
 
+mod about;
 mod ends;
 mod ports;
 mod progress;
@@ -33,6 +34,7 @@ Examples:
   polyduct cp model.safetensors#layers.0.weight weight.npy
   polyduct cp big.npy big.zarr --units 4
   polyduct cp double.npy single.npy --convert --dtype f4
+  polyduct cp big.npy big.zarr --dims time,y,x --attrs '{\"units\": \"K\"}'
   polyduct cp store:/data/s/big - | ssh node7 polyduct cp - big.npy
 
 SRC and DST are
@@ -78,6 +80,13 @@ pub struct CpArgs {
     /// Convert the elements to --dtype. A step is held in memory then, a part of it in each unit.
     #[arg(long, requires = "dtype")]
     convert: bool,
+    /// What is written down of the array, besides what the source says and in place of what has the same name: a JSON object,
+    /// or the file that holds one. For Zarr and stores.
+    #[arg(long, value_name = "JSON|@FILE", value_parser = about::attributes)]
+    attrs: Option<about::Attrs>,
+    /// What the dimensions are called, that of the steps included: time,y,x. For Zarr.
+    #[arg(long, value_name = "NAMES", value_parser = about::dims)]
+    dims: Option<about::DimNames>,
     /// Read both again afterwards and compare. For files only.
     #[arg(long)]
     verify: bool,
@@ -123,6 +132,10 @@ enum CpError {
     Stream { src: String, error: StreamError },
     #[error("{dst}: {error}")]
     Output { dst: String, error: std::io::Error },
+    #[error("{dst} has no place for what --{option} says")]
+    NoPlace { dst: String, option: &'static str },
+    #[error("--dims: {named} names; {src} has {dims} dimensions, its steps included")]
+    Dims { src: String, named: usize, dims: usize },
     /// Whoever reads wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,
@@ -159,6 +172,8 @@ pub fn cp(mut args: CpArgs) -> u8 {
                 CpError::VerifyStream
                 | CpError::StreamShared { .. }
                 | CpError::ConvertStream
+                | CpError::NoPlace { .. }
+                | CpError::Dims { .. }
                 | CpError::StreamUntold { .. }
                 | CpError::ConvertRaw { .. } => 2,
                 _ => 1,

@@ -20,6 +20,7 @@ pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError
         Some(stretch) => in_stretches(args, unit, (&mut source, &mut target), stretch, moved),
         None => in_steps(args, &mut source, &mut target, moved),
     };
+    let outcome = outcome.and_then(|count| target.check_dims(&source, count).map(|()| count));
     let count = match outcome {
         Ok(count) => count,
         Err(error) => {
