@@ -291,6 +291,37 @@ fn a_step_is_copied_without_memory_for_it() {
     }
 }
 
+#[test]
+fn what_goes_into_a_store_is_copied_without_memory_for_it() {
+    let dir = Scratch::new("cp-store-memory");
+    let from = large(&dir, 160, "False");
+    let stores = ["a", "b"].map(|name| dir.path(name));
+    for store in &stores {
+        assert!(output(&["store", "create", store, "--units", "3", "--parity", "1"]).status.success());
+    }
+    let [first, second] = stores.map(|store| format!("store:{store}/x"));
+    let (raw, zarr) = (dir.path("to.raw"), dir.path("to.zarr"));
+    for way in [[&from, &first], [&first, &second], [&second, &raw], [&second, &zarr]] {
+        let o = in_memory(130_000, &format!("cp -q {} {}", way[0], way[1]));
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{way:?}");
+    }
+    let copied = std::fs::read(&raw).unwrap();
+    assert!(copied == std::fs::read(&from).unwrap()[copied_at(&from)..]);
+    // Chunks that do not meet the rows of the store, by several units, with as many as a few bytes at the end.
+    let odd = dir.write("odd.raw", floats(3 * 1111 * 1013));
+    let parts: [&[&str]; 4] = [
+        &[&odd, &zarr, "--shape", "3x1111x1013", "--dtype", "f4"],
+        &[&zarr, &first, "--units", "3"],
+        &[&first, &second, "--units", "2"],
+        &[&second, &raw],
+    ];
+    for args in parts {
+        let o = output(&[&["cp", "-q", "--verify"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    }
+    assert!(std::fs::read(&raw).unwrap() == std::fs::read(&odd).unwrap());
+}
+
 /// Where the data begin in a file that [`large`] made.
 fn copied_at(path: &str) -> usize {
     use std::io::Read;

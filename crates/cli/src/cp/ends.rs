@@ -72,6 +72,10 @@ impl<'a> Source<'a> {
         }
     }
 
+    pub fn is_stream(&self) -> bool {
+        matches!(self.from, From::Stream { .. })
+    }
+
     /// Whether an array comes with its first index running fastest.
     fn is_fortran(&self) -> bool {
         match &self.from {
@@ -91,7 +95,6 @@ impl<'a> Source<'a> {
                 Some((STRETCH_BYTES / elem).max(1) * elem)
             }
         }
-        .filter(|_| target.takes_stretches())
     }
 
     /// Whether there is a step of this number, to be read in stretches.
@@ -285,11 +288,11 @@ impl<'a> Target<'a> {
         move |error| CpError::Port { url: url.clone(), source: error.into() }
     }
 
-    /// Whether a step can be written in stretches.
-    fn takes_stretches(&self) -> bool {
+    /// Bytes of which what is written at once has a whole number, but at a step's end; `None` where steps are written as a whole.
+    pub fn stretch_unit(&self) -> Option<u64> {
         match &self.to {
-            To::Port(port) => port.takes_stretches(),
-            To::Stream(_) => true,
+            To::Port(port) => port.stretch_unit(),
+            To::Stream(_) => Some(1),
         }
     }
 

@@ -5,6 +5,7 @@ mod ends;
 mod ports;
 mod progress;
 mod stream;
+mod stretches;
 
 use crate::layout::LayoutError;
 use crate::run::READER_GONE;

@@ -1,6 +1,7 @@
 //! From end to end: in stretches where both have them, so that a step takes no memory; else in whole steps.
 
 use super::ends::{Source, Target};
+use super::stretches::Stretches;
 use super::{port, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, LayoutError};
 use polyduct::pipe::PipeError;
@@ -16,8 +17,9 @@ pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError
         target.say_what_is_lost(&source);
         moved.expect(source.steps().unwrap_or(0).saturating_mul(source.dataset().len_bytes()));
     }
-    let outcome = match source.stretch_len(&target) {
-        Some(stretch) => in_stretches(args, unit, (&mut source, &mut target), stretch, moved),
+    let stretches = Stretches::between(args, unit, &source, &target);
+    let outcome = match stretches {
+        Some(stretches) => stretches.copy(&mut source, &mut target, moved),
         None => in_steps(args, &mut source, &mut target, moved),
     };
     let outcome = outcome.and_then(|count| target.check_dims(&source, count).map(|()| count));
@@ -41,30 +43,6 @@ fn dealt(args: &CpArgs, unit: u32, dataset: &Dataset, stretch: u64) -> impl Iter
     std::iter::successors(first, move |at| at.checked_add(apart))
         .take_while(move |&at| at < len)
         .map(move |at| (at, stretch.min(len - at) as usize))
-}
-
-fn in_stretches(
-    args: &CpArgs,
-    unit: u32,
-    (source, target): (&mut Source<'_>, &mut Target<'_>),
-    stretch: u64,
-    moved: &Moved,
-) -> Result<u64, CpError> {
-    let dataset = *source.dataset();
-    let mut bytes = room(stretch.min(dataset.len_bytes()), &args.src)?;
-    let mut step = 0;
-    while source.has_step(step)? {
-        target.begin_step()?;
-        for (at, len) in dealt(args, unit, &dataset, stretch) {
-            let bytes = bytes.get_mut(..len).unwrap_or_default();
-            source.read_stretch(step, at, bytes)?;
-            target.write_stretch(at, bytes)?;
-            moved.add(len as u64);
-        }
-        target.end_step()?;
-        step += 1;
-    }
-    Ok(step)
 }
 
 fn in_steps(

@@ -2,6 +2,7 @@
 
 mod begin;
 mod commit;
+mod stretch;
 
 use super::io::RowIo;
 use super::meta::{check_name, Meta};

@@ -12,3 +12,4 @@ mod old;
 mod ports;
 mod readers;
 mod rig;
+mod stretches;
