@@ -322,6 +322,47 @@ fn what_goes_into_a_store_is_copied_without_memory_for_it() {
     assert!(std::fs::read(&raw).unwrap() == std::fs::read(&odd).unwrap());
 }
 
+#[test]
+fn memory_for_rows_and_chunks_that_is_not_there_is_an_error() {
+    let dir = Scratch::new("cp-no-room");
+    let from = large(&dir, 160, "False");
+    let (wide, s) = (dir.path("wide"), dir.path("s"));
+    let create = |store: &str, stripe: &str| {
+        let o = output(&["store", "create", store, "--units", "2", "--parity", "1", "--stripe", stripe]);
+        assert!(o.status.success(), "{}", text(&o.stderr));
+    };
+    create(&wide, "256MiB");
+    create(&s, "64KiB");
+    let (wide, s) = (format!("store:{wide}/x"), format!("store:{s}/x"));
+    // One row is more than there is memory for: as it lies in the step, and gathered.
+    let chunk = dir.path("chunk.zarr");
+    std::fs::create_dir(&chunk).unwrap();
+    let codec = r#"{"name": "gzip", "configuration": {"level": 1}}"#;
+    let document = format!(
+        r#"{{"zarr_format": 3, "node_type": "array", "shape": [160, 1048576], "data_type": "uint8",
+        "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [160, 1048576]}}}},
+        "chunk_key_encoding": {{"name": "default", "configuration": {{"separator": "."}}}}, "fill_value": 0,
+        "codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}, {codec}]}}"#
+    );
+    std::fs::write(format!("{chunk}/zarr.json"), document).unwrap();
+    let zip = format!("head -c $((160<<20)) /dev/zero | gzip -1 > {chunk}/c.0.0");
+    assert!(std::process::Command::new("sh").args(["-c", &zip]).status().unwrap().success());
+    for (command, words) in [
+        (format!("cp -q {from} {wide}"), "no memory for"),
+        (format!("cp -q {from} {wide} --layout 'block,*,*;order=F'"), "no memory for"),
+        (format!("cp -q {chunk} {s} --layout 'block,*'"), "memory"),
+        (format!("cp -q {chunk} {} --layout 'block,*;order=F'", dir.path("x.raw")), "memory"),
+    ] {
+        let o = in_memory(130_000, &command);
+        let error = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(1), "{command}: {:?} {error}", o.status);
+        assert!(error.starts_with("polyduct: ") && error.contains(words), "{error}");
+    }
+    // With the memory it takes, each of them works.
+    let o = output(&["cp", "-q", &chunk, &s, "--layout", "block,*", "--verify"]);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+}
+
 /// Where the data begin in a file that [`large`] made.
 fn copied_at(path: &str) -> usize {
     use std::io::Read;

@@ -18,6 +18,7 @@ use begin::{begin, same, Start, Wish};
 use commit::End;
 use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_os::aligned::zeros;
 use polyduct_os::clock;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -242,7 +243,10 @@ impl StoreWriter {
     /// What ended the port.
     pub fn step_mut(&mut self) -> Result<StoreStepMut<'_>, StoreError> {
         self.check_open()?;
-        self.part.resize(self.len, 0);
+        if self.part.len() != self.len {
+            self.part =
+                zeros(self.len, "this unit's part of a step").map_err(StoreError::os(&self.store.shown))?;
+        }
         Ok(StoreStepMut { writer: self })
     }
 
@@ -257,8 +261,7 @@ impl StoreWriter {
         }
         let Some(staging) = &mut self.staging else {
             able?;
-            self.io.write(rows, Bytes::Own(part));
-            return Ok(());
+            return self.io.write(rows, Bytes::Own(part)).map_err(|e| self.refused(e));
         };
         for (round, transfers) in (0..).zip(&self.rounds) {
             // Steps of one row fill the same half.
@@ -281,30 +284,33 @@ impl StoreWriter {
             let (rows, len) = self.windows.rows(round, team.unit());
             let bytes = staging.mine(half);
             let bytes = bytes.get(..len as usize).unwrap_or(bytes);
-            self.io.write(row + rows.start..row + rows.end, Bytes::Shared(bytes));
+            let written = self.io.write(row + rows.start..row + rows.end, Bytes::Shared(bytes));
+            written.map_err(StoreError::refused(&shown))?;
         }
         if self.fill.per_row > 1 {
             let last = offset + 2 * self.fill.stride > self.fill.row_bytes;
             self.open_row = (!last).then_some(row);
             if last {
-                self.flush_row(row);
+                self.flush_row(row)?;
             }
         }
         Ok(())
     }
 
     /// Writes a row of several steps: whoever has it. What no step has filled is what older rows left there.
-    fn flush_row(&mut self, row: u64) {
+    fn flush_row(&mut self, row: u64) -> Result<(), StoreError> {
         let mine = self.team.as_ref().is_some_and(|team| !self.windows.rows(0, team.unit()).0.is_empty());
         if let Some(staging) = self.staging.as_mut().filter(|_| mine) {
             let bytes = staging.mine(row);
             let bytes = bytes.get(..self.fill.row_bytes as usize).unwrap_or(bytes);
             if self.read_row == Some(row) {
                 self.tail = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-                return;
+                return Ok(());
             }
-            self.io.write(row..row + 1, Bytes::Shared(bytes));
+            let written = self.io.write(row..row + 1, Bytes::Shared(bytes));
+            written.map_err(StoreError::refused(&self.store.shown))?;
         }
+        Ok(())
     }
 
     /// Ends the dataset, and waits until all units have and it is safe from a power cut, under its name. All must have written the
@@ -322,7 +328,7 @@ impl StoreWriter {
             return Ok(self.stats);
         }
         if let Some(row) = self.open_row.take() {
-            self.flush_row(row);
+            self.flush_row(row).map_err(|e| self.fail(e))?;
         }
         self.io.finish();
         let failed = self.io.failed();

@@ -41,7 +41,7 @@ fn stretches_of_any_unit_make_the_same_steps_and_lost_units_change_nothing() {
             };
             write(false, 3, 0..2);
             write(true, 1, 2..3);
-            check(&place.0, &name, &dataset, "stripe(100)", 2, 0..3).into_iter().for_each(|r| r.unwrap());
+            check(&place.0, &name, &dataset, "stripe(64)", 2, 0..3).into_iter().for_each(|r| r.unwrap());
         }
         if parity > 0 {
             place.lose(1);

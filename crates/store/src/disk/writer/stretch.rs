@@ -44,7 +44,8 @@ impl StoreWriter {
         }
         let start = clock::now();
         let (row, _) = self.meta.place(self.fill, self.meta.steps);
-        self.io.write(row + at / unit..row + end.div_ceil(unit), Bytes::Own(bytes));
+        let written = self.io.write(row + at / unit..row + end.div_ceil(unit), Bytes::Own(bytes));
+        written.map_err(|e| self.refused(e)).map_err(|e| self.fail(e))?;
         self.stats.copied += clock::now().saturating_sub(start);
         self.stats.bytes += bytes.len() as u64;
         Ok(())
