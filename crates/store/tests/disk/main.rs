@@ -6,6 +6,7 @@ mod damage;
 mod doors;
 mod full;
 mod links;
+mod made;
 mod manifests;
 mod mirrors;
 mod old;
