@@ -85,8 +85,22 @@ impl StoreWriter {
         append: bool,
         options: &Options,
     ) -> Result<StoreWriter, StoreError> {
+        StoreWriter::of(Store::open(dir)?, name, dataset, layout, append, options)
+    }
+
+    /// The same in a store that is open.
+    ///
+    /// # Errors
+    /// As [`open`](StoreWriter::open).
+    pub fn of(
+        mut store: Store,
+        name: &str,
+        dataset: &Dataset,
+        layout: &str,
+        append: bool,
+        options: &Options,
+    ) -> Result<StoreWriter, StoreError> {
         let start = clock::now();
-        let mut store = Store::open(dir)?;
         (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
         let shown = store.shown.clone();
         let fill = Fill::of(store.geometry(), dataset.len_bytes());
@@ -107,7 +121,7 @@ impl StoreWriter {
             Ok((layout, mapping, plan))
         };
         let planned = planned();
-        let team = Team::join(&shown, &format!("w {} {name}", dir_id(dir)), options)?;
+        let team = Team::join(&shown, &format!("w {} {name}", dir_id(store.dir())), options)?;
         let wish = planned.as_ref().map_err(Clone::clone).map(|(layout, ..)| Wish {
             shape: dataset.shape().to_vec(),
             elem: dataset.elem().to_string(),
@@ -377,6 +391,7 @@ impl StoreWriter {
         self.failed.get_or_insert_with(|| e.clone());
         self.team = None;
         self.staging = None;
+        self.store.begin_anew();
         e
     }
 }

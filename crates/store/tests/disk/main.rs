@@ -8,6 +8,7 @@ mod full;
 mod links;
 mod made;
 mod manifests;
+mod many;
 mod mirrors;
 mod old;
 mod ports;
