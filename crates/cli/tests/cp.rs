@@ -307,7 +307,8 @@ fn what_goes_into_a_store_is_copied_without_memory_for_it() {
     }
     let copied = std::fs::read(&raw).unwrap();
     assert!(copied == std::fs::read(&from).unwrap()[copied_at(&from)..]);
-    // Chunks that do not meet the rows of the store, by several units, with as many as a few bytes at the end.
+    // Chunks that do not meet the rows of the store, by several units, with as many as a few bytes at the
+    // end.
     let odd = dir.write("odd.raw", floats(3 * 1111 * 1013));
     let parts: [&[&str]; 4] = [
         &[&odd, &zarr, "--shape", "3x1111x1013", "--dtype", "f4"],

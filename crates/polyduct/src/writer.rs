@@ -182,8 +182,9 @@ impl Writer {
         }
     }
 
-    /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where only whole steps can be
-    /// written: to a pipe, and to a store that has several steps in a row of its blocks.
+    /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where
+    /// only whole steps can be written: to a pipe, and to a store that has several steps in a row of its
+    /// blocks.
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.end {
             WriteEnd::Pipe(_) | WriteEnd::Net(_) => None,
@@ -192,9 +193,10 @@ impl Writer {
         }
     }
 
-    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on, which is a multiple of
-    /// [`stretch_unit`](Self::stretch_unit), up to another or to the step's end. Together the units write each byte of it, and then
-    /// each [ends](Self::end_step) the step. Needs no memory for the step.
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at`
+    /// on, which is a multiple of [`stretch_unit`](Self::stretch_unit), up to another or to the step's end.
+    /// Together the units write each byte of it, and then each [ends](Self::end_step) the step. Needs no
+    /// memory for the step.
     ///
     /// # Errors
     /// [`Error::Misuse`] where only whole steps can be written; then as [`write`](Self::write).

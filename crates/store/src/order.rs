@@ -2,7 +2,8 @@
 
 use polyduct_layout::ElemType;
 
-/// Bytes of what has a byte order in an element: of a complex number each part has its own, and of plain bytes nothing has one.
+/// Bytes of what has a byte order in an element: of a complex number each part has its own, and of plain
+/// bytes nothing has one.
 pub fn component_len(elem: ElemType) -> usize {
     match elem {
         ElemType::Bytes(_) => 1,
@@ -27,8 +28,8 @@ pub fn swap(bytes: &mut [u8], component: usize) {
     }
 }
 
-/// Fills `buffer` with bytes from `at` on of an array whose components are turned round. Both ends may lie within a component: `read`
-/// is asked for whole ones, and `at` counts from where one begins.
+/// Fills `buffer` with bytes from `at` on of an array whose components are turned round. Both ends may lie
+/// within a component: `read` is asked for whole ones, and `at` counts from where one begins.
 ///
 /// # Errors
 /// Those of `read`.

@@ -288,7 +288,8 @@ impl<'a> Target<'a> {
         move |error| CpError::Port { url: url.clone(), source: error.into() }
     }
 
-    /// Bytes of which what is written at once has a whole number, but at a step's end; `None` where steps are written as a whole.
+    /// Bytes of which what is written at once has a whole number, but at a step's end; `None` where steps are
+    /// written as a whole.
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.to {
             To::Port(port) => port.stretch_unit(),
@@ -326,8 +327,8 @@ impl<'a> Target<'a> {
         matches!(&self.to, To::Port(port) if port.addresses().is_some())
     }
 
-    /// Writes what `source` gives for this unit's part of the next step, by way of `part` where there is no slot; `None` at the end,
-    /// else the number of bytes.
+    /// Writes what `source` gives for this unit's part of the next step, by way of `part` where there is no
+    /// slot; `None` at the end, else the number of bytes.
     pub fn write_from(&mut self, source: &mut Source<'_>, part: &mut [u8]) -> Result<Option<usize>, CpError> {
         let (failed, has_slots) = (self.failed(), self.has_slots());
         match &mut self.to {

@@ -81,8 +81,8 @@ pub struct CpArgs {
     /// Convert the elements to --dtype. A step is held in memory then, a part of it in each unit.
     #[arg(long, requires = "dtype")]
     convert: bool,
-    /// What is written down of the array, besides what the source says and in place of what has the same name: a JSON object,
-    /// or the file that holds one. For Zarr and stores.
+    /// What is written down of the array, besides what the source says and in place of what has the same
+    /// name: a JSON object, or the file that holds one. For Zarr and stores.
     #[arg(long, value_name = "JSON|@FILE", value_parser = about::attributes)]
     attrs: Option<about::Attrs>,
     /// What the dimensions are called, that of the steps included: time,y,x. For Zarr.

@@ -1,5 +1,5 @@
-//! Which names mean an ordinary stream: `-` and what else stands for standard input and output, named pipes, and devices of
-//! characters.
+//! Which names mean an ordinary stream: `-` and what else stands for standard input and output, named pipes,
+//! and devices of characters.
 
 use polyduct::Mode;
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,8 @@
 //! A copy in stretches: while one is written the next is read, and no more than a few are in memory.
 //!
-//! The two ends have lengths of their own: what is read at once is a stretch of the source, what is written at once a whole number of
-//! the target's units. Where the two do not meet, the stretch that was read last is kept for what comes of it next.
+//! The two ends have lengths of their own: what is read at once is a stretch of the source, what is written
+//! at once a whole number of the target's units. Where the two do not meet, the stretch that was read last is
+//! kept for what comes of it next.
 
 use super::ends::{Source, Target};
 use super::ports::room;
@@ -85,7 +86,8 @@ impl<'a> Stretches<'a> {
             Ok(Vec::new())
         };
         if source.is_stream() {
-            // Whoever writes it is ahead by itself; and nobody should have to wait for more of it once the target has failed.
+            // Whoever writes it is ahead by itself; and nobody should have to wait for more of it once the
+            // target has failed.
             return self.read(source, first, &mut |next| write(next).map(ControlFlow::Continue));
         }
         // Of whichever of the two threads there is.
@@ -99,8 +101,8 @@ impl<'a> Stretches<'a> {
             let (send, came) = sync_channel::<Came>(1);
             let (give, free) = sync_channel::<Vec<u8>>(2);
             let _ = give.send(second);
-            // What is read goes to the other thread, and a buffer that is free comes from there. Where that one is not there any more,
-            // it has failed.
+            // What is read goes to the other thread, and a buffer that is free comes from there. Where that
+            // one is not there any more, it has failed.
             let mut hand = move |next: Came| {
                 let has_buffer = matches!(next, Came::Bytes { .. });
                 let sent = send.send(next).ok();
@@ -130,7 +132,8 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// Reads all steps and gives what comes away, for a buffer that is free each time; gives the number of steps.
+    /// Reads all steps and gives what comes away, for a buffer that is free each time; gives the number of
+    /// steps.
     fn read(self, source: &mut Source<'_>, mut buffer: Vec<u8>, give: &mut Give<'_>) -> Result<u64, CpError> {
         let (mut kept, mut step) = (Kept::default(), 0);
         while source.has_step(step)? {
@@ -157,7 +160,8 @@ impl<'a> Stretches<'a> {
         Ok(step)
     }
 
-    /// Fills `bytes` with what there is from `at` on: where whole stretches lie in it, these are read in place.
+    /// Fills `bytes` with what there is from `at` on: where whole stretches lie in it, these are read in
+    /// place.
     fn fill(
         self,
         source: &mut Source<'_>,

@@ -1,4 +1,5 @@
-//! Steps that come one behind the other on an ordinary stream: `.npy` arrays, which say what they are, or plain bytes.
+//! Steps that come one behind the other on an ordinary stream: `.npy` arrays, which say what they are, or
+//! plain bytes.
 
 mod header;
 
@@ -22,7 +23,8 @@ pub enum StreamError {
     Endless(usize),
 }
 
-/// The steps of a stream. [`next_step`](Steps::next_step) goes to one, and [`fill`](Steps::fill) reads its bytes.
+/// The steps of a stream. [`next_step`](Steps::next_step) goes to one, and [`fill`](Steps::fill) reads its
+/// bytes.
 pub struct Steps<R> {
     input: Chain<Cursor<Vec<u8>>, R>,
     /// Of each array; none where there are plain bytes.

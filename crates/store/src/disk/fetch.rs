@@ -117,7 +117,8 @@ impl OfUnit {
         let data: Vec<u64> = self.wanted.iter().map(|&(word, ..)| word).collect();
         Stretches::of(&data, GAP, &mut self.data.list);
         Stretches::of(&self.words, SUM_GAP, &mut self.sums.list);
-        // Where there is no memory, whoever wants a block reads it by itself, and is told if that cannot be either.
+        // Where there is no memory, whoever wants a block reads it by itself, and is told if that cannot be
+        // either.
         if !self.make_room(each) || self.read(files, each).is_err() {
             self.failed = true;
             return;

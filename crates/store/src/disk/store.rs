@@ -337,8 +337,8 @@ impl Store {
         Ok(())
     }
 
-    /// The same store, opened once more. Where one of the two leaves off the other goes on, unless somebody else had a turn: so a
-    /// program that makes many datasets reads what there is but once.
+    /// The same store, opened once more. Where one of the two leaves off the other goes on, unless somebody
+    /// else had a turn: so a program that makes many datasets reads what there is but once.
     ///
     /// ```
     /// use polyduct_layout::{Dataset, ElemType};

@@ -441,7 +441,8 @@ impl Inside {
         }
     }
 
-    /// The box's elements of `elem` bytes, packed, in memory that has room for them; `None` where the chunk has fewer.
+    /// The box's elements of `elem` bytes, packed, in memory that has room for them; `None` where the chunk
+    /// has fewer.
     fn pack<'a>(
         &self,
         chunk: &'a [u8],

@@ -1,4 +1,5 @@
-//! The name that a path means in the end, in its directory: links are followed once, and from then on the directory is held open.
+//! The name that a path means in the end, in its directory: links are followed once, and from then on the
+//! directory is held open.
 
 use crate::FileError;
 use polyduct_os::{dir, Errno};
@@ -20,11 +21,12 @@ pub struct Name {
 }
 
 impl Name {
-    /// Looks a path up. Where it is a symbolic link, what has the name is what the link stands for, also where that is not there yet.
+    /// Looks a path up. Where it is a symbolic link, what has the name is what the link stands for, also
+    /// where that is not there yet.
     ///
     /// # Errors
-    /// [`FileError::BadPath`] for what cannot be a file's name, and links that lead to no end; [`FileError::System`] where a directory
-    /// on the way is not there.
+    /// [`FileError::BadPath`] for what cannot be a file's name, and links that lead to no end;
+    /// [`FileError::System`] where a directory on the way is not there.
     pub fn find(path: &Path, shown: &str) -> Result<Name, FileError> {
         let bad = |problem| FileError::BadPath { path: shown.to_owned(), problem };
         let sys = |op: &str, e| FileError::sys(shown, op, e);

@@ -45,7 +45,8 @@ pub struct FileReader {
 
 /// What is read.
 enum Source {
-    /// All steps in one stretch, from an offset on. Components of more than one of `component` bytes are big-endian.
+    /// All steps in one stretch, from an offset on. Components of more than one of `component` bytes are
+    /// big-endian.
     Whole { file: File, data_at: u64, component: usize },
     /// A Zarr array.
     Chunks(Box<Chunked>),

@@ -140,7 +140,8 @@ pub fn extent(start: &[u8]) -> Result<(usize, usize), NpyError> {
 }
 
 impl Header {
-    /// Of so many steps of an array, native and row-major: they are its first dimension, but for a single one that is not `stepped`.
+    /// Of so many steps of an array, native and row-major: they are its first dimension, but for a single one
+    /// that is not `stepped`.
     pub fn of_steps(dataset: &Dataset, descr: Option<Descr>, steps: u64, stepped: bool) -> Header {
         let shape = steps::shape_of(dataset.shape(), steps, stepped);
         Header { elem: dataset.elem(), descr, big_endian: false, fortran: false, shape }
@@ -258,8 +259,9 @@ fn key_error(key: &str, problem: &'static str) -> NpyError {
     NpyError::Key { key: key.chars().take(24).collect(), problem }
 }
 
-/// An element type as NumPy writes it in a header, and whether its most significant byte comes first. A code without a byte-order
-/// mark is the machine's own, `i8` eight bytes; what then is left are names such as `bfloat16`.
+/// An element type as NumPy writes it in a header, and whether its most significant byte comes first. A code
+/// without a byte-order mark is the machine's own, `i8` eight bytes; what then is left are names such as
+/// `bfloat16`.
 fn elem(text: &str) -> Result<(ElemType, bool), NpyError> {
     if let Some(code) = text.strip_prefix(['>', '!']) {
         let elem = format!("<{code}").parse()?;

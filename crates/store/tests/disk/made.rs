@@ -1,7 +1,8 @@
-//! The states in which a cut may leave the directories of a store that is being made: it can be made again from each.
+//! The states in which a cut may leave the directories of a store that is being made: it can be made again
+//! from each.
 //!
-//! The order that holds: marks in all units, durable, before anything else; then what units have, in any order and torn anywhere;
-//! then the manifest of the store, durable; then the marks go.
+//! The order that holds: marks in all units, durable, before anything else; then what units have, in any
+//! order and torn anywhere; then the manifest of the store, durable; then the marks go.
 
 use crate::rig::{check, write, Place};
 use polyduct_layout::{Dataset, ElemType};

@@ -23,8 +23,8 @@ fn objects(place: &Place) -> usize {
     std::fs::read_dir(place.0.join("unit0/objects")).unwrap().count() / 2
 }
 
-/// Each takes as long as those before it: the middle one of fifty with four thousand there as that with four hundred, or twice that.
-/// Those between are named together: to make each of them takes the disks a minute.
+/// Each takes as long as those before it: the middle one of fifty with four thousand there as that with four
+/// hundred, or twice that. Those between are named together: to make each of them takes the disks a minute.
 #[test]
 fn the_four_thousandth_dataset_is_made_as_fast_as_the_four_hundredth() {
     let place = Place::store(2, 1, 4096);

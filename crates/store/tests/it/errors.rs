@@ -145,7 +145,8 @@ fn what_a_link_stands_for_is_written_and_the_link_stays() {
     let (real, link) = (place.file("in/real.npy"), place.file("link.npy"));
     let dir = std::fs::canonicalize(place.path()).unwrap();
     std::fs::create_dir_all(place.file("in/deep")).unwrap();
-    // Relative to the directory of the link, over another link, absolute; dangling at first, then over the file.
+    // Relative to the directory of the link, over another link, absolute; dangling at first, then over the
+    // file.
     symlink("in/deep/next", &link).unwrap();
     symlink("../other", place.file("in/deep/next")).unwrap();
     symlink(dir.join("in/real.npy"), place.file("in/other")).unwrap();

@@ -1,4 +1,5 @@
-//! A store that is being made, cut short at any moment: it is there when whoever made it was told so, and can be made again before.
+//! A store that is being made, cut short at any moment: it is there when whoever made it was told so, and can
+//! be made again before.
 
 use super::basics::{block, entry, rows, ID};
 use super::scenario::{Beside, Run, View};
@@ -9,8 +10,8 @@ use polyduct_store::volume::Volume;
 /// Another store's number: who makes one again draws another.
 const NEXT: [u8; 16] = *b"the one made now";
 
-/// What of a store's making is left is removed from its units, as who makes it in directories does; what the store remembers beside
-/// them stays as it is. Then it is made again.
+/// What of a store's making is left is removed from its units, as who makes it in directories does; what the
+/// store remembers beside them stays as it is. Then it is made again.
 fn again(run: &Run, disks: &Disks) -> Sim {
     let mut sim = Sim::of(disks.clone(), &[]);
     sim.disks.retain(|(unit, _), _| *unit == HOME);
@@ -43,7 +44,8 @@ fn use_it(run: &Run, sim: Sim, turn: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Goes through the cuts of making a store, and those of making it again after each of some. Gives how many states that were.
+/// Goes through the cuts of making a store, and those of making it again after each of some. Gives how many
+/// states that were.
 fn cuts(run: Run, one_of: u64) -> u64 {
     let mut made = Sim::default();
     drop(Volume::create(&mut made, ID, run.geometry, 1000).unwrap());

@@ -1,7 +1,8 @@
-//! Steps written in stretches: whole rows of a step at a time, whoever's part they are, so that nobody has to hold a step.
+//! Steps written in stretches: whole rows of a step at a time, whoever's part they are, so that nobody has to
+//! hold a step.
 //!
-//! Rows are written independently of each other, so a unit that has all bytes of some hands them to the disks by itself. Steps of which
-//! several share a row are small: those are written as a whole.
+//! Rows are written independently of each other, so a unit that has all bytes of some hands them to the disks
+//! by itself. Steps of which several share a row are small: those are written as a whole.
 
 use super::StoreWriter;
 use crate::disk::StoreError;
@@ -9,15 +10,16 @@ use crate::volume::rows::Bytes;
 use polyduct_os::clock;
 
 impl StoreWriter {
-    /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where only whole steps can be
-    /// written, of which several share a row.
+    /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where
+    /// only whole steps can be written, of which several share a row.
     pub fn stretch_unit(&self) -> Option<u64> {
         (self.fill.per_row == 1).then_some(self.fill.row_bytes)
     }
 
-    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on, up to a multiple of
-    /// [`stretch_unit`](Self::stretch_unit) or the step's end. Together the units write each byte of it, and then each
-    /// [ends](Self::end_step) the step. Does not wait for the disks, nor for the other units.
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at`
+    /// on, up to a multiple of [`stretch_unit`](Self::stretch_unit) or the step's end. Together the units
+    /// write each byte of it, and then each [ends](Self::end_step) the step. Does not wait for the disks, nor
+    /// for the other units.
     ///
     /// # Errors
     /// [`StoreError::Bad`] for anything but a stretch; then as [`write`](Self::write).
