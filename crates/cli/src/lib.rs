@@ -12,6 +12,7 @@ mod run;
 mod show;
 mod signals;
 mod store;
+mod stream;
 #[doc(hidden)]
 pub mod svg;
 #[doc(hidden)]

@@ -291,6 +291,79 @@ fn a_step_is_copied_without_memory_for_it() {
     }
 }
 
+#[test]
+fn what_goes_into_a_store_is_copied_without_memory_for_it() {
+    let dir = Scratch::new("cp-store-memory");
+    let from = large(&dir, 160, "False");
+    let stores = ["a", "b"].map(|name| dir.path(name));
+    for store in &stores {
+        assert!(output(&["store", "create", store, "--units", "3", "--parity", "1"]).status.success());
+    }
+    let [first, second] = stores.map(|store| format!("store:{store}/x"));
+    let (raw, zarr) = (dir.path("to.raw"), dir.path("to.zarr"));
+    for way in [[&from, &first], [&first, &second], [&second, &raw], [&second, &zarr]] {
+        let o = in_memory(130_000, &format!("cp -q {} {}", way[0], way[1]));
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{way:?}");
+    }
+    let copied = std::fs::read(&raw).unwrap();
+    assert!(copied == std::fs::read(&from).unwrap()[copied_at(&from)..]);
+    // Chunks that do not meet the rows of the store, by several units, with as many as a few bytes at the
+    // end.
+    let odd = dir.write("odd.raw", floats(3 * 1111 * 1013));
+    let parts: [&[&str]; 4] = [
+        &[&odd, &zarr, "--shape", "3x1111x1013", "--dtype", "f4"],
+        &[&zarr, &first, "--units", "3"],
+        &[&first, &second, "--units", "2"],
+        &[&second, &raw],
+    ];
+    for args in parts {
+        let o = output(&[&["cp", "-q", "--verify"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    }
+    assert!(std::fs::read(&raw).unwrap() == std::fs::read(&odd).unwrap());
+}
+
+#[test]
+fn memory_for_rows_and_chunks_that_is_not_there_is_an_error() {
+    let dir = Scratch::new("cp-no-room");
+    let from = large(&dir, 160, "False");
+    let (wide, s) = (dir.path("wide"), dir.path("s"));
+    let create = |store: &str, stripe: &str| {
+        let o = output(&["store", "create", store, "--units", "2", "--parity", "1", "--stripe", stripe]);
+        assert!(o.status.success(), "{}", text(&o.stderr));
+    };
+    create(&wide, "256MiB");
+    create(&s, "64KiB");
+    let (wide, s) = (format!("store:{wide}/x"), format!("store:{s}/x"));
+    // One row is more than there is memory for: as it lies in the step, and gathered.
+    let chunk = dir.path("chunk.zarr");
+    std::fs::create_dir(&chunk).unwrap();
+    let codec = r#"{"name": "gzip", "configuration": {"level": 1}}"#;
+    let document = format!(
+        r#"{{"zarr_format": 3, "node_type": "array", "shape": [160, 1048576], "data_type": "uint8",
+        "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [160, 1048576]}}}},
+        "chunk_key_encoding": {{"name": "default", "configuration": {{"separator": "."}}}}, "fill_value": 0,
+        "codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}, {codec}]}}"#
+    );
+    std::fs::write(format!("{chunk}/zarr.json"), document).unwrap();
+    let zip = format!("head -c $((160<<20)) /dev/zero | gzip -1 > {chunk}/c.0.0");
+    assert!(std::process::Command::new("sh").args(["-c", &zip]).status().unwrap().success());
+    for (command, words) in [
+        (format!("cp -q {from} {wide}"), "no memory for"),
+        (format!("cp -q {from} {wide} --layout 'block,*,*;order=F'"), "no memory for"),
+        (format!("cp -q {chunk} {s} --layout 'block,*'"), "memory"),
+        (format!("cp -q {chunk} {} --layout 'block,*;order=F'", dir.path("x.raw")), "memory"),
+    ] {
+        let o = in_memory(130_000, &command);
+        let error = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(1), "{command}: {:?} {error}", o.status);
+        assert!(error.starts_with("polyduct: ") && error.contains(words), "{error}");
+    }
+    // With the memory it takes, each of them works.
+    let o = output(&["cp", "-q", &chunk, &s, "--layout", "block,*", "--verify"]);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
+}
+
 /// Where the data begin in a file that [`large`] made.
 fn copied_at(path: &str) -> usize {
     use std::io::Read;
@@ -345,6 +418,52 @@ fn elements_are_converted_where_the_source_tells_what_they_are() {
     ] {
         let o = output(&args);
         assert!(o.status.code() == Some(2) && text(&o.stderr).contains(words), "{}", text(&o.stderr));
+    }
+}
+
+#[test]
+fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
+    let dir = Scratch::new("cp-attrs");
+    let raw = dir.write("a.raw", floats(24));
+    let (zarr, again, s) = (dir.path("x.zarr"), dir.path("y.zarr"), dir.path("s"));
+    let done = |args: &[&str]| {
+        let o = output(&[&["cp", "-q"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    };
+    let told = ["--shape", "2x3x4", "--dtype", "f4", "--dims", "time,y,x"];
+    let attrs = r#"{"units": "K", "level": 3}"#;
+    done(&[&[raw.as_str(), &zarr, "--units", "2", "--attrs", attrs][..], &told].concat());
+    let document = |path: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(format!("{path}/zarr.json")).unwrap()).unwrap()
+    };
+    let found = document(&zarr);
+    assert_eq!(found["dimension_names"], serde_json::json!(["time", "y", "x"]));
+    assert_eq!(found["attributes"], serde_json::from_str::<serde_json::Value>(attrs).unwrap());
+    // What the source says stays, but for what is said anew; a store keeps attributes, too.
+    let more = format!("@{}", dir.write("more.json", r#"{"level": 4, "by": ["me"]}"#));
+    assert!(output(&["store", "create", &s, "--units", "2", "--parity", "1"]).status.success());
+    let stored = format!("store:{s}/x");
+    done(&[&zarr, &stored, "--attrs", &more]);
+    done(&[&stored, &again, "--dims", ",y,x"]);
+    let found = document(&again);
+    let all = r#"{"units": "K", "level": 4, "by": ["me"]}"#;
+    assert_eq!(found["attributes"], serde_json::from_str::<serde_json::Value>(all).unwrap());
+    assert_eq!(found["dimension_names"], serde_json::json!([null, "y", "x"]));
+    let (out, npy) = (dir.path("out.zarr"), dir.path("out.npy"));
+    for (args, words) in [
+        (vec![zarr.as_str(), &npy, "--attrs", "{}"], "out.npy has no place for what --attrs says"),
+        (vec![&zarr, &npy, "--dims", "time,y,x"], "out.npy has no place for what --dims says"),
+        (vec![&zarr, "-", "--attrs", "{}"], "has no place for what --attrs says"),
+        (vec![&zarr, &stored, "--dims", "time,y,x"], "x has no place for what --dims says"),
+        (vec![&zarr, &out, "--dims", "y,x"], "--dims: 2 names; "),
+        (vec![&zarr, &out, "--attrs", "[3]"], "expected a JSON object"),
+        (vec![&zarr, &out, "--attrs", "@/nowhere"], "/nowhere: No such file"),
+    ] {
+        let o = output(&[&["cp"][..], &args].concat());
+        assert!(o.status.code() == Some(2) && text(&o.stderr).contains(words), "{}", text(&o.stderr));
+        for name in [&out, &npy] {
+            assert!(!std::path::Path::new(name).exists(), "{args:?}");
+        }
     }
 }
 

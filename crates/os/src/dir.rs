@@ -15,8 +15,13 @@ pub use rustix::fs::Mode as FileMode;
 
 /// Opens a directory by its path; links in it are followed.
 pub fn open_dir(path: &Path) -> Result<OwnedFd> {
+    open_dir_at(CWD, path)
+}
+
+/// The same from a directory that is open.
+pub fn open_dir_at(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+    retry_on_intr(|| rustix::fs::openat(dir, path, flags, Mode::empty()))
         .map_err(|e| OsError::sys("open", path.display().to_string(), e))
 }
 

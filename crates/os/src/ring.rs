@@ -67,7 +67,7 @@ struct Flight {
 /// if let Ok(mut ring) = Ring::new(8) {
 ///     for (tag, text) in [(0, "one layout, "), (1, "another one")] {
 ///         let mut bytes = Aligned::default();
-///         bytes.resize(text.len());
+///         bytes.resize(text.len())?;
 ///         bytes.as_mut_slice().copy_from_slice(text.as_bytes());
 ///         ring.ask(Way::Write, file.clone(), bytes, tag * 12, tag);
 ///     }
@@ -75,7 +75,7 @@ struct Flight {
 ///         assert!(answer.moved.is_ok());
 ///     }
 ///     let mut bytes = Aligned::default();
-///     bytes.resize(100);
+///     bytes.resize(100)?;
 ///     ring.ask(Way::Read, file, bytes, 0, 7);
 ///     let answer = ring.next().expect("one that was asked for");
 ///     assert_eq!((answer.tag, answer.moved), (7, Ok(23)));
@@ -337,7 +337,7 @@ mod tests {
 
     fn filled(len: usize, with: u8) -> Aligned {
         let mut bytes = Aligned::default();
-        bytes.resize(len);
+        bytes.resize(len).unwrap();
         bytes.as_mut_slice().fill(with);
         bytes
     }

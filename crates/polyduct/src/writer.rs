@@ -84,6 +84,11 @@ impl Writer {
         }
     }
 
+    /// Whether there is a place for the names of dimensions ([`Open::dims`](crate::Open::dims)).
+    pub fn keeps_dims(&self) -> bool {
+        matches!(&self.end, WriteEnd::File(w) if w.format() == store::Format::Zarr)
+    }
+
     /// Whether there is a place for what NumPy takes the elements for ([`Open::descr`](crate::Open::descr)).
     pub fn keeps_descr(&self) -> bool {
         match &self.end {
@@ -199,19 +204,28 @@ impl Writer {
         }
     }
 
-    /// Whether [stretches](Self::write_stretch) can be written: to files, and not to pipes and stores.
-    pub fn takes_stretches(&self) -> bool {
-        matches!(self.end, WriteEnd::File(_))
+    /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where
+    /// only whole steps can be written: to a pipe, and to a store that has several steps in a row of its
+    /// blocks.
+    pub fn stretch_unit(&self) -> Option<u64> {
+        match &self.end {
+            WriteEnd::Pipe(_) | WriteEnd::Net(_) => None,
+            WriteEnd::File(_) => Some(1),
+            WriteEnd::Store(w) => w.stretch_unit(),
+        }
     }
 
-    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on. Together the units
-    /// write each byte of it, and then each [ends](Self::end_step) the step. Needs no memory for the step.
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at`
+    /// on, which is a multiple of [`stretch_unit`](Self::stretch_unit), up to another or to the step's end.
+    /// Together the units write each byte of it, and then each [ends](Self::end_step) the step. Needs no
+    /// memory for the step.
     ///
     /// # Errors
     /// [`Error::Misuse`] where only whole steps can be written; then as [`write`](Self::write).
     pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::File(w) => Ok(w.write_stretch(at, bytes)?),
+            WriteEnd::Store(w) => Ok(w.write_stretch(at, bytes)?),
             _ => Err(only_whole_steps()),
         }
     }
@@ -223,6 +237,7 @@ impl Writer {
     pub fn end_step(&mut self) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::File(w) => Ok(w.end_step()?),
+            WriteEnd::Store(w) => Ok(w.end_step()?),
             _ => Err(only_whole_steps()),
         }
     }

@@ -45,6 +45,7 @@ mod error;
 pub mod file;
 mod json;
 pub mod npy;
+mod order;
 pub mod safetensors;
 mod steps;
 pub mod volume;

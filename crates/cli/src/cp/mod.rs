@@ -1,14 +1,21 @@
-//! `polyduct cp`: copies an array from one standard file or pipe to another.
+//! `polyduct cp`: copies an array from one standard file, store, pipe or stream to another.
 
+mod about;
+mod ends;
 mod ports;
 mod progress;
+mod stream;
+mod stretches;
 
 use crate::layout::LayoutError;
+use crate::run::READER_GONE;
+use crate::stream::StreamError;
 use crate::text::{at_url, bytes, caret, seconds};
 use polyduct::layout::ElemType;
 use polyduct::os::{threads, OsError};
 use polyduct::store::npy::Descr;
-use polyduct::{open, url, Error, Open, Target};
+use polyduct::{open, url, Error, Mode, Open, Target};
+use ports::at_open;
 use progress::Moved;
 use std::path::Path;
 use std::time::Instant;
@@ -28,6 +35,8 @@ Examples:
   polyduct cp model.safetensors#layers.0.weight weight.npy
   polyduct cp big.npy big.zarr --units 4
   polyduct cp double.npy single.npy --convert --dtype f4
+  polyduct cp big.npy big.zarr --dims time,y,x --attrs '{\"units\": \"K\"}'
+  polyduct cp store:/data/s/big - | ssh node7 polyduct cp - big.npy
 
 SRC and DST are
   PATH.npy                NumPy's form
@@ -40,6 +49,10 @@ SRC and DST are
                           and of gzip, zstd and blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
+  -                       standard input or output; in a run what the run gave
+  a named pipe            like - a stream: .npy arrays one after the other, each a step. SRC may be
+                          plain bytes instead, whose --shape and --dtype say what they are; to DST
+                          they go if its name ends in .raw
 DST may also be a directory that is there: the file in it is called as SRC is.
 A file or directory appears under its name when it is complete, not before.";
 
@@ -68,6 +81,13 @@ pub struct CpArgs {
     /// Convert the elements to --dtype. A step is held in memory then, a part of it in each unit.
     #[arg(long, requires = "dtype")]
     convert: bool,
+    /// What is written down of the array, besides what the source says and in place of what has the same
+    /// name: a JSON object, or the file that holds one. For Zarr and stores.
+    #[arg(long, value_name = "JSON|@FILE", value_parser = about::attributes)]
+    attrs: Option<about::Attrs>,
+    /// What the dimensions are called, that of the steps included: time,y,x. For Zarr.
+    #[arg(long, value_name = "NAMES", value_parser = about::dims)]
+    dims: Option<about::DimNames>,
     /// Read both again afterwards and compare. For files only.
     #[arg(long)]
     verify: bool,
@@ -97,8 +117,29 @@ enum CpError {
     Layout(LayoutError),
     #[error("--convert needs a source that tells its element type; of {src} --dtype says it")]
     ConvertRaw { src: String },
-    #[error("--verify reads both sides again, which a pipe cannot give")]
-    VerifyPipe,
+    #[error("--verify reads both sides again, which a pipe or a stream cannot give")]
+    VerifyStream,
+    #[error("a stream is read or written as a whole, by one unit: --{option} has no use there")]
+    StreamShared { option: &'static str },
+    #[error("--convert has no use for a stream; copy it into a file first")]
+    ConvertStream,
+    #[error("{}: it is no .npy stream; plain bytes need --shape and --dtype", stream::name(src, Mode::Read))]
+    StreamUntold { src: String },
+    #[error("{}: it is {says}, and not what --shape and --dtype say", stream::name(src, Mode::Read))]
+    StreamDiffers { src: String, says: String },
+    #[error("--shape, --dtype: {0}")]
+    Shape(LayoutError),
+    #[error("{src}: {error}")]
+    Stream { src: String, error: StreamError },
+    #[error("{dst}: {error}")]
+    Output { dst: String, error: std::io::Error },
+    #[error("{dst} has no place for what --{option} says")]
+    NoPlace { dst: String, option: &'static str },
+    #[error("--dims: {named} names; {src} has {dims} dimensions, its steps included")]
+    Dims { src: String, named: usize, dims: usize },
+    /// Whoever reads wants no more: the end, but no failure.
+    #[error("nobody reads any more")]
+    ReaderGone,
     #[error("verification failed: {src} and {dst} differ in step {step}, from {place} on")]
     Differ { src: String, dst: String, step: u64, place: String },
     #[error("verification failed: {src} and {dst} differ in their number of steps")]
@@ -116,6 +157,7 @@ pub fn cp(mut args: CpArgs) -> u8 {
     }
     match copy(&args) {
         Ok(()) => 0,
+        Err(CpError::ReaderGone) => READER_GONE as u8,
         Err(error) => {
             crate::text::say!("polyduct: {error}");
             match error {
@@ -128,7 +170,13 @@ pub fn cp(mut args: CpArgs) -> u8 {
                     }
                     2
                 }
-                CpError::VerifyPipe | CpError::ConvertRaw { .. } => 2,
+                CpError::VerifyStream
+                | CpError::StreamShared { .. }
+                | CpError::ConvertStream
+                | CpError::NoPlace { .. }
+                | CpError::Dims { .. }
+                | CpError::StreamUntold { .. }
+                | CpError::ConvertRaw { .. } => 2,
                 _ => 1,
             }
         }
@@ -144,8 +192,17 @@ fn in_directory(src: &str, dst: &str) -> Option<String> {
 }
 
 fn copy(args: &CpArgs) -> Result<(), CpError> {
-    if args.verify && [&args.src, &args.dst].iter().any(|url| url.starts_with("pipe:") || *url == "-") {
-        return Err(CpError::VerifyPipe);
+    let streams = [stream::of(&args.src, Mode::Read), stream::of(&args.dst, Mode::Write)];
+    let has_stream = streams.iter().any(Option::is_some);
+    let is_pipe = |url: &&String| url.starts_with("pipe:") || *url == "-";
+    if args.verify && (has_stream || [&args.src, &args.dst].iter().any(is_pipe)) {
+        return Err(CpError::VerifyStream);
+    }
+    if has_stream && (args.units > 1 || args.layout.is_some()) {
+        return Err(CpError::StreamShared { option: if args.units > 1 { "units" } else { "layout" } });
+    }
+    if args.convert && streams[0].is_some() {
+        return Err(CpError::ConvertStream);
     }
     if args.convert && matches!(url::file(&args.src), Some(Target::Raw(_))) {
         return Err(CpError::ConvertRaw { src: args.src.clone() });
@@ -199,4 +256,9 @@ fn port(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Open {
     // Each opening is a program of its own: the source is read twice when it is verified.
     let program = format!("cp-{}-{purpose}", std::process::id());
     open(url).unit(unit).units(args.units).program(&program)
+}
+
+/// An error of reading from a stream.
+fn stream_error(src: &str) -> impl Fn(StreamError) -> CpError + '_ {
+    move |error| CpError::Stream { src: stream::name(src, Mode::Read).to_owned(), error }
 }

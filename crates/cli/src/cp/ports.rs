@@ -1,40 +1,38 @@
-//! From port to port: in stretches where both sides have them, so that a step takes no memory; else in whole steps.
+//! From end to end: in stretches where both have them, so that a step takes no memory; else in whole steps.
 
+use super::ends::{Source, Target};
+use super::stretches::Stretches;
 use super::{port, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, LayoutError};
 use polyduct::pipe::PipeError;
 use polyduct::store::disk::StoreError;
 use polyduct::store::FileError;
-use polyduct::{Error, Open, Reader, Writer};
+use polyduct::{Error, Reader};
 
 /// Copies what a unit has to copy; gives the number of steps.
 pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
-    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
-    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let mut reader = source(args, unit, "in").read(args.layout()).map_err(at_open(&args.src))?;
-    let dataset = *reader.dataset();
-    let mut writer =
-        target(args, unit, &reader).write(&dataset, args.layout()).map_err(at_open(&args.dst))?;
+    let mut source = Source::open(args, unit, "in")?;
+    let mut target = Target::open(args, unit, &source)?;
     if unit == 0 {
-        say_what_is_lost(args, &reader, &writer);
-        moved.expect(reader.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
+        target.say_what_is_lost(&source);
+        moved.expect(source.steps().unwrap_or(0).saturating_mul(source.dataset().len_bytes()));
     }
-    let outcome = match (reader.stretch_len(), reader.steps()) {
-        (Some(stretch), Some(steps)) if writer.takes_stretches() => {
-            in_stretches(args, unit, (&mut reader, &mut writer), (steps, stretch), moved)
-        }
-        _ => in_steps(args, &mut reader, &mut writer, moved),
+    let stretches = Stretches::between(args, unit, &source, &target);
+    let outcome = match stretches {
+        Some(stretches) => stretches.copy(&mut source, &mut target, moved),
+        None => in_steps(args, &mut source, &mut target, moved),
     };
+    let outcome = outcome.and_then(|count| target.check_dims(&source, count).map(|()| count));
     let count = match outcome {
         Ok(count) => count,
         Err(error) => {
             // What is not whole must not appear under its name.
-            writer.abort();
+            target.abort();
             return Err(error);
         }
     };
-    writer.close().map_err(of_dst)?;
-    reader.close().map_err(of_src)?;
+    target.close()?;
+    source.close()?;
     Ok(count)
 }
 
@@ -47,65 +45,28 @@ fn dealt(args: &CpArgs, unit: u32, dataset: &Dataset, stretch: u64) -> impl Iter
         .map(move |at| (at, stretch.min(len - at) as usize))
 }
 
-fn in_stretches(
+fn in_steps(
     args: &CpArgs,
-    unit: u32,
-    (reader, writer): (&mut Reader, &mut Writer),
-    (steps, stretch): (u64, u64),
+    source: &mut Source<'_>,
+    target: &mut Target<'_>,
     moved: &Moved,
 ) -> Result<u64, CpError> {
-    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
-    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let dataset = *reader.dataset();
-    let mut bytes = room(stretch.min(dataset.len_bytes()), &args.src)?;
-    for step in 0..steps {
-        for (at, len) in dealt(args, unit, &dataset, stretch) {
-            let bytes = bytes.get_mut(..len).unwrap_or_default();
-            reader.read_stretch(step, at, bytes).map_err(of_src)?;
-            writer.write_stretch(at, bytes).map_err(of_dst)?;
-            moved.add(len as u64);
-        }
-        writer.end_step().map_err(of_dst)?;
-    }
-    Ok(steps)
-}
-
-fn in_steps(args: &CpArgs, reader: &mut Reader, writer: &mut Writer, moved: &Moved) -> Result<u64, CpError> {
-    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
-    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    // A pipe has slots to read into.
-    let has_slots = writer.addresses().is_some();
-    let own = if has_slots { 0 } else { reader.local_len_bytes() };
-    let mut part = room(own as u64, &args.src)?;
-    for count in 0.. {
-        let len = match has_slots {
-            true => {
-                let mut step = writer.step().map_err(of_dst)?;
-                if reader.read(&mut step).map_err(of_src)?.is_none() {
-                    return Ok(count);
-                }
-                let len = step.len();
-                step.publish().map_err(of_dst)?;
-                len
-            }
-            false => {
-                if reader.read(&mut part).map_err(of_src)?.is_none() {
-                    return Ok(count);
-                }
-                writer.write(&part).map_err(of_dst)?;
-                part.len()
-            }
-        };
+    let own = if target.has_slots() { 0 } else { source.local_len_bytes() };
+    let mut part = room(own, &args.src)?;
+    let mut count = 0;
+    while let Some(len) = target.write_from(source, &mut part)? {
         moved.add(len as u64);
+        count += 1;
     }
-    Ok(0)
+    Ok(count)
 }
 
 /// Reads both sides again and compares them; gives the number of steps.
 pub fn compare_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
-    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
     let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let mut left = source(args, unit, "verify-in").read(args.layout()).map_err(of_src)?;
+    let Some(mut left) = Source::open(args, unit, "verify-in")?.into_port() else {
+        return Err(CpError::VerifyStream);
+    };
     let dataset = *left.dataset();
     let right = port(args, &args.dst, unit, "verify-out").shape(dataset.shape()).elem(dataset.elem());
     let mut right = right.read(args.layout()).map_err(of_dst)?;
@@ -213,35 +174,6 @@ pub fn room(bytes: u64, url: &str) -> Result<Vec<u8>, CpError> {
     room.try_reserve_exact(len).map_err(|_| none())?;
     room.resize(len, 0);
     Ok(room)
-}
-
-fn source(args: &CpArgs, unit: u32, purpose: &str) -> Open {
-    let mut port = port(args, &args.src, unit, purpose);
-    if let Some(shape) = &args.shape {
-        port = port.shape(&shape.0);
-    }
-    if let Some(dtype) = &args.dtype {
-        port = port.elem(dtype.elem).convert(args.convert);
-    }
-    port
-}
-
-fn target(args: &CpArgs, unit: u32, reader: &Reader) -> Open {
-    let told = args.dtype.as_ref().and_then(|dtype| dtype.descr.clone());
-    let out = port(args, &args.dst, unit, "out").attributes(reader.attributes()).dims(reader.dims().cloned());
-    out.descr(reader.descr().cloned().or(told)).stepped(reader.stepped())
-}
-
-fn say_what_is_lost(args: &CpArgs, reader: &Reader, writer: &Writer) {
-    let (src, dst) = (&args.src, &args.dst);
-    if !reader.attributes().is_empty() && !writer.keeps_attributes() {
-        crate::text::say!("polyduct: {dst} has no place for the attributes of {src}: they are not copied");
-    }
-    if let Some(descr) = reader.descr().filter(|_| !writer.keeps_descr()) {
-        crate::text::say!(
-            "polyduct: {dst} has no place for NumPy's type of {src}, {descr}: its bytes are copied"
-        );
-    }
 }
 
 /// An error at opening `url`, where a layout that is wrong is the option's fault and not the array's.

@@ -20,6 +20,7 @@ use super::logs::{self, Log, Record};
 use super::turn::Share;
 use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
+use polyduct_os::aligned::zeros;
 use polyduct_os::dir::{self, Open};
 use polyduct_os::ring::Ring;
 use polyduct_os::{clock, threads, Errno, OsError};
@@ -367,7 +368,9 @@ impl Unit {
                     _ => usize::try_from(file.metadata().map_err(io)?.len().saturating_sub(at))
                         .unwrap_or(usize::MAX),
                 };
-                let mut bytes = vec![0; len.min(there)];
+                let len = len.min(there);
+                let bytes = zeros(len, "what a unit has");
+                let mut bytes = bytes.map_err(|e| failed_with(unit, e.to_string(), errno_of(&e)))?;
                 let done = read_up_to(file, &mut bytes, at).map_err(io)?;
                 bytes.truncate(done);
                 Ok(Done::Bytes(bytes))

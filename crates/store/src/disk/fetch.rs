@@ -117,9 +117,9 @@ impl OfUnit {
         let data: Vec<u64> = self.wanted.iter().map(|&(word, ..)| word).collect();
         Stretches::of(&data, GAP, &mut self.data.list);
         Stretches::of(&self.words, SUM_GAP, &mut self.sums.list);
-        self.blocks.resize(self.data.len() * BLOCK);
-        self.entries.resize(self.sums.len() * each, 0);
-        if self.read(files, each).is_err() {
+        // Where there is no memory, whoever wants a block reads it by itself, and is told if that cannot be
+        // either.
+        if !self.make_room(each) || self.read(files, each).is_err() {
             self.failed = true;
             return;
         }
@@ -129,6 +129,17 @@ impl OfUnit {
             let right = sum.generation != 0 && self.block(word).is_some_and(|block| of(block) == sum);
             self.right.push(right);
         }
+    }
+
+    fn make_room(&mut self, each: usize) -> bool {
+        let entries = self.sums.len() * each;
+        let more = entries.saturating_sub(self.entries.len());
+        let there =
+            self.blocks.resize(self.data.len() * BLOCK).is_ok() && self.entries.try_reserve(more).is_ok();
+        if there {
+            self.entries.resize(entries, 0);
+        }
+        there
     }
 
     fn read(&mut self, files: &Files, each: usize) -> std::io::Result<()> {

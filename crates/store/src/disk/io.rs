@@ -11,7 +11,7 @@ use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::lock::Hold;
 use polyduct_os::ring::Way;
-use polyduct_os::OsError;
+use polyduct_os::{Errno, OsError};
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -184,7 +184,10 @@ impl RowIo {
     }
 
     /// A slice to fill: one that is free, or a new one while there may be more, else one that comes back.
-    fn slice(&mut self, rows: u64) -> Slice {
+    ///
+    /// # Errors
+    /// [`OsError::NoMemory`].
+    fn slice(&mut self, rows: u64) -> Result<Slice, OsError> {
         let mut slice = loop {
             if let Some(slice) = self.free.pop() {
                 break slice;
@@ -199,9 +202,16 @@ impl RowIo {
                 None => break Slice::default(),
             }
         };
-        slice.chunks.resize(rows as usize * self.rows.chunk_bytes());
-        slice.sums.resize(rows as usize * self.rows.sum_bytes());
-        slice
+        let (chunk, sum) = (self.rows.chunk_bytes(), self.rows.sum_bytes());
+        let room =
+            slice.chunks.resize(rows as usize * chunk).and_then(|()| slice.sums.resize(rows as usize * sum));
+        match room {
+            Ok(()) => Ok(slice),
+            Err(e) => {
+                self.slices.0 -= 1;
+                Err(e)
+            }
+        }
     }
 
     /// A job is done: a slice that was read goes to whom it was read for, all others are free.
@@ -229,14 +239,26 @@ impl RowIo {
 
     /// Encodes rows from `data`, which begins with the first of them, and hands them to the disks. Does not wait for these; what
     /// fails there is told by [`failed`](RowIo::failed), after [`finish`](RowIo::finish) for all.
-    pub fn write(&mut self, rows: Range<u64>, data: Bytes<'_>) {
+    ///
+    /// # Errors
+    /// There is no memory; not all rows are written.
+    pub fn write(&mut self, rows: Range<u64>, data: Bytes<'_>) -> Result<(), UnitError> {
         let g = self.geometry;
         let row_bytes = g.row_blocks() as usize * BLOCK;
         let (chunk, sum) = (self.rows.chunk_bytes(), self.rows.sum_bytes());
         let mut first = rows.start;
         while first < rows.end {
             let n = self.group.min(rows.end - first);
-            let mut slices: Vec<Slice> = (0..g.units()).map(|_| self.slice(n)).collect();
+            let mut slices = Vec::with_capacity(g.units() as usize);
+            for unit in 0..g.units() {
+                match self.slice(n) {
+                    Ok(slice) => slices.push(slice),
+                    Err(e) => {
+                        self.free.append(&mut slices);
+                        return Err(failed_with(unit, e.to_string(), Errno::NOMEM));
+                    }
+                }
+            }
             for row in first..first + n {
                 let i = (row - first) as usize;
                 let from = (row - rows.start) as usize * row_bytes;
@@ -260,6 +282,7 @@ impl RowIo {
             self.requests.begin();
             first += n;
         }
+        Ok(())
     }
 
     fn ask(&mut self, id: u64, unit: u32, way: Way, files: Files, slice: Slice, row: u64) {
@@ -355,9 +378,13 @@ impl RowIo {
         let slices = (0..units).map(|_| None).collect();
         let used = (0..units).filter_map(|unit| Some((unit, self.files[unit as usize].clone()?)));
         let used: Vec<(u32, Files)> = used.collect();
-        self.asked.push_back(Asked { id, first, n, slices, waits: used.len() });
+        self.asked.push_back(Asked { id, first, n, slices, waits: 0 });
         for (unit, files) in used {
-            let slice = self.slice(n);
+            // Without memory for what a unit has of them, they are read as if it had failed: one by one.
+            let Ok(slice) = self.slice(n) else { break };
+            if let Some(asked) = self.asked.back_mut() {
+                asked.waits += 1;
+            }
             self.ask(id, unit, Way::Read, files, slice, first);
         }
         self.requests.begin();

@@ -6,7 +6,7 @@ use super::manifest::errno;
 use crate::volume::units::{Done, UnitError};
 use polyduct_os::aligned::{Aligned, ALIGN};
 use polyduct_os::ring::{Ring, Way};
-use polyduct_os::{clock, threads};
+use polyduct_os::{clock, threads, Errno};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Log {
             return Ok(());
         }
         let mut zeros = Aligned::default();
-        zeros.resize(ROOM as usize);
+        zeros.resize(ROOM as usize).map_err(std::io::Error::other)?;
         let (mut len, to) = (before, end.max(before + before.clamp(ROOM, STEP)));
         while len < to {
             let some = &zeros.as_slice()[..(to - len).min(ROOM) as usize];
@@ -70,11 +70,11 @@ impl Log {
     }
 
     /// The bytes, in memory for a direct request.
-    fn take(&mut self, bytes: &[u8]) -> Aligned {
+    fn take(&mut self, unit: u32, bytes: &[u8]) -> Result<Aligned, UnitError> {
         let mut memory = std::mem::take(&mut self.bytes);
-        memory.resize(bytes.len());
+        memory.resize(bytes.len()).map_err(|e| failed_with(unit, e.to_string(), Errno::NOMEM))?;
         memory.as_mut_slice().copy_from_slice(bytes);
-        memory
+        Ok(memory)
     }
 
     /// Memory for the next record, which is mostly short.
@@ -88,7 +88,7 @@ impl Log {
     pub(super) fn write(&mut self, unit: u32, at: u64, bytes: &[u8]) -> Result<Done, UnitError> {
         let written = match self.direct {
             true => {
-                let memory = self.take(bytes);
+                let memory = self.take(unit, bytes)?;
                 let written = self.file.write_all_at(memory.as_slice(), at);
                 self.keep(memory);
                 written
@@ -129,7 +129,10 @@ pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: boo
     };
     let (mut answers, mut synced, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for (tag, r) in (0..).zip(&mut records) {
-        ring.ask(Way::Write, r.log.file.clone(), r.log.take(r.bytes), r.at, tag);
+        match r.log.take(r.unit, r.bytes) {
+            Ok(memory) => ring.ask(Way::Write, r.log.file.clone(), memory, r.at, tag),
+            Err(e) => answers.push((r.number, Err(e))),
+        }
     }
     while let Some(done) = ring.next() {
         let Some(r) = records.get_mut(done.tag as usize) else { continue };

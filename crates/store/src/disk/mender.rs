@@ -8,6 +8,7 @@ use crate::volume::parity::Block;
 use crate::volume::rows::BytesMut;
 use crate::volume::{VolumeError, BLOCK};
 use polyduct_copy::Kernels;
+use polyduct_os::aligned::zeros;
 
 /// Rows of which a block is computed by reading all that there is of them, at most so long.
 const LONGEST: u64 = 64 << 20;
@@ -113,7 +114,9 @@ impl<'a> Mender<'a> {
 
     fn read_row(&mut self, row: u64, len: usize) -> Result<(), StoreError> {
         self.row = None;
-        self.bytes.resize(len, 0);
+        if self.bytes.len() != len {
+            self.bytes = zeros(len, "a row of the store").map_err(StoreError::os(&self.store.shown))?;
+        }
         let lost = self.blocks.lost();
         let (_, io) = match self.remaining.take().filter(|(of, _)| *of == lost) {
             Some(same) => self.remaining.insert(same),

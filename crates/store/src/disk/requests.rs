@@ -273,8 +273,8 @@ mod tests {
 
     fn slice(with: u8) -> Slice {
         let mut slice = Slice::default();
-        slice.chunks.resize(2 * BLOCK);
-        slice.sums.resize(2 * 8);
+        slice.chunks.resize(2 * BLOCK).unwrap();
+        slice.sums.resize(2 * 8).unwrap();
         slice.chunks.as_mut_slice().fill(with);
         slice.sums.as_mut_slice().fill(with);
         slice

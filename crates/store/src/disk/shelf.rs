@@ -29,6 +29,13 @@ fn lock<T: ?Sized>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl<T> Clone for Shelf<T> {
+    /// The same shelf.
+    fn clone(&self) -> Shelf<T> {
+        Shelf(Arc::clone(&self.0))
+    }
+}
+
 impl<T> Default for Shelf<T> {
     fn default() -> Shelf<T> {
         Shelf(Arc::default())

@@ -9,6 +9,7 @@ use super::{Fill, StoreError};
 use polyduct_copy::as_shared;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Region;
+use polyduct_os::aligned::zeros;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 
@@ -114,7 +115,13 @@ impl Staging {
         };
         let mine = team.share(both).map(|region| match region {
             Some(region) => Mine::Shared(region),
-            None => Mine::Alone(vec![0; both]),
+            None => Mine::Alone(Vec::new()),
+        });
+        let mine = mine.and_then(|mine| match mine {
+            Mine::Alone(_) => {
+                zeros(both, "rows of the store").map(Mine::Alone).map_err(StoreError::os(store))
+            }
+            shared => Ok(shared),
         });
         team.meet(Stage::Memory, mine.as_ref().map(|_| ()).map_err(Clone::clone))?;
         let mut theirs: Vec<Option<Region>> = (0..windows.units).map(|_| None).collect();

@@ -271,6 +271,11 @@ impl Store {
         self.kept.put((who, volume), files);
     }
 
+    /// The next turn begins anew: what was left undone is found then.
+    pub(super) fn begin_anew(&self) {
+        drop(self.kept.take());
+    }
+
     /// Writes an event down.
     pub fn note(&self, what: &str) {
         log::note(&self.dir, what);
@@ -332,14 +337,34 @@ impl Store {
         Ok(())
     }
 
-    /// The same store, opened once more.
-    pub(super) fn again(&self) -> Result<Store, StoreError> {
+    /// The same store, opened once more. Where one of the two leaves off the other goes on, unless somebody
+    /// else had a turn: so a program that makes many datasets reads what there is but once.
+    ///
+    /// ```
+    /// use polyduct_layout::{Dataset, ElemType};
+    /// use polyduct_store::{disk::{Create, Store, StoreWriter}, Options};
+    /// # let dir = std::env::temp_dir().join(format!("polyduct-again-doc-{}", std::process::id()));
+    /// let store = Store::create(&dir, &Create { units: vec![vec!["unit0".into()]], parity: 0, stripe: 4096 })?;
+    /// let data = Dataset::new(&[3], ElemType::U8)?;
+    /// for name in ["a", "b", "c"] {
+    ///     let mut out = StoreWriter::of(store.again()?, name, &data, "*", false, &Options::default())?;
+    ///     out.write(&[1, 2, 3])?;
+    ///     out.close()?;
+    /// }
+    /// assert_eq!(store.datasets()?.len(), 3);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::Os`]: its file of locks cannot be opened.
+    pub fn again(&self) -> Result<Store, StoreError> {
         let lock = Arc::new(self.lock_file()?);
         let Store { shown, dir, manifest, fd, timeout, interrupt, read_only, .. } = self;
         let read_only = *read_only;
         let fd = Arc::clone(fd);
         let (shown, dir, manifest) = (shown.clone(), dir.clone(), manifest.clone());
-        let (kept, timeout, interrupt) = (Shelf::default(), *timeout, interrupt.clone());
+        let (kept, timeout, interrupt) = (self.kept.clone(), *timeout, interrupt.clone());
         Ok(Store { shown, dir, manifest, lock, read_only, fd, kept, timeout, interrupt })
     }
 

@@ -2,6 +2,7 @@
 
 mod begin;
 mod commit;
+mod stretch;
 
 use super::io::RowIo;
 use super::meta::{check_name, Meta};
@@ -17,6 +18,7 @@ use begin::{begin, same, Start, Wish};
 use commit::End;
 use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use polyduct_os::aligned::zeros;
 use polyduct_os::clock;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -83,8 +85,22 @@ impl StoreWriter {
         append: bool,
         options: &Options,
     ) -> Result<StoreWriter, StoreError> {
+        StoreWriter::of(Store::open(dir)?, name, dataset, layout, append, options)
+    }
+
+    /// The same in a store that is open.
+    ///
+    /// # Errors
+    /// As [`open`](StoreWriter::open).
+    pub fn of(
+        mut store: Store,
+        name: &str,
+        dataset: &Dataset,
+        layout: &str,
+        append: bool,
+        options: &Options,
+    ) -> Result<StoreWriter, StoreError> {
         let start = clock::now();
-        let mut store = Store::open(dir)?;
         (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
         let shown = store.shown.clone();
         let fill = Fill::of(store.geometry(), dataset.len_bytes());
@@ -105,7 +121,7 @@ impl StoreWriter {
             Ok((layout, mapping, plan))
         };
         let planned = planned();
-        let team = Team::join(&shown, &format!("w {} {name}", dir_id(dir)), options)?;
+        let team = Team::join(&shown, &format!("w {} {name}", dir_id(store.dir())), options)?;
         let wish = planned.as_ref().map_err(Clone::clone).map(|(layout, ..)| Wish {
             shape: dataset.shape().to_vec(),
             elem: dataset.elem().to_string(),
@@ -241,7 +257,10 @@ impl StoreWriter {
     /// What ended the port.
     pub fn step_mut(&mut self) -> Result<StoreStepMut<'_>, StoreError> {
         self.check_open()?;
-        self.part.resize(self.len, 0);
+        if self.part.len() != self.len {
+            self.part =
+                zeros(self.len, "this unit's part of a step").map_err(StoreError::os(&self.store.shown))?;
+        }
         Ok(StoreStepMut { writer: self })
     }
 
@@ -256,8 +275,7 @@ impl StoreWriter {
         }
         let Some(staging) = &mut self.staging else {
             able?;
-            self.io.write(rows, Bytes::Own(part));
-            return Ok(());
+            return self.io.write(rows, Bytes::Own(part)).map_err(|e| self.refused(e));
         };
         for (round, transfers) in (0..).zip(&self.rounds) {
             // Steps of one row fill the same half.
@@ -280,30 +298,33 @@ impl StoreWriter {
             let (rows, len) = self.windows.rows(round, team.unit());
             let bytes = staging.mine(half);
             let bytes = bytes.get(..len as usize).unwrap_or(bytes);
-            self.io.write(row + rows.start..row + rows.end, Bytes::Shared(bytes));
+            let written = self.io.write(row + rows.start..row + rows.end, Bytes::Shared(bytes));
+            written.map_err(StoreError::refused(&shown))?;
         }
         if self.fill.per_row > 1 {
             let last = offset + 2 * self.fill.stride > self.fill.row_bytes;
             self.open_row = (!last).then_some(row);
             if last {
-                self.flush_row(row);
+                self.flush_row(row)?;
             }
         }
         Ok(())
     }
 
     /// Writes a row of several steps: whoever has it. What no step has filled is what older rows left there.
-    fn flush_row(&mut self, row: u64) {
+    fn flush_row(&mut self, row: u64) -> Result<(), StoreError> {
         let mine = self.team.as_ref().is_some_and(|team| !self.windows.rows(0, team.unit()).0.is_empty());
         if let Some(staging) = self.staging.as_mut().filter(|_| mine) {
             let bytes = staging.mine(row);
             let bytes = bytes.get(..self.fill.row_bytes as usize).unwrap_or(bytes);
             if self.read_row == Some(row) {
                 self.tail = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-                return;
+                return Ok(());
             }
-            self.io.write(row..row + 1, Bytes::Shared(bytes));
+            let written = self.io.write(row..row + 1, Bytes::Shared(bytes));
+            written.map_err(StoreError::refused(&self.store.shown))?;
         }
+        Ok(())
     }
 
     /// Ends the dataset, and waits until all units have and it is safe from a power cut, under its name. All must have written the
@@ -321,7 +342,7 @@ impl StoreWriter {
             return Ok(self.stats);
         }
         if let Some(row) = self.open_row.take() {
-            self.flush_row(row);
+            self.flush_row(row).map_err(|e| self.fail(e))?;
         }
         self.io.finish();
         let failed = self.io.failed();
@@ -370,6 +391,7 @@ impl StoreWriter {
         self.failed.get_or_insert_with(|| e.clone());
         self.team = None;
         self.staging = None;
+        self.store.begin_anew();
         e
     }
 }

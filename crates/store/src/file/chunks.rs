@@ -268,7 +268,9 @@ impl Chunked {
                 self.decode(coords, extent, work)?
             }
         };
-        let packed = inside.pack(&bytes, elem as usize).ok_or_else(|| FileError::BadZarr {
+        let mut room = Vec::new();
+        super::stretch::reserve(&mut room, inside.room(elem as usize), work.path)?;
+        let packed = inside.pack(&bytes, elem as usize, room).ok_or_else(|| FileError::BadZarr {
             path: work.path.to_owned(),
             source: ZarrError::Chunk { key: self.array.key(coords), problem: "too short".into() },
         })?;
@@ -402,7 +404,8 @@ impl Store {
                 let problem = format!("expected an index of {need} bytes, found {} bytes", extent.len);
                 return Err(self.bad(problem, work));
             };
-            let mut bytes = vec![0; need as usize];
+            let mut bytes = Vec::new();
+            super::stretch::resize(&mut bytes, need as usize, work.path)?;
             let shown = format!("{}/{}", work.path, self.key);
             let at = extent.at + if shard.at_end { behind } else { 0 };
             Io { file, path: &shown, options: work.options }.read(&mut bytes, at)?;
@@ -424,14 +427,33 @@ impl Inside {
         })
     }
 
-    /// The box's elements of `elem` bytes, packed; `None` where the chunk has fewer.
-    fn pack<'a>(&self, chunk: &'a [u8], elem: usize) -> Option<std::borrow::Cow<'a, [u8]>> {
-        let count = self.loops.iter().map(|l| l.0).product::<u64>() as usize;
+    /// Elements of the box.
+    fn count(&self) -> usize {
+        self.loops.iter().map(|l| l.0).product::<u64>() as usize
+    }
+
+    /// Bytes that packing takes.
+    fn room(&self, elem: usize) -> usize {
+        if self.is_dense() {
+            0
+        } else {
+            self.count() * elem
+        }
+    }
+
+    /// The box's elements of `elem` bytes, packed, in memory that has room for them; `None` where the chunk
+    /// has fewer.
+    fn pack<'a>(
+        &self,
+        chunk: &'a [u8],
+        elem: usize,
+        mut packed: Vec<u8>,
+    ) -> Option<std::borrow::Cow<'a, [u8]>> {
+        let count = self.count();
         let first = usize::try_from(self.first).ok()?;
         if self.is_dense() {
             return Some(chunk.get(first * elem..(first + count) * elem)?.into());
         }
-        let mut packed = Vec::with_capacity(count * elem);
         // The innermost loops that are one run.
         let mut run = 1u64;
         let mut outer = self.loops.as_slice();

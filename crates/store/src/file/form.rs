@@ -50,7 +50,9 @@ impl Form {
         let (descr, stepped) = (options.descr.clone(), options.stepped);
         let data_at = match format {
             Format::Raw | Format::Zarr => 0,
-            Format::Npy => header_of(&dataset, &descr, u64::MAX, stepped).len_bytes().max(HEADER_BYTES),
+            Format::Npy => {
+                Header::of_steps(&dataset, descr.clone(), u64::MAX, stepped).len_bytes().max(HEADER_BYTES)
+            }
             Format::Safetensors if tensor.len() > safetensors::MAX_NAME_BYTES || tensor == "__metadata__" => {
                 return Err(FileError::BadOption {
                     path: path.to_owned(),
@@ -144,16 +146,11 @@ impl Form {
                 .unwrap_or_default()
             }
             // It fits: the room was counted for the longest number.
-            Format::Npy => header_of(&self.dataset, &self.descr, steps, self.stepped)
+            Format::Npy => Header::of_steps(&self.dataset, self.descr.clone(), steps, self.stepped)
                 .print(self.data_at as usize)
                 .unwrap_or_default(),
         }
     }
-}
-
-fn header_of(dataset: &Dataset, descr: &Option<Descr>, steps: u64, stepped: bool) -> Header {
-    let shape = steps::shape_of(dataset.shape(), steps, stepped);
-    Header { elem: dataset.elem(), descr: descr.clone(), fortran: false, shape }
 }
 
 #[cfg(test)]
@@ -173,7 +170,7 @@ mod tests {
                     let (parsed, at) = Header::parse(&header).unwrap();
                     assert_eq!(
                         (parsed, at as u64),
-                        (header_of(&form.dataset, &None, steps, false), form.data_at)
+                        (Header::of_steps(&form.dataset, None, steps, false), form.data_at)
                     );
                 }
             }

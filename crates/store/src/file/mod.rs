@@ -7,6 +7,7 @@
 //! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
 //! | `form` | what the file is to look like: its header and its length |
 //! | `beside` | what stays of a file in which one tensor is written |
+//! | `name` | what a path means in the end, and the directory that it is in |
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
 //! | `group` | what a Zarr array is written into: how its neighbours are written down, and metadata of all of them |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
@@ -23,6 +24,7 @@ mod host;
 mod io;
 mod link;
 mod member;
+mod name;
 mod reader;
 mod runs;
 mod shape;

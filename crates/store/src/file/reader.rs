@@ -7,6 +7,7 @@ use super::stretch;
 use super::work::Work;
 use super::{timed, Attributes, Expect, Format, Options, Stats};
 use crate::npy::{self, Descr, Header};
+use crate::order::{component_len, read_swapped};
 use crate::safetensors::{self, Tensor};
 use crate::zarr::Dims;
 use crate::FileError;
@@ -44,8 +45,9 @@ pub struct FileReader {
 
 /// What is read.
 enum Source {
-    /// All steps in one stretch, from an offset on.
-    Whole { file: File, data_at: u64 },
+    /// All steps in one stretch, from an offset on. Components of more than one of `component` bytes are
+    /// big-endian.
+    Whole { file: File, data_at: u64, component: usize },
     /// A Zarr array.
     Chunks(Box<Chunked>),
 }
@@ -277,10 +279,11 @@ impl FileReader {
     }
 
     fn gather_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), FileError> {
-        if let (Source::Whole { file, data_at }, None) = (&self.source, self.contents.conversion) {
+        if let (Source::Whole { file, data_at, component }, None) = (&self.source, self.contents.conversion) {
             let io = Io { file, path: &self.path, options: &self.options };
             self.stats.runs += 1;
-            return io.read(bytes, data_at + self.contents.step_at(step) + at);
+            let step_at = data_at + self.contents.step_at(step);
+            return read_swapped(bytes, at, *component, |bytes, at| io.read(bytes, step_at + at));
         }
         let Some(len) = self.stretch_len().filter(|_| !bytes.is_empty()) else { return Ok(()) };
         let path = self.path.clone();
@@ -307,15 +310,16 @@ impl FileReader {
         let plan = plan.unwrap_or(own);
         let Contents { stride, conversion, .. } = *contents;
         let mut work = Work { plan, stride, conversion, buffer, stats, path, options };
-        let (file, data_at) = match source {
-            Source::Whole { file, data_at } => (&*file, *data_at),
+        let (file, data_at, component) = match source {
+            Source::Whole { file, data_at, component } => (&*file, *data_at, *component),
             Source::Chunks(chunks) => return chunks.gather(step, part, work),
         };
         let step_at = data_at + contents.step_at(step);
         let io = Io { file, path, options };
+        let read = |buffer: &mut [u8], at| io.read(buffer, step_at + at);
         plan.transfers()
             .iter()
-            .try_for_each(|t| work.windows(t, part, |buffer, at| io.read(buffer, step_at + at)))
+            .try_for_each(|t| work.windows(t, part, |buffer, at| read_swapped(buffer, at, component, read)))
     }
 }
 
@@ -333,23 +337,27 @@ fn of_file(
 ) -> Result<Found, FileError> {
     let (file, len) = open_regular(path, name)?;
     let io = Io { file: &file, path: name, options };
+    let mut component = 1;
     let (contents, descr, data_at) = match format {
         Format::Raw => (shape::of_raw(name, len, layout, options.units, expect)?, None, 0),
         Format::Safetensors => {
             let tensor = read_tensor(&io, len)?;
             let elem = tensor_elem(&tensor, name)?;
-            let header = Header { elem, descr: None, fortran: false, shape: tensor.shape };
+            let header = Header { elem, descr: None, big_endian: false, fortran: false, shape: tensor.shape };
             (shape::of_npy(name, &header, layout, options.units, expect)?, None, tensor.begin)
         }
         _ => {
             let (header, data_at) = read_header(&io, len)?;
+            if header.big_endian {
+                component = component_len(header.elem);
+            }
             (shape::of_npy(name, &header, layout, options.units, expect)?, header.descr, data_at)
         }
     };
     let expected = contents.len_bytes().saturating_add(data_at);
     match len < expected {
         true => Err(FileError::Truncated { path: name.to_owned(), expected, found: len }),
-        false => Ok((contents, descr, Source::Whole { file, data_at })),
+        false => Ok((contents, descr, Source::Whole { file, data_at, component })),
     }
 }
 
@@ -362,7 +370,13 @@ fn of_array(
     options: &Options,
 ) -> Result<Found, FileError> {
     let (dir, array) = chunks::open(path, name, options)?;
-    let header = Header { elem: array.elem, descr: None, fortran: false, shape: array.shape.clone() };
+    let header = Header {
+        elem: array.elem,
+        descr: None,
+        big_endian: false,
+        fortran: false,
+        shape: array.shape.clone(),
+    };
     let mut contents = shape::of_npy(name, &header, layout, options.units, expect)?;
     let (file, grid) = chunks::mapping(&array, contents.file.dataset(), name)?;
     contents.file = file;

@@ -173,7 +173,13 @@ mod tests {
     use super::*;
 
     fn npy(shape: &[u64], layout: &str, expect: &Expect) -> Result<(Vec<u64>, u64), FileError> {
-        let header = Header { elem: ElemType::F32, descr: None, fortran: false, shape: shape.to_vec() };
+        let header = Header {
+            elem: ElemType::F32,
+            descr: None,
+            big_endian: false,
+            fortran: false,
+            shape: shape.to_vec(),
+        };
         let contents = of_npy("f.npy", &header, &layout.parse().unwrap(), 4, expect)?;
         Ok((contents.program.dataset().shape().to_vec(), contents.steps))
     }

@@ -41,12 +41,18 @@ pub fn mapping(dataset: &Dataset, stretch: u64) -> Result<Mapping, LayoutError> 
 /// # Errors
 /// [`FileError::NoMemory`].
 pub fn resize(buffer: &mut Vec<u8>, len: usize, path: &str) -> Result<(), FileError> {
-    let more = len.saturating_sub(buffer.len());
-    buffer
-        .try_reserve_exact(more)
-        .map_err(|_| FileError::NoMemory { path: path.to_owned(), bytes: len as u64 })?;
+    reserve(buffer, len.saturating_sub(buffer.len()), path)?;
     buffer.resize(len, 0);
     Ok(())
+}
+
+/// Makes room for so many bytes more, and no others.
+///
+/// # Errors
+/// [`FileError::NoMemory`].
+pub fn reserve(buffer: &mut Vec<u8>, more: usize, path: &str) -> Result<(), FileError> {
+    let bytes = buffer.len().saturating_add(more) as u64;
+    buffer.try_reserve_exact(more).map_err(|_| FileError::NoMemory { path: path.to_owned(), bytes })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::form::Form;
 use super::group::{self, Group};
 use super::io::Io;
+use super::name::Name;
 use super::slabs::Slabs;
 use super::{wire, Format, Options};
 use crate::zarr::Version;
@@ -11,7 +12,7 @@ use polyduct_os::{dir, Errno, OsError};
 use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::Path;
 
 /// A new file may be read and written by whom the user's mask allows.
 const NEW_MODE: Mode = Mode::from_bits_retain(0o666);
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Looks a path up.
+    /// Looks a path up. What a symbolic link stands for is written, and the link stays.
     ///
     /// # Errors
     /// [`FileError::BadPath`] for what cannot become a regular file, [`FileError::System`] where the directory is not
@@ -43,29 +44,12 @@ impl Target {
         let shown = path.display().to_string();
         let tree = format == Format::Zarr;
         let bad = |problem| FileError::BadPath { path: shown.clone(), problem };
-        let text = path.as_os_str().as_encoded_bytes();
-        let name = match path.components().next_back() {
-            _ if text.ends_with(b"/") || text.ends_with(b"/.") => return Err(bad("it names a directory")),
-            Some(Component::Normal(name)) => {
-                name.to_str().ok_or_else(|| bad("its name is not UTF-8"))?.to_owned()
-            }
-            None => return Err(bad("it is empty")),
-            Some(_) => return Err(bad("it names a directory")),
-        };
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let sys = |op: &str, e| FileError::sys(&shown, op, e);
-        let dir = dir::open_dir(parent).map_err(|e| match e.errno() {
-            Some(errno) => sys("open its directory", errno),
-            None => FileError::os(&shown)(e),
-        })?;
+        let Name { dir, name, stat } = Name::find(path, &shown)?;
         if tree && Holds::what(&dir) == Holds::Array {
             return Err(bad("its directory is a Zarr array, and no group"));
         }
-        let mode = match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(s) => match FileType::from_raw_mode(s.st_mode) {
+        let mode = match stat {
+            Some(s) => match FileType::from_raw_mode(s.st_mode) {
                 FileType::RegularFile if !tree => Some(Mode::from_raw_mode(s.st_mode)),
                 FileType::Directory if tree && is_array_or_empty(&dir, &name) => {
                     Some(Mode::from_raw_mode(s.st_mode))
@@ -74,14 +58,10 @@ impl Target {
                     return Err(bad("it is a directory that holds something else than a Zarr array"))
                 }
                 FileType::Directory => return Err(bad("it is a directory")),
-                FileType::Symlink => {
-                    return Err(bad("it is a symbolic link; name the file that it stands for"))
-                }
                 _ if tree => return Err(bad("it is not a directory")),
                 _ => return Err(bad("it is not a regular file")),
             },
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(sys("stat", e)),
+            None => None,
         };
         rustix::fs::accessat(&dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
             .or_else(|e| match e {
@@ -89,7 +69,7 @@ impl Target {
                 Errno::INVAL | Errno::NOSYS => Ok(()),
                 e => Err(e),
             })
-            .map_err(|e| sys("write in its directory", e))?;
+            .map_err(|e| FileError::sys(&shown, "write in its directory", e))?;
         let version = tree.then(|| group::version(&dir, &name));
         Ok(Target { path: shown, dir, name, mode, tree, version })
     }

@@ -46,7 +46,7 @@ impl Work<'_> {
                     Window::Buffered { file, mem, len, table, .. } => {
                         let len = len as usize;
                         if self.buffer.len() < len {
-                            self.buffer.resize(len, 0);
+                            super::stretch::resize(self.buffer, len, self.path)?;
                         }
                         fill(&mut self.buffer[..len], file)?;
                         self.copy(

@@ -432,7 +432,7 @@ impl FileWriter {
                         let alone = alone(len, dense);
                         let len = len as usize;
                         if buffer.len() < len {
-                            buffer.resize(len, 0);
+                            stretch::resize(buffer, len, path)?;
                         }
                         let window = &mut buffer[..len];
                         let _turn = if alone { None } else { Some(turns.turn(&mut stats.waited)?) };

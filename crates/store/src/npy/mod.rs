@@ -15,8 +15,9 @@ mod literal;
 
 pub use descr::{Descr, MAX_DESCR_BYTES};
 
+use crate::{order, steps};
 use literal::Value;
-use polyduct_layout::{ElemType, LayoutError};
+use polyduct_layout::{Dataset, ElemType, LayoutError};
 
 /// The longest header that is read, in bytes.
 pub const MAX_HEADER_BYTES: usize = 1 << 20;
@@ -34,6 +35,8 @@ pub struct Header {
     pub elem: ElemType,
     /// What NumPy takes those bytes for, where that is not plain `V`. Of as many bytes as `elem`.
     pub descr: Option<Descr>,
+    /// Whether the elements' most significant bytes come first in the file.
+    pub big_endian: bool,
     /// Whether the first dimension is the fastest in the file.
     pub fortran: bool,
     /// The sizes; none for a scalar.
@@ -90,7 +93,7 @@ pub enum NpyError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// An element type that polyduct does not move: big-endian, text, objects.
+    /// An element type that polyduct does not move: text, objects.
     #[error("descr: {0}")]
     Elem(#[from] LayoutError),
     /// A structure of more bytes than an element may have.
@@ -137,6 +140,13 @@ pub fn extent(start: &[u8]) -> Result<(usize, usize), NpyError> {
 }
 
 impl Header {
+    /// Of so many steps of an array, native and row-major: they are its first dimension, but for a single one
+    /// that is not `stepped`.
+    pub fn of_steps(dataset: &Dataset, descr: Option<Descr>, steps: u64, stepped: bool) -> Header {
+        let shape = steps::shape_of(dataset.shape(), steps, stepped);
+        Header { elem: dataset.elem(), descr, big_endian: false, fortran: false, shape }
+    }
+
     /// Parses the start of a file. Returns the header and where the data begin.
     ///
     /// # Errors
@@ -163,15 +173,15 @@ impl Header {
             }
         }
         let value = descr.ok_or_else(|| key_error("descr", "missing"))?;
-        let (elem, descr) = match &value {
+        let (elem, big_endian, descr) = match &value {
             Value::Str(code) => {
-                let elem = elem(code)?;
-                (elem, Descr::of_code(code, elem))
+                let (elem, big_endian) = elem(code)?;
+                (elem, big_endian, Descr::of_code(code, elem))
             }
             Value::Items(_) => {
                 let utf8 = file.get(MAGIC.len()) == Some(&3);
                 let descr = Descr::of_fields(text.get(descr_at).unwrap_or_default(), &value, utf8)?;
-                (descr.elem().ok_or(NpyError::Structured)?, Some(descr))
+                (descr.elem().ok_or(NpyError::Structured)?, false, Some(descr))
             }
             _ => return Err(key_error("descr", "neither a string nor fields")),
         };
@@ -188,7 +198,7 @@ impl Header {
         }
         let size = |v: &Value| if let Value::Int(n) = v { Ok(*n) } else { Err(not_sizes()) };
         let shape = items.iter().map(size).collect::<Result<Vec<u64>, NpyError>>()?;
-        Ok((Header { elem, descr, fortran, shape }, end))
+        Ok((Header { elem, descr, big_endian, fortran, shape }, end))
     }
 
     /// The dictionary, unpadded.
@@ -200,9 +210,26 @@ impl Header {
         let fortran = if self.fortran { "True" } else { "False" };
         let descr = match &self.descr {
             Some(descr) => descr.to_string(),
+            None if self.big_endian => format!("'{}'", descr(self.elem).replace('<', ">")),
             None => format!("'{}'", descr(self.elem)),
         };
         format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': ({shape}), }}")
+    }
+
+    /// Makes whole elements, as they stand in the file, the machine's own.
+    ///
+    /// ```
+    /// let text = b"\x93NUMPY\x01\0\x35\0{'descr': '>u2', 'fortran_order': False, 'shape': (2,)}";
+    /// let (header, _) = polyduct_store::npy::Header::parse(text)?;
+    /// let mut elements = [1, 2, 3, 4];
+    /// header.make_native(&mut elements);
+    /// assert_eq!(elements, [2, 1, 4, 3]);
+    /// # Ok::<(), polyduct_store::npy::NpyError>(())
+    /// ```
+    pub fn make_native(&self, elements: &mut [u8]) {
+        if self.big_endian {
+            order::swap(elements, order::component_len(self.elem));
+        }
     }
 
     /// The least number of bytes, a multiple of 64, that the header takes in a file.
@@ -232,13 +259,18 @@ fn key_error(key: &str, problem: &'static str) -> NpyError {
     NpyError::Key { key: key.chars().take(24).collect(), problem }
 }
 
-/// An element type as NumPy writes it in a header. A code without a byte-order mark is the machine's own, `i8` eight
-/// bytes; what then is left are names such as `bfloat16`.
-fn elem(text: &str) -> Result<ElemType, NpyError> {
-    if text.starts_with(['<', '>', '|', '=', '!']) {
-        return Ok(text.parse()?);
+/// An element type as NumPy writes it in a header, and whether its most significant byte comes first. A code
+/// without a byte-order mark is the machine's own, `i8` eight bytes; what then is left are names such as
+/// `bfloat16`.
+fn elem(text: &str) -> Result<(ElemType, bool), NpyError> {
+    if let Some(code) = text.strip_prefix(['>', '!']) {
+        let elem = format!("<{code}").parse()?;
+        return Ok((elem, order::component_len(elem) > 1));
     }
-    Ok(format!("={text}").parse().or_else(|_| text.parse::<ElemType>())?)
+    if text.starts_with(['<', '|', '=']) {
+        return Ok((text.parse()?, false));
+    }
+    Ok((format!("={text}").parse().or_else(|_| text.parse::<ElemType>())?, false))
 }
 
 /// NumPy's code of an element type.

@@ -23,7 +23,8 @@ fn what_numpy_itself_wrote() {
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".to_vec();
     bytes.resize(127, b' ');
     bytes.push(b'\n');
-    let header = Header { elem: ElemType::F32, descr: None, fortran: false, shape: vec![2, 3] };
+    let header =
+        Header { elem: ElemType::F32, descr: None, big_endian: false, fortran: false, shape: vec![2, 3] };
     assert_eq!(Header::parse(&bytes), Ok((header.clone(), 128)));
     assert_eq!(header.print(128).unwrap(), bytes);
 }
@@ -58,9 +59,24 @@ fn every_version_and_every_type() {
 }
 
 #[test]
+fn the_byte_order_is_kept_and_elements_are_made_native() {
+    for (text, elem, big_endian) in
+        [("'>f4'", ElemType::F32, true), ("'!i8'", ElemType::I64, true), ("'>u1'", ElemType::U8, false)]
+    {
+        let (header, _) = Header::parse(&file(1, &dict(text, "(2,)"))).unwrap();
+        assert_eq!((header.elem, header.big_endian), (elem, big_endian), "{text}");
+        let mut native = vec![0, 0, 0, 0, 0, 0, 0, 1];
+        header.make_native(&mut native);
+        let first = native.iter().position(|&b| b == 1);
+        assert_eq!(first, Some(if big_endian { 8 - elem.len_bytes() as usize } else { 7 }));
+        let len = header.len_bytes();
+        assert_eq!(Header::parse(&header.print(len).unwrap()), Ok((header, len)));
+    }
+}
+
+#[test]
 fn what_is_not_moved_is_refused_by_name() {
     let parse = |text: &str| Header::parse(&file(1, text)).unwrap_err();
-    assert!(matches!(parse(&dict("'>f4'", "()")), NpyError::Elem(LayoutError::BigEndian { .. })));
     assert!(matches!(parse(&dict("'|O'", "()")), NpyError::Elem(LayoutError::UnknownElem { .. })));
     assert!(matches!(parse(&dict("'<U5'", "()")), NpyError::Elem(LayoutError::UnknownElem { .. })));
     assert_eq!(parse(&dict("[('a', '|S4294967295', (2,))]", "()")), NpyError::Structured);
@@ -110,6 +126,7 @@ fn the_longest_header_that_can_be_needed() {
     let header = Header {
         elem: ElemType::Bytes(u32::MAX),
         descr: None,
+        big_endian: false,
         fortran: false,
         shape: vec![u64::MAX; MAX_HEADER_DIMS],
     };
@@ -133,10 +150,12 @@ proptest! {
     fn printing_and_parsing_are_inverse(
         elem in elem_type(),
         fortran: bool,
+        order: bool,
         shape in proptest::collection::vec(any::<u64>(), 0..=MAX_HEADER_DIMS),
         more in 0usize..5,
     ) {
-        let header = Header { elem, descr: None, fortran, shape };
+        let big_endian = order && crate::order::component_len(elem) > 1;
+        let header = Header { elem, descr: None, big_endian, fortran, shape };
         let len = header.len_bytes() + more * 64;
         let bytes = header.print(len).unwrap();
         prop_assert_eq!(bytes.len(), len);
@@ -151,7 +170,7 @@ proptest! {
     ) {
         let _ = Header::parse(&bytes);
         let _ = literal::dictionary(&bytes);
-        let good = Header { elem: ElemType::F64, descr: None, fortran: true, shape: vec![3, 4, 5] };
+        let good = Header { elem: ElemType::F64, descr: None, big_endian: false, fortran: true, shape: vec![3, 4, 5] };
         let mut bad = good.print(128).unwrap();
         for (at, byte) in edits {
             let at = at.index(bad.len());

@@ -18,6 +18,7 @@
 //! last whole element follows as it is.
 
 use super::blosclz;
+use super::codec::zeros;
 use flate2::{Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
 
@@ -69,8 +70,8 @@ pub fn decode(frame: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     }
     let mut compressor = header.compressor()?;
     let shuffled = header.shuffled();
-    let mut bytes = vec![0; header.len];
-    let mut scratch = vec![0; if shuffled == Shuffled::No { 0 } else { header.block }];
+    let mut bytes = zeros(header.len)?;
+    let mut scratch = zeros(if shuffled == Shuffled::No { 0 } else { header.block })?;
     let mut unread = frame.len() - HEADER_BYTES - header.table_bytes();
     for (i, block) in bytes.chunks_mut(header.block).enumerate() {
         let streams = header.streams(block.len());

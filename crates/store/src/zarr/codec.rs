@@ -174,7 +174,7 @@ impl Chain {
             return Err(format!("expected {len} bytes, found {}", encoded.len()));
         }
         if self.big_endian {
-            encoded.chunks_exact_mut(component.max(1)).for_each(<[u8]>::reverse);
+            crate::order::swap(&mut encoded, component);
         }
         Ok(encoded)
     }
@@ -223,7 +223,7 @@ impl Bytes {
                 if u64::from(len) > limit {
                     return Err(format!("lz4: {len} bytes; the limit is {limit}"));
                 }
-                bytes.resize(len as usize, 0);
+                bytes = zeros(len as usize)?;
                 let found = lz4_flex::block::decompress_into(block, &mut bytes);
                 return match found.map_err(|e| format!("lz4: {e}"))? == bytes.len() {
                     true => Ok(bytes),
@@ -262,6 +262,11 @@ impl Bytes {
             false => Ok(bytes),
         }
     }
+}
+
+/// So many zeros.
+pub fn zeros(len: usize) -> Result<Vec<u8>, String> {
+    polyduct_os::aligned::zeros(len, "a chunk").map_err(|e| e.to_string())
 }
 
 /// Bytes of a shard's index, its checksum included; the largest number where they cannot be counted.

@@ -274,13 +274,7 @@ impl Array {
         if len > MAX_CHUNK_BYTES {
             return Err(format!("{len} bytes; the limit is {MAX_CHUNK_BYTES}"));
         }
-        let component = match self.elem {
-            ElemType::Bytes(_) => 1,
-            ElemType::C64 => 4,
-            ElemType::C128 => 8,
-            elem => elem.len_bytes() as usize,
-        };
-        self.chain.decode(encoded, len, component)
+        self.chain.decode(encoded, len, crate::order::component_len(self.elem))
     }
 
     /// The name of a chunk's file in the directory: made of numbers, `c` and separators and nothing else.

@@ -36,13 +36,8 @@ fn files_that_are_not_there_or_not_files() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     assert!(matches!(error(open(&fifo, "*"), &fifo), FileError::BadPath { .. }));
     assert!(matches!(error(create(&fifo), &fifo), FileError::BadPath { .. }));
-    std::os::unix::fs::symlink("elsewhere", place.file("link.npy")).unwrap();
-    assert!(matches!(
-        error(create(&place.file("link.npy")), &place.file("link.npy")),
-        FileError::BadPath { .. }
-    ));
     assert!(matches!(create(&place.path().join("")), Err(FileError::BadPath { .. })));
-    assert_eq!(place.names(), ["fifo", "link.npy"]);
+    assert_eq!(place.names(), ["fifo"]);
 }
 
 #[test]
@@ -74,7 +69,7 @@ fn hostile_and_truncated_files() {
     long.extend(u32::MAX.to_le_bytes());
     let e = attempt(&long).unwrap_err();
     assert!(matches!(e, FileError::BadHeader { source: NpyError::TooLong { .. }, .. }), "{e}");
-    let e = attempt(&npy_bytes(">f4", false, &[3, 4], &[0; 48], 128)).unwrap_err();
+    let e = attempt(&npy_bytes("<f9", false, &[3, 4], &[0; 48], 128)).unwrap_err();
     assert!(matches!(e, FileError::BadHeader { source: NpyError::Elem(_), .. }), "{e}");
     // A long header of a later version is read whole.
     let mut v2 = b"\x93NUMPY\x02\x00".to_vec();
@@ -141,6 +136,54 @@ fn a_port_that_is_not_closed_leaves_the_old_file() {
     assert!(matches!(port.write(b"newx"), Err(FileError::Closed { .. })));
     assert!(matches!(port.close(), Err(FileError::Closed { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
+}
+
+#[test]
+fn what_a_link_stands_for_is_written_and_the_link_stays() {
+    use std::os::unix::fs::symlink;
+    let place = Place::new();
+    let (real, link) = (place.file("in/real.npy"), place.file("link.npy"));
+    let dir = std::fs::canonicalize(place.path()).unwrap();
+    std::fs::create_dir_all(place.file("in/deep")).unwrap();
+    // Relative to the directory of the link, over another link, absolute; dangling at first, then over the
+    // file.
+    symlink("in/deep/next", &link).unwrap();
+    symlink("../other", place.file("in/deep/next")).unwrap();
+    symlink(dir.join("in/real.npy"), place.file("in/other")).unwrap();
+    for value in 1..4 {
+        let mut port = create(&link).unwrap();
+        port.write(&[value; 4]).unwrap();
+        port.close().unwrap();
+        assert!(std::fs::read(&real).unwrap().ends_with(&[value; 4]));
+        for kept in ["link.npy", "in/deep/next", "in/other"] {
+            assert!(place.file(kept).is_symlink(), "{kept}");
+        }
+        assert_eq!(place.names(), ["in", "link.npy"]);
+        assert_eq!(std::fs::read_dir(place.file("in")).unwrap().count(), 3);
+    }
+    // What happens to the link after it was followed leads nowhere else.
+    let mut port = create(&link).unwrap();
+    std::fs::remove_file(&link).unwrap();
+    symlink("in/elsewhere", &link).unwrap();
+    std::fs::rename(place.file("in"), place.file("moved")).unwrap();
+    port.write(&[9; 4]).unwrap();
+    port.close().unwrap();
+    assert!(std::fs::read(place.file("moved/real.npy")).unwrap().ends_with(&[9; 4]));
+    assert_eq!(place.names(), ["link.npy", "moved"]);
+
+    let (around, gone, up) = (place.file("around.npy"), place.file("gone.npy"), place.file("up.npy"));
+    symlink("back.npy", &around).unwrap();
+    symlink("around.npy", place.file("back.npy")).unwrap();
+    let e = error(create(&around), &around);
+    assert!(e.to_string().contains("lead to one another"), "{e}");
+    symlink("nowhere/x.npy", &gone).unwrap();
+    let e = error(create(&gone), &gone);
+    assert!(e.to_string().contains("open the directory that its link leads to: No such file"), "{e}");
+    for to in ["..", "moved", "moved/"] {
+        symlink(to, &up).unwrap();
+        assert!(matches!(error(create(&up), &up), FileError::BadPath { .. }), "{to}");
+        std::fs::remove_file(&up).unwrap();
+    }
 }
 
 #[test]

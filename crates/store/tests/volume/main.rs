@@ -6,6 +6,7 @@ mod failed_syncs;
 mod foreign;
 mod forged;
 mod forks;
+mod made;
 mod mirrors;
 mod old;
 mod rebuild;

@@ -81,7 +81,13 @@ impl StoreWriter {
         owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
         let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
-        owned.commit_names(vec![(name, Some(entry))])
+        let replaces = owned.names().get(&name).is_some_and(|there| there.object != self.object);
+        owned.commit_names(vec![(name, Some(entry))])?;
+        // What is replaced is removed by who begins anew.
+        if !replaces {
+            owned.goes_on();
+        }
+        Ok(())
     }
 
     /// Puts this port's first steps into the row that has others of before. Nobody reads these blocks before the name says that

@@ -1,15 +1,13 @@
 //! `polyduct pump-in` and `pump-out`, started by `run` where a plain program meets a parallel one: they carry
 //! bytes between an ordinary pipe and a port.
 
-mod header;
-
 use crate::run::READER_GONE;
+use crate::stream::{Steps, StreamError};
 use crate::text::at_url;
-use header::{Header, HeaderError, MAGIC};
 use polyduct::pipe::{PipeError, Refusal};
 use polyduct::{open, Open, Writer};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::os::fd::AsFd;
 
 /// The standard file as one unit sees it: all its bytes, whatever the shape.
@@ -45,13 +43,7 @@ enum PumpError {
     #[error("standard output: {0}")]
     Output(io::Error),
     #[error("standard input: {0}")]
-    Header(#[from] HeaderError),
-    #[error("standard input ends within step {step}: {found} of {expected} bytes are there")]
-    Partial { step: u64, found: usize, expected: usize },
-    #[error("standard input: the array of step {step} has another shape, type or order than the first")]
-    Changed { step: u64 },
-    #[error("standard input: {0} bytes of arrays without elements")]
-    Endless(usize),
+    Stream(#[from] StreamError),
     #[error("the system gives no memory for {bytes} bytes, a step of it")]
     NoMemory { bytes: u64 },
     /// Whoever reads wants no more: the end, but no failure.
@@ -121,63 +113,28 @@ fn hint(error: &polyduct::Error) -> &'static str {
 
 fn fill(url: &str) -> Result<(), PumpError> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(PumpError::Input)?;
-    let mut input = BufReader::with_capacity(64 << 10, File::from(input));
-    // The magic may come in pieces; what was read of it belongs to the data if it is none.
-    let mut start = [0; MAGIC.len()];
-    let len = read_fully(&mut input, &mut start).map_err(PumpError::Input)?;
-    if start[..len] == *MAGIC {
-        return arrays(url, &mut input);
-    }
-    let mut port = open(url).write_what_is_read()?;
-    let mut input = start[..len].chain(input);
-    let outcome = steps(&mut port, &mut input);
-    finish(&mut port, outcome)
-}
-
-/// One step after another, as long as there are bytes.
-fn steps(port: &mut Writer, input: &mut impl BufRead) -> Result<(), PumpError> {
-    let expected = port.local_len_bytes();
-    for step in 0.. {
-        let waiting = input.fill_buf().map_err(PumpError::Input)?.len();
-        match (waiting, expected) {
-            (0, _) => break,
-            (waiting, 0) => return Err(PumpError::Endless(waiting)),
-            _ => one_step(port, input, step)?,
+    let mut steps = Steps::begin(BufReader::with_capacity(64 << 10, File::from(input)))?;
+    let mut port = match steps.header() {
+        Some(header) => {
+            let (dataset, layout, descr) = (header.dataset, header.layout(), header.npy.descr.clone());
+            open(url).descr(descr).write(&dataset, &layout)?
         }
-    }
-    Ok(())
-}
-
-/// A sequence of `.npy` arrays of one kind, the first without its magic.
-fn arrays(url: &str, input: &mut impl BufRead) -> Result<(), PumpError> {
-    let header = Header::read(input)?;
-    let stars = vec!["*"; header.dataset.shape().len()].join(",");
-    let layout = stars + if header.fortran { ";order=F" } else { "" };
-    let mut port = open(url).write(&header.dataset, &layout)?;
-    let mut following = || -> Result<(), PumpError> {
-        for step in 0.. {
-            one_step(&mut port, input, step)?;
-            let mut magic = [0; MAGIC.len()];
-            match read_fully(input, &mut magic).map_err(PumpError::Input)? {
-                0 => break,
-                len if magic[..len] == *MAGIC && Header::read(input)? == header => {}
-                _ => return Err(PumpError::Changed { step: step + 1 }),
-            }
+        None => {
+            let port = open(url).write_what_is_read()?;
+            steps.are_of(port.local_len_bytes() as u64);
+            port
+        }
+    };
+    let mut carry = || -> Result<(), PumpError> {
+        while steps.next_step()? {
+            let mut slot = port.step()?;
+            steps.fill(&mut slot)?;
+            slot.publish()?;
         }
         Ok(())
     };
-    let outcome = following();
+    let outcome = carry();
     finish(&mut port, outcome)
-}
-
-fn one_step(port: &mut Writer, input: &mut impl Read, step: u64) -> Result<(), PumpError> {
-    let mut slot = port.step()?;
-    let (found, expected) = (read_fully(input, &mut slot).map_err(PumpError::Input)?, slot.len());
-    if found < expected {
-        return Err(PumpError::Partial { step, found, expected });
-    }
-    slot.publish()?;
-    Ok(())
 }
 
 /// A stream that broke must not look like one that ended.
@@ -189,20 +146,6 @@ fn finish(port: &mut Writer, outcome: Result<(), PumpError>) -> Result<(), PumpE
             Err(error)
         }
     }
-}
-
-/// Fills `part` unless the input ends before; gives the number of bytes read.
-fn read_fully(input: &mut impl Read, part: &mut [u8]) -> io::Result<usize> {
-    let mut found = 0;
-    while found < part.len() {
-        match input.read(&mut part[found..]) {
-            Ok(0) => break,
-            Ok(len) => found += len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
 }
 
 fn empty(port: Open) -> Result<(), PumpError> {

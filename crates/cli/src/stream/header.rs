@@ -8,12 +8,12 @@ use std::io::{self, Read};
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// What a header says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Shape and element type.
     pub dataset: Dataset,
-    /// Column-major: the first index runs fastest.
-    pub fortran: bool,
+    /// All of it.
+    pub npy: npy::Header,
 }
 
 /// Why a header cannot be used.
@@ -47,8 +47,14 @@ impl Header {
         }
         let (_, data) = npy::extent(&bytes)?;
         more(&mut bytes, data)?;
-        let (header, _) = npy::Header::parse(&bytes)?;
-        Ok(Header { dataset: Dataset::new(&header.shape, header.elem)?, fortran: header.fortran })
+        let (npy, _) = npy::Header::parse(&bytes)?;
+        Ok(Header { dataset: Dataset::new(&npy.shape, npy.elem)?, npy })
+    }
+
+    /// The layout of one unit that holds an array as it comes.
+    pub fn layout(&self) -> String {
+        let stars = vec!["*"; self.dataset.shape().len().max(1)].join(",");
+        stars + if self.npy.fortran { ";order=F" } else { "" }
     }
 }
 
@@ -67,9 +73,9 @@ mod tests {
     #[test]
     fn numpys_headers() {
         let h = header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }    \n").unwrap();
-        assert_eq!((h.dataset.shape(), h.dataset.elem(), h.fortran), (&[3, 4][..], ElemType::F32, false));
+        assert_eq!((h.dataset.shape(), h.dataset.elem(), h.npy.fortran), (&[3, 4][..], ElemType::F32, false));
         let h = header("{'descr': '|u1', 'fortran_order': True, 'shape': (7,), }").unwrap();
-        assert_eq!((h.dataset.shape(), h.dataset.elem(), h.fortran), (&[7][..], ElemType::U8, true));
+        assert_eq!((h.dataset.shape(), h.dataset.elem(), h.npy.fortran), (&[7][..], ElemType::U8, true));
     }
 
     #[test]
