@@ -5,7 +5,8 @@
 //! drew when it opened. So two pipes, or one that was opened again, never meet.
 
 use crate::config::{Interrupt, Options};
-use crate::error::{PipeError, Programs, Side, UnitName};
+use crate::error::{PipeError, Side, UnitName};
+use crate::programs::Programs;
 use crate::wire::Welcome;
 use polyduct_message::config::Config;
 use polyduct_message::domain::{self, Domain, Network, OnLoss};

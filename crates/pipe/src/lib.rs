@@ -10,6 +10,7 @@
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
 //! | [`net`] | the same across hosts |
 //! | `bind` | what units say of their datasets and layouts, and the slots that they need |
+//! | `programs` | what reader programs are called in texts |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends |
 //! | [`ready`] | a descriptor for programs that poll |
@@ -33,6 +34,8 @@ mod join;
 pub mod net;
 #[cfg(not(loom))]
 mod port;
+#[cfg(not(loom))]
+mod programs;
 #[cfg(not(loom))]
 pub mod reader;
 #[cfg(not(loom))]

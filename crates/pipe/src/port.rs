@@ -2,7 +2,8 @@
 
 use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{silence, who, PipeError, Programs, Scope, UnitName};
+use crate::error::{silence, PipeError, Scope, UnitName};
+use crate::programs::{who, Programs};
 use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};

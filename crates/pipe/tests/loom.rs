@@ -70,7 +70,10 @@ impl Pipe {
         let alone = |n, p| if plant == p { 1 } else { n };
         let sizes = Sizes {
             writers: alone(writers, Plant::ShowBeforeAllArrived),
-            readers: vec![alone(readers, Plant::FreeBeforeAllReleased)],
+            readers: (readers > 0)
+                .then(|| alone(readers, Plant::FreeBeforeAllReleased))
+                .into_iter()
+                .collect(),
             depth,
             policy,
         };
@@ -270,6 +273,29 @@ fn lossy_two_to_one() {
 #[test]
 fn lossy_one_to_two() {
     run(1, (1, 2, 2, 2), Policy::Latest, Plant::Nothing);
+}
+
+/// A reader program comes and leaves, twice, while the writer writes: it has the slot that it reads to itself.
+#[test]
+fn readers_that_come_and_go() {
+    model(3, || {
+        let pipe = Pipe::new(1, 0, 2, Policy::Latest, 3, Plant::Nothing);
+        let writer = pipe.clone();
+        pipe.slots.seat(0, 1);
+        let writer = thread::spawn(move || writer.write(0));
+        for time in 0..2 {
+            pipe.slots.enter(0);
+            if let Some(Next::Step(turn)) = pipe.slots.poll_next(0, 0, 0).unwrap() {
+                assert_eq!(pipe.part(0, turn.slot).read(), turn.step);
+                pipe.slots.release(0, 0, 0, turn);
+            }
+            pipe.slots.vacate(0);
+            if time == 0 {
+                pipe.slots.seat(0, 1);
+            }
+        }
+        writer.join().unwrap();
+    });
 }
 
 #[test]

@@ -13,9 +13,10 @@ use super::wire::{Ask, First, Tell};
 use super::Trust;
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Programs, Refusal, Side, UnitName};
+use crate::error::{silence, PipeError, Refusal, Side, UnitName};
 use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
+use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
@@ -316,7 +317,8 @@ impl Client {
         }
     }
 
-    /// Whether a connection that ended so is made again: not one that is silent, nor where nothing is expected any more.
+    /// Whether a connection that ended so is made again: not one that is silent, nor where nothing is
+    /// expected any more.
     fn may_mend(&self, fault: &LinkFault) -> bool {
         is_of_the_way(fault) && seconds(fault, self.options.silence) == 0 && !self.bye && !self.gives_up
     }

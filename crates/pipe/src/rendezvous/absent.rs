@@ -2,7 +2,8 @@
 
 use super::{name, Action, ConnId, Phase, Rendezvous, SELF};
 use crate::config::OnLoss;
-use crate::error::{who, Refusal};
+use crate::error::Refusal;
+use crate::programs::who;
 use crate::wire::FromHost;
 use polyduct_os::process::is_unnamed;
 

@@ -11,6 +11,9 @@ pub const MAX_DEPTH: u32 = 64;
 /// The most reader programs on one writer: their bits share one word of a slot.
 pub const MAX_PROGRAMS: u32 = 8;
 
+/// Places of reader programs that come and go, and the units that each has room for. Models of the protocol look at every word.
+const PLACES: (u32, u32) = if cfg!(loom) { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
+
 /// The sizes of one pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -44,7 +47,7 @@ impl Sizes {
     /// The reader programs that there are, or places for them.
     pub fn programs(&self) -> u32 {
         if self.are_open() {
-            MAX_PROGRAMS
+            PLACES.0
         } else {
             self.readers.len() as u32
         }
@@ -52,7 +55,7 @@ impl Sizes {
 
     /// The units that a reader program has, or that its place has room for.
     fn room(&self, program: u32) -> u32 {
-        self.readers.get(program as usize).copied().unwrap_or(MAX_UNITS)
+        self.readers.get(program as usize).copied().unwrap_or(PLACES.1)
     }
 }
 
