@@ -2,6 +2,7 @@
 
 use super::pair::{Effort, Play, Scene, Way};
 use super::scenes::Outcome;
+use super::slow_link::bytes_a_second;
 use super::theirs::{Peers, Theirs};
 use crate::case::{Case, Rounds, Target};
 use crate::latency::line_one_way;
@@ -14,6 +15,10 @@ const MIB: usize = 1 << 20;
 const TCP_BYTES: u64 = 1 << 30;
 /// Datagrams of a hundred that the relay loses.
 const LOSSES: [u32; 4] = [1, 5, 10, 30];
+/// Megabits a second of a slow link.
+const SLOW: u32 = 200;
+/// Bytes of a frame of TCP, at most.
+const FRAME: usize = 128 << 10;
 /// Messages between each two units, all to all.
 const CROWD: u64 = 20_000;
 
@@ -232,6 +237,25 @@ fn crowd(rounds: Rounds, effort: Effort) -> Case {
     }
 }
 
+/// An answer of high priority beside bulk on a slow link, against twice an idle link's and a frame on the wire.
+fn behind_bulk(rounds: Rounds, effort: Effort, trusted: bool, words: &str) -> Case {
+    let what = effort.play(Way::Slow { trusted, megabits: SLOW }, Scene::Priority, 1, 100, 5);
+    let frame = FRAME as f64 / bytes_a_second(SLOW);
+    Case {
+        name: format!("high priority beside bulk, TCP, {words}, a link of {SLOW} Mbit/s, there and back"),
+        unit: "µs",
+        baseline: "twice idle, and a frame",
+        target: Target::RatioAtMost(1.0),
+        run: Box::new(move || {
+            rounds.of(|| {
+                let Outcome { value, base, .. } = play(&what)?;
+                // The scene gives halves of the way there and back.
+                Ok((2.0 * value * 1e6, (2.0 * 2.0 * base + frame) * 1e6))
+            })
+        }),
+    }
+}
+
 fn networks(rounds: Rounds, effort: Effort, peers: &Peers) -> Vec<Case> {
     let mut cases = Vec::new();
     for (trusted, words, least) in [(true, "trusted", 0.9), (false, "encrypted", 0.4)] {
@@ -244,6 +268,9 @@ fn networks(rounds: Rounds, effort: Effort, peers: &Peers) -> Vec<Case> {
         let name = format!("TCP, loopback, {words}, 1 MiB messages");
         let target = Target::RatioAtLeast(least);
         cases.push(peer(rounds, name, ("GB/s", "iperf3, one stream"), target, what, rate, theirs));
+    }
+    for (trusted, words) in [(true, "trusted"), (false, "encrypted")] {
+        cases.push(behind_bulk(rounds, effort, trusted, words));
     }
     let udp = move |lost| {
         let way = Way::Udp { trusted: true, lost };

@@ -17,6 +17,7 @@ mod python;
 mod region;
 mod relay;
 pub mod scenes;
+mod slow_link;
 mod small;
 pub mod tally;
 mod theirs;

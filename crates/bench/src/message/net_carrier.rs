@@ -4,6 +4,7 @@ use super::end::Carrier;
 use super::error::BenchError;
 use super::link_carrier::{hear, tell};
 use super::relay::Relay;
+use super::slow_link::slow_link;
 use super::tally::{words, Kind, Source, Tally, HIGH};
 use bytes::Bytes;
 use polyduct_message::engine::Send;
@@ -25,6 +26,23 @@ const BUFFERS: usize = 256 << 20;
 const SLICE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What stands between the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Nothing but the loopback.
+    Nothing,
+    /// A relay that loses datagrams.
+    Relay {
+        /// So many of a hundred.
+        lost: u32,
+    },
+    /// A link that carries a connection slowly.
+    SlowLink {
+        /// Megabits a second.
+        megabits: u32,
+    },
+}
+
 /// One of two endpoints.
 pub struct NetCarrier {
     endpoint: NetEndpoint<Buffer>,
@@ -37,14 +55,13 @@ pub struct NetCarrier {
 }
 
 impl NetCarrier {
-    /// Connects to the process at the other end of `conn`. `lost`: how many datagrams of a hundred a relay between the two
-    /// loses; `None` for no relay.
+    /// Connects to the process at the other end of `conn`.
     pub fn new(
         conn: &Conn,
         unit: u32,
         transport: Transport,
         trusted: bool,
-        lost: Option<u32>,
+        between: Between,
         source: Source,
     ) -> Result<NetCarrier, BenchError> {
         let unreadable = || BenchError::Disagree { what: "an address" };
@@ -62,9 +79,10 @@ impl NetCarrier {
                 .ok()
                 .and_then(|text| text.parse().ok())
                 .ok_or_else(unreadable)?;
-            let at = match lost {
-                Some(lost) => relay.insert(Relay::new(theirs, lost)?).addr(),
-                None => theirs,
+            let at = match between {
+                Between::Nothing => theirs,
+                Between::Relay { lost } => relay.insert(Relay::new(theirs, lost)?).addr(),
+                Between::SlowLink { megabits } => slow_link(theirs, megabits)?,
             };
             endpoint.introduce(peer, at);
             endpoint.connect(peer)?;

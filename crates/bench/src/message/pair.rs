@@ -5,7 +5,7 @@ use super::domain_carrier::DomainCarrier;
 use super::end::{Carrier, End};
 use super::error::BenchError;
 use super::link_carrier::LinkCarrier;
-use super::net_carrier::NetCarrier;
+use super::net_carrier::{Between, NetCarrier};
 use super::region::region;
 use super::scenes::{self, Outcome, Size};
 use super::tally::Source;
@@ -39,6 +39,13 @@ pub enum Way {
         trusted: bool,
         /// Through a relay that loses so many of a hundred.
         lost: Option<u32>,
+    },
+    /// TCP through a link that carries so much.
+    Slow {
+        /// Not encrypted.
+        trusted: bool,
+        /// Megabits a second.
+        megabits: u32,
     },
 }
 
@@ -243,11 +250,17 @@ fn act(part: &Part) -> Result<Outcome, BenchError> {
             whole(End::new(carrier, unit == 0), play, "a shared-memory link")
         }
         Way::Tcp { trusted } => {
-            let carrier = NetCarrier::new(&conn()?, unit, Transport::Tcp, trusted, None, source)?;
+            let carrier = NetCarrier::new(&conn()?, unit, Transport::Tcp, trusted, Between::Nothing, source)?;
+            whole(End::new(carrier, unit == 0), play, "a network link")
+        }
+        Way::Slow { trusted, megabits } => {
+            let between = Between::SlowLink { megabits };
+            let carrier = NetCarrier::new(&conn()?, unit, Transport::Tcp, trusted, between, source)?;
             whole(End::new(carrier, unit == 0), play, "a network link")
         }
         Way::Udp { trusted, lost } => {
-            let carrier = NetCarrier::new(&conn()?, unit, Transport::Udp, trusted, lost, source)?;
+            let between = lost.map_or(Between::Nothing, |lost| Between::Relay { lost });
+            let carrier = NetCarrier::new(&conn()?, unit, Transport::Udp, trusted, between, source)?;
             whole(End::new(carrier, unit == 0), play, "a network link")
         }
     }
