@@ -55,15 +55,9 @@ from polyduct._layouts import (
 )
 from polyduct._lent import Lent as Lent
 from polyduct._native import __version__ as __version__
-from polyduct._ports import (
-    Addresses as Addresses,
-    Reader as Reader,
-    Stats as Stats,
-    Step as Step,
-    Steps as Steps,
-    Writer as Writer,
-    open as open,
-)
+from polyduct._port import Addresses as Addresses, Stats as Stats
+from polyduct._ports import open as open
+from polyduct._reader import Reader as Reader, Steps as Steps
 from polyduct._regions import Region as Region
 from polyduct._requests import Request as Request, waitany as waitany
 from polyduct._stores import (
@@ -72,6 +66,7 @@ from polyduct._stores import (
     StoredArray as StoredArray,
     StoreStatus as StoreStatus,
 )
+from polyduct._writer import Step as Step, Writer as Writer
 from polyduct.errors import (
     Absent as Absent,
     AtOdds as AtOdds,

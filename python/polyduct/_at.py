@@ -13,7 +13,7 @@ from polyduct._layouts import Box
 from polyduct.errors import BadIndex
 
 if TYPE_CHECKING:
-    from polyduct._ports import Reader
+    from polyduct._reader import Reader
 
 
 class At:

@@ -32,7 +32,7 @@ from polyduct.errors import Error
 
 if TYPE_CHECKING:
     from polyduct._domain import Domain
-    from polyduct._ports import _Port
+    from polyduct._port import _Port
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _in_multiprocessing = False

@@ -112,9 +112,12 @@ def test_queues_that_drop_steps_have_room_and_tell_what_is_there(url: str, polic
         assert not is_ready(port)
         published = []
         for value in range(round % 6 + 1):
-            assert becomes_ready(out)
-            step = out.try_step()
-            assert step is not None
+            step = None
+            while step is None:
+                # Across hosts a slot that was given up may still be on its way to a reader.
+                assert becomes_ready(out)
+                step = out.try_step()
+                assert step is not None or "//" in url
             with step as a:
                 a[...] = 10 * round + value
             published += [10 * round + value] * bool(step.published)

@@ -10,6 +10,7 @@
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
 //! * `close`: how the stream ends.
 //! * [`places`]: reader programs that come and go.
+//! * `may`: what a `poll_*` would say, for those who do not ask yet.
 
 pub mod bell;
 pub mod bits;
@@ -19,6 +20,7 @@ mod death;
 pub mod fault;
 pub mod geometry;
 pub mod lossy;
+mod may;
 pub mod names;
 pub mod places;
 #[cfg(all(test, not(loom)))]
@@ -190,16 +192,6 @@ impl Slots {
         }
     }
 
-    /// Whether [`poll_begin`](Slots::poll_begin) would say something. Decides nothing: whether a queue finds room for a step or drops
-    /// it waits until the step is asked for.
-    pub fn may_begin(&self, unit: u32, n: u64) -> bool {
-        if !self.is_lossy() || unit != 0 || self.fault().is_some() {
-            return !matches!(self.poll_begin(unit, n), Ok(None));
-        }
-        let closed = self.first_close().is_some_and(|(closed_after, _)| n >= closed_after);
-        closed || self.readers_are_gone() || self.may_choose(n)
-    }
-
     /// Writer `unit` has filled its part of the step. Returns whether the whole step became visible by this.
     pub fn publish(&self, unit: u32, turn: Turn) -> bool {
         let last = self.geometry.arrivals(turn.slot).arrive(self.lines(), unit, turn.sense);
@@ -272,15 +264,6 @@ impl Slots {
                 Some(Stop::Uneven { unit: UnitName { side: Side::Reader(program), unit: by }, closed_after })
             }
             (None, _) => None,
-        }
-    }
-
-    /// Whether [`poll_next`](Slots::poll_next) would say something. Decides nothing: under `latest` the step that is read is the
-    /// newest when it is asked for.
-    pub fn may_next(&self, program: u32, unit: u32, k: u64) -> bool {
-        match self.is_lossy() && unit == 0 {
-            true => self.may_take(program, k) || self.no_next(program, k).is_some(),
-            false => !matches!(self.poll_next(program, unit, k), Ok(None)),
         }
     }
 
