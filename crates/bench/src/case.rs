@@ -28,7 +28,8 @@ impl Choice {
         Rounds(self.rounds)
     }
 
-    /// Measures those of the cases of `polyduct-bench COMMAND` that are wanted, or lists them. Returns the exit status.
+    /// Measures those of the cases of `polyduct-bench COMMAND` that are wanted, or lists them. Returns the
+    /// exit status.
     pub fn measure(&self, mut cases: Vec<Case>, command: &str) -> u8 {
         cases.retain(|c| self.only.is_empty() || self.only.iter().any(|part| c.name.contains(part.as_str())));
         if self.list {

@@ -1,7 +1,9 @@
-//! The laboratory: measures, verifies what it moved, and prints ratios against a baseline taken in the same run.
+//! The laboratory: measures, verifies what it moved, and prints ratios against a baseline taken in the same
+//! run.
 //!
-//! Machines are shared and noisy, so a figure is the median of rounds, and each round measures the baseline and the
-//! case one after the other. `polyduct bench` is the short page for users; this has what polyduct is judged by.
+//! Machines are shared and noisy, so a figure is the median of rounds, and each round measures the baseline
+//! and the case one after the other. `polyduct bench` is the short page for users; this has what polyduct is
+//! judged by.
 #![forbid(unsafe_code)]
 
 mod case;
@@ -39,8 +41,8 @@ struct Bench {
 enum What {
     /// Parallel pipes: layouts, kernels, plans, latency, and the peers if they are installed.
     Pipe(PipeArgs),
-    /// Stores over many disks: collective writing and reading, parity, loss, and small writes, against fio, memcpy and
-    /// MPI-IO; and over disks held to a rate.
+    /// Stores over many disks: collective writing and reading, parity, loss, and small writes, against fio,
+    /// memcpy and MPI-IO; and over disks held to a rate.
     Disk(disk::DiskArgs),
     /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
     Message(message::MessageArgs),

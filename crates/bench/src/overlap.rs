@@ -1,4 +1,5 @@
-//! `polyduct-bench overlap`: a message and the sender's own work at the same time (SCI-MPICH, Fig. 10 and 11).
+//! `polyduct-bench overlap`: a message and the sender's own work at the same time (SCI-MPICH, Fig. 10 and
+//! 11).
 
 use super::message::error::BenchError;
 use super::message::pair::{Play, Scene, Way};

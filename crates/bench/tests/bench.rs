@@ -1,4 +1,5 @@
-//! The benchmarks of messages and pipes measure, verify and print; what the figures are is not for a test on a busy machine.
+//! The benchmarks of messages and pipes measure, verify and print; what the figures are is not for a test on
+//! a busy machine.
 
 use polyduct_rig::Scratch;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! The page of figures has every row, with figures, and leaves nothing behind. What the figures are is not for a busy machine.
+//! The page of figures has every row, with figures, and leaves nothing behind. What the figures are is not
+//! for a busy machine.
 
 mod common;
 use common::*;

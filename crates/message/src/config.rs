@@ -282,8 +282,9 @@ impl Config {
         partners.saturating_add(1).saturating_mul(first.max(self.bytes("rings")))
     }
 
-    /// Descriptors that a unit with so many partners on its host takes, at most: for each the segment of their link, its
-    /// bell, and its process twice, to see it end and to read its memory; and what else a program has open.
+    /// Descriptors that a unit with so many partners on its host takes, at most: for each the segment of
+    /// their link, its bell, and its process twice, to see it end and to read its memory; and what else a
+    /// program has open.
     pub fn descriptors(partners: u64) -> u64 {
         partners.saturating_mul(4).saturating_add(64)
     }

@@ -290,7 +290,8 @@ pub enum LinkError {
         /// The unit.
         unit: Address,
     },
-    /// A unit comes again to the domain that it has left, or was lost to: its other units have still to leave. Try again later.
+    /// A unit comes again to the domain that it has left, or was lost to: its other units have still to
+    /// leave. Try again later.
     #[error("an earlier domain of this name, which unit {unit} has left, is still open there")]
     Earlier {
         /// The unit.

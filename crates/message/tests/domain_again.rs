@@ -1,5 +1,5 @@
-//! Real processes that join a domain at one address again as soon as they have left it: each waits for the next domain, whoever
-//! is still in the last.
+//! Real processes that join a domain at one address again as soon as they have left it: each waits for the
+//! next domain, whoever is still in the last.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, Options};
@@ -90,7 +90,8 @@ fn a_domain_of_one_host_with_an_address_opens_again_at_once() {
     opens_again("udp", true);
 }
 
-/// One that left opens again while unit 0 and another stay: it waits for as long as it may, and says for what.
+/// One that left opens again while unit 0 and another stay: it waits for as long as it may, and says for
+/// what.
 fn who_does_not_live_to_see_the_end_of_the_last_domain_is_told_of_it() {
     for transport in [Transport::Tcp, Transport::Udp] {
         let (root, key) = (free_address(), JobKey::fresh().unwrap());

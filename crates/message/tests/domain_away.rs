@@ -1,4 +1,5 @@
-//! A unit that is stopped for longer than the others bear its silence: when it wakes it hears that they went on without it.
+//! A unit that is stopped for longer than the others bear its silence: when it wakes it hears that they went
+//! on without it.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, Options};

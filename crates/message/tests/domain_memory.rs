@@ -1,5 +1,5 @@
-//! What many units of a domain take: rings of a host are little for each pair, and more for those that use them, within a limit;
-//! and what unit 0 keeps for each unit of another host is little, too.
+//! What many units of a domain take: rings of a host are little for each pair, and more for those that use
+//! them, within a limit; and what unit 0 keeps for each unit of another host is little, too.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, Options};
@@ -29,8 +29,8 @@ fn main() {
     );
 }
 
-/// One process: `name unit units how root group`, where `how` is `near`, or how the network is, and `group` the control group
-/// that it goes to, or `-`.
+/// One process: `name unit units how root group`, where `how` is `near`, or how the network is, and `group`
+/// the control group that it goes to, or `-`.
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     if f[5] != "-" {
@@ -97,7 +97,8 @@ fn bytes_in(file: &str, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Runs all units, in a control group perhaps; they stay until the test ends. Bytes and descriptors that each takes, in order.
+/// Runs all units, in a control group perhaps; they stay until the test ends. Bytes and descriptors that each
+/// takes, in order.
 fn takes(how: &str, count: u32, group: Option<&Group>) -> (Vec<Unit>, Vec<(u64, u64)>) {
     let name = format!("test-memory-{}", std::process::id());
     let (start, root) = (Instant::now(), free_address());

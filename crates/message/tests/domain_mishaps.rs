@@ -126,7 +126,8 @@ fn a_fork_that_drops_a_call_does_not_cancel_it() {
     });
 }
 
-/// What a fork has of lent memory is its parent's, which still lends it: others who found it before reach it as before.
+/// What a fork has of lent memory is its parent's, which still lends it: others who found it before reach it
+/// as before.
 #[test]
 fn a_fork_that_drops_lent_memory_does_not_take_it_back() {
     let name = unique("fork-lent");

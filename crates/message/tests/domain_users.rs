@@ -1,5 +1,6 @@
-//! A domain among other users: who is none of its user's processes gets nothing, has it a name of the domain's or looks like all
-//! others; and what one user's processes may have together, descriptors on their way, is waited for.
+//! A domain among other users: who is none of its user's processes gets nothing, has it a name of the
+//! domain's or looks like all others; and what one user's processes may have together, descriptors on their
+//! way, is waited for.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::gather::{Join, Process};
@@ -140,8 +141,8 @@ fn a_name_that_another_user_took_is_said_to_be_that_users() {
     }
 }
 
-/// So many descriptors of this user are on their way that the system takes no more: who joins waits until that is over, or its
-/// time.
+/// So many descriptors of this user are on their way that the system takes no more: who joins waits until
+/// that is over, or its time.
 fn flight(domain: &str) {
     say("ready");
     let (from, to) = Conn::pair().unwrap();
@@ -179,7 +180,8 @@ fn descriptors_on_their_way_are_waited_for() {
     assert_eq!(unit.end(), "end");
 }
 
-/// From here on this thread, and those that it starts, end the process when they permit others to read its memory.
+/// From here on this thread, and those that it starts, end the process when they permit others to read its
+/// memory.
 fn die_when_permitting() {
     let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
     let skip_unless = |k, jf| libc::sock_filter { code: 0x15, jt: 0, jf, k };
@@ -194,7 +196,8 @@ fn die_when_permitting() {
         give(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers, and a program that lives until the call returns; the kernel checks and copies it.
+    // SAFETY: plain numbers, and a program that lives until the call returns; the kernel checks and copies
+    // it.
     let done = unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program)

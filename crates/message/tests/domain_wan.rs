@@ -42,7 +42,8 @@ fn over(test: &str, units: u32, wan: Wan, times: u16) {
                 talk(0, units, root, transport);
                 let took = begun.elapsed();
                 println!("{units} units over {wan:?} by {transport:?} after {took:.1?}");
-                // Nobody waits until another is silent for too long, which has left and whose last word is lost.
+                // Nobody waits until another is silent for too long, which has left and whose last word is
+                // lost.
                 assert!(transport == Transport::Tcp || took < SILENCE, "{took:?}");
                 other.hear("done");
             }

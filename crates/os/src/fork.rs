@@ -1,9 +1,10 @@
 //! What a forked child has no part in.
 //!
-//! A child has copies of all descriptors of its parent, closed only when it runs another program. One that goes on as it is, as
-//! Python's `multiprocessing` makes them, would keep connections and listeners alive after its parent's end: the kernel would go on
-//! answering for it, nobody would learn of its death, and its names would stay taken. And what it wrote into memory that is mapped
-//! shared would be written in its parent's.
+//! A child has copies of all descriptors of its parent, closed only when it runs another program. One that
+//! goes on as it is, as Python's `multiprocessing` makes them, would keep connections and listeners alive
+//! after its parent's end: the kernel would go on answering for it, nobody would learn of its death, and its
+//! names would stay taken. And what it wrote into memory that is mapped shared would be written in its
+//! parent's.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd};
@@ -46,8 +47,8 @@ pub fn keep(socket: &impl AsFd) {
 fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
-        // SAFETY: `in_child` does only what is allowed in a child of a program with threads: it reads and writes atomics, and
-        // makes system calls. A library that is unloaded takes back what it registered.
+        // SAFETY: `in_child` does only what is allowed in a child of a program with threads: it reads and
+        // writes atomics, and makes system calls. A library that is unloaded takes back what it registered.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }

@@ -201,7 +201,8 @@ impl PidFd {
         }
     }
 
-    /// One descriptor for all in this process that watch the same process so: the one that there is already, or this.
+    /// One descriptor for all in this process that watch the same process so: the one that there is already,
+    /// or this.
     pub fn shared(self) -> PidFd {
         static SHARED: Mutex<Vec<(u32, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
         // Of a process in another namespace there may be no number.

@@ -50,8 +50,8 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for ever.
 const PIECE: usize = 64 << 20;
 
-/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder. One that nobody asks for its descriptor
-/// any more need not [have it](Segment::into_parts): `Segment<()>`.
+/// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder. One that nobody
+/// asks for its descriptor any more need not [have it](Segment::into_parts): `Segment<()>`.
 #[derive(Debug)]
 pub struct Segment<D = OwnedFd> {
     fd: D,
@@ -223,12 +223,14 @@ impl Segment {
         }
     }
 
-    /// Lets children that are forked from now on have this memory for themselves: what they write into it, here or elsewhere nobody
-    /// sees. They see what this process writes, page by page until they write there. For memory that this process fills while
-    /// it may fork; where thousands of segments are kept so, children share the rest.
+    /// Lets children that are forked from now on have this memory for themselves: what they write into it,
+    /// here or elsewhere nobody sees. They see what this process writes, page by page until they write there.
+    /// For memory that this process fills while it may fork; where thousands of segments are kept so,
+    /// children share the rest.
     pub fn keep_from_children(&mut self) {
         if self.access == Access::ReadWrite && self.own_in_children.is_none() {
-            // SAFETY: the whole mapping of this descriptor, from which `drop` takes this before the mapping goes.
+            // SAFETY: the whole mapping of this descriptor, from which `drop` takes this before the mapping
+            // goes.
             let own = unsafe { OwnInChildren::new(self.base.as_ptr(), self.len, self.fd()) };
             self.own_in_children = own;
         }
@@ -244,7 +246,8 @@ impl Segment {
         // Children would need it to have the memory for themselves.
         self.own_in_children = None;
         let whole = ManuallyDrop::new(self);
-        // SAFETY: read once each; what they are read from is not dropped. The other fields are copied or own nothing.
+        // SAFETY: read once each; what they are read from is not dropped. The other fields are copied or own
+        // nothing.
         let (fd, dividing) = unsafe { (ptr::read(&whole.fd), ptr::read(&whole.dividing)) };
         let mapping = Segment {
             fd: (),

@@ -71,10 +71,11 @@ impl FromStr for OnLoss {
 pub enum Readers {
     /// So many, 1 to 8: the writer waits for them when it opens, and ends when all have closed.
     Programs(u32),
-    /// Any, up to 8 at once: each may come, leave and come again while the writer writes, and each begins with the newest step
-    /// that is there. The writer neither waits for them nor hears of their ends: how one program ends, or is killed, is that
-    /// program's. Only under [`Policy::Latest`], and on one host. A program holds one slot at most:
-    /// with a [`depth`](Options::depth) above their number no slow or stopped one keeps others from the newest steps.
+    /// Any, up to 8 at once: each may come, leave and come again while the writer writes, and each begins
+    /// with the newest step that is there. The writer neither waits for them nor hears of their ends: how one
+    /// program ends, or is killed, is that program's. Only under [`Policy::Latest`], and on one host. A
+    /// program holds one slot at most: with a [`depth`](Options::depth) above their number no slow or stopped
+    /// one keeps others from the newest steps.
     Any,
 }
 
@@ -134,7 +135,8 @@ pub struct Options {
     pub depth: u32,
     /// Policy for a full queue (writers only).
     pub policy: Policy,
-    /// Reader programs that the writer waits for when it opens, or whether any may come and go (writers only).
+    /// Reader programs that the writer waits for when it opens, or whether any may come and go (writers
+    /// only).
     pub readers: Readers,
     /// Longest wait of any later call; `None` waits as long as the peers live.
     pub timeout: Option<Duration>,

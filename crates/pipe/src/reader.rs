@@ -464,7 +464,8 @@ impl Drop for Step<'_> {
 /// The slots of writer units, by their descriptors.
 type Kept = Vec<(u32, OwnedFd)>;
 
-/// Asks unit 0 for the segments of the writers that this plan reads, and maps them. Gives their descriptors, too.
+/// Asks unit 0 for the segments of the writers that this plan reads, and maps them. Gives their descriptors,
+/// too.
 fn segments(
     joining: &mut Joining<'_>,
     plan: &Plan,

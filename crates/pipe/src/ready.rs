@@ -1,8 +1,9 @@
 //! A descriptor that can be read for as long as a port's next call would not wait, for programs that poll.
 //!
-//! Ports of one host wait at futexes, which nothing can poll, so a thread does. It sleeps where the port would, looks at the port
-//! when something has happened, and makes the descriptor readable; then it sleeps until a call of the port's owner has left a port
-//! that would wait, and made the descriptor unreadable again. Ports of whom nobody wants a descriptor have neither.
+//! Ports of one host wait at futexes, which nothing can poll, so a thread does. It sleeps where the port
+//! would, looks at the port when something has happened, and makes the descriptor readable; then it sleeps
+//! until a call of the port's owner has left a port that would wait, and made the descriptor unreadable
+//! again. Ports of whom nobody wants a descriptor have neither.
 
 use crate::slots::{bell::ring, bell::Sleeper, Slots};
 use crate::watch::no_thread;
@@ -28,7 +29,8 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Has the port looked at when a connection can be read, or written if `writes`. The port may close it meanwhile.
+    /// Has the port looked at when a connection can be read, or written if `writes`. The port may close it
+    /// meanwhile.
     pub(crate) fn at(&mut self, socket: &impl AsFd, writes: bool) {
         match socket.as_fd().try_clone_to_owned() {
             Ok(copy) => {
@@ -65,7 +67,8 @@ impl Watch {
         EventFd::new().map(|woken| Watch(Kind::Sockets(woken)))
     }
 
-    /// Looks, and sleeps if the port would wait, until something has happened since the look began. It may end early.
+    /// Looks, and sleeps if the port would wait, until something has happened since the look began. It may
+    /// end early.
     fn sleep_unless(&self, look: impl FnOnce() -> Option<Wait>) {
         match &self.0 {
             Kind::Bell(slots, bell) => {
@@ -129,10 +132,11 @@ struct State {
 }
 
 impl Ready {
-    /// Of a port in a `Mutex`, of which `would_wait` says what it would wait for now. Without a [`Watch`] it never waits.
+    /// Of a port in a `Mutex`, of which `would_wait` says what it would wait for now. Without a [`Watch`] it
+    /// never waits.
     ///
-    /// After each call that may have changed the answer the port's owner calls [`look`](Ready::look), while it has the lock, and
-    /// in the end [`end`](Ready::end).
+    /// After each call that may have changed the answer the port's owner calls [`look`](Ready::look), while
+    /// it has the lock, and in the end [`end`](Ready::end).
     ///
     /// # Errors
     /// The system's refusal of a descriptor or a thread.
@@ -168,7 +172,8 @@ impl Ready {
         let Some(watch) = self.shared.watch.as_ref().filter(|_| self.is_ours()) else { return };
         let wait = would_wait();
         self.shared.set(wait.is_none());
-        // The thread may sleep at what the port waited for before. At a bell everything is heard, but the time.
+        // The thread may sleep at what the port waited for before. At a bell everything is heard, but the
+        // time.
         let is_other = |wait: Wait| wait.most.is_some() || matches!(watch.0, Kind::Sockets(_));
         if wait.is_some_and(is_other) {
             watch.wake();

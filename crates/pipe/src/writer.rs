@@ -61,8 +61,8 @@ pub enum Given {
 }
 
 impl Writer {
-    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs have come; where
-    /// [any](Readers::Any) may come, for none of them.
+    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs
+    /// have come; where [any](Readers::Any) may come, for none of them.
     ///
     /// # Errors
     /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
@@ -213,8 +213,9 @@ impl Writer {
     }
 
     /// Waits for a slot and gives this unit's part of the next step, to be filled in place and
-    /// [published](StepMut::publish). Its content is undefined (an older step's). Dropped without publishing, the step
-    /// is not written and the next call gives it again. What a child that is forked meanwhile writes there, it has for itself.
+    /// [published](StepMut::publish). Its content is undefined (an older step's). Dropped without publishing,
+    /// the step is not written and the next call gives it again. What a child that is forked meanwhile writes
+    /// there, it has for itself.
     ///
     /// # Errors
     /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,

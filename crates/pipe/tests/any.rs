@@ -39,8 +39,9 @@ fn data() -> Dataset {
     Dataset::new(&[24, 20], ElemType::U64).unwrap()
 }
 
-/// A reader process: `pipe program unit units layout wait`. Each line that it is told has it read a step, which it checks and
-/// says; `close` has it leave, `hold` map a step and keep it, and `run` read until something ends it. The end of its input ends it.
+/// A reader process: `pipe program unit units layout wait`. Each line that it is told has it read a step,
+/// which it checks and says; `close` has it leave, `hold` map a step and keep it, and `run` read until
+/// something ends it. The end of its input ends it.
 fn read(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u32>().unwrap();

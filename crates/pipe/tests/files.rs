@@ -54,7 +54,8 @@ fn unit(spec: &str) {
 /// Pipes of 4 writers and 2 readers that are open at once.
 const PIPES: usize = 50;
 
-/// One process of them all: `host NAME` has each pipe's unit 0, `reader NAME` one of the readers, `rest NAME` all other units.
+/// One process of them all: `host NAME` has each pipe's unit 0, `reader NAME` one of the readers, `rest NAME`
+/// all other units.
 fn many(spec: &str) {
     let (role, name) = spec.split_once(' ').unwrap();
     let before = used();
@@ -97,8 +98,9 @@ fn many_pipes_take_few_descriptors() {
     };
     let (host, reader) = (uses(0), uses(1));
     uses(2);
-    // Each pipe of unit 0: its name and a spare to turn others away by, what stops its thread, its slots, and a connection to each of
-    // the five others. All others: what stops the thread, and the connection. And few for all pipes: the processes of the others.
+    // Each pipe of unit 0: its name and a spare to turn others away by, what stops its thread, its slots, and
+    // a connection to each of the five others. All others: what stops the thread, and the connection. And few
+    // for all pipes: the processes of the others.
     for (unit, uses, most) in [("host", host, 9), ("reader", reader, 2)] {
         assert!(uses[0] <= most * PIPES + 10, "{PIPES} pipes take {} descriptors of the {unit}", uses[0]);
         assert!(uses[1] <= PIPES, "{PIPES} pipes take {} threads of the {unit}", uses[1]);

@@ -1,5 +1,5 @@
-//! What children of a unit have no part in. Units that have forked are killed while their children live on: the others learn of it as if there were no children, and the
-//! pipe's name, or its port, is free.
+//! What children of a unit have no part in. Units that have forked are killed while their children live on:
+//! the others learn of it as if there were no children, and the pipe's name, or its port, is free.
 
 mod common;
 

@@ -275,7 +275,8 @@ fn lossy_one_to_two() {
     run(1, (1, 2, 2, 2), Policy::Latest, Plant::Nothing);
 }
 
-/// A reader program comes and leaves, twice, while the writer writes: it has the slot that it reads to itself.
+/// A reader program comes and leaves, twice, while the writer writes: it has the slot that it reads to
+/// itself.
 #[test]
 fn readers_that_come_and_go() {
     model(3, || {

@@ -253,7 +253,8 @@ const WAY: Duration = Duration::from_millis(5);
 /// Steps of a stream over such a way.
 const FAR_STEPS: u64 = 64;
 
-/// How long a stream takes through a queue of this depth, whose second writer unit and reader are far from unit 0.
+/// How long a stream takes through a queue of this depth, whose second writer unit and reader are far from
+/// unit 0.
 fn far_steps(depth: u32) -> Duration {
     let (at, trust) = (&place(), &trust(true));
     let middle = Middle::looking(at, Arc::new(|_, _| std::thread::sleep(WAY)));

@@ -47,7 +47,8 @@ pub fn place(
         Some((unit, units)) => (unit, units, get("POLYDUCT_PROGRAM")),
         None => from_launcher(&get)?,
     };
-    // Before any meeting: to the others it would be a stranger. How many units there may be, who opens something says.
+    // Before any meeting: to the others it would be a stranger. How many units there may be, who opens
+    // something says.
     if units > 0 && unit >= units {
         let (found, expected) = (unit.to_string(), format!("below units, {units}").into());
         return Err(PipeError::BadOption { option: "unit", found, expected }.into());

@@ -134,14 +134,16 @@ impl Open {
         self
     }
 
-    /// What a writer does when all slots are full (default: wait, for readers that are there). A file has none.
+    /// What a writer does when all slots are full (default: wait, for readers that are there). A file has
+    /// none.
     pub fn policy(mut self, policy: Policy) -> Open {
         self.policy = Some(policy);
         self
     }
 
-    /// Reader programs that a writer waits for when it opens (1 to 8, default 1), or [`Readers::Any`]: they may come, leave and come
-    /// again, and the policy is [`Policy::Latest`]. A file waits for none, and only the limits count.
+    /// Reader programs that a writer waits for when it opens (1 to 8, default 1), or [`Readers::Any`]: they
+    /// may come, leave and come again, and the policy is [`Policy::Latest`]. A file waits for none, and only
+    /// the limits count.
     pub fn readers(mut self, readers: impl Into<Readers>) -> Open {
         self.pipe.readers = readers.into();
         self

@@ -199,7 +199,8 @@ impl Reader {
         matches!(self.end, ReadEnd::Pipe(_))
     }
 
-    /// Where [`read`](Self::read) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file, which waits for nobody.
+    /// Where [`read`](Self::read) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file,
+    /// which waits for nobody.
     ///
     /// # Errors
     /// The system's refusal of a descriptor.

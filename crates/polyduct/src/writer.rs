@@ -169,7 +169,8 @@ impl Writer {
         matches!(self.end, WriteEnd::Pipe(_))
     }
 
-    /// Where [`step`](Self::step) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file, which waits for nobody.
+    /// Where [`step`](Self::step) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file,
+    /// which waits for nobody.
     ///
     /// # Errors
     /// The system's refusal of a descriptor.

@@ -70,7 +70,8 @@ thread_local! {
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
     /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
     static BUSY: RefCell<Vec<*const Guard>> = const { RefCell::new(Vec::new()) };
-    /// This thread looks at a port whose user may be busy with something else: signals are for the user's calls.
+    /// This thread looks at a port whose user may be busy with something else: signals are for the user's
+    /// calls.
     static ASIDE: Cell<bool> = const { Cell::new(false) };
     /// This thread's call is the one that closes, and for which the others end.
     static CLOSES: Cell<bool> = const { Cell::new(false) };
@@ -127,7 +128,8 @@ fn ask(closing: &AtomicBool) -> bool {
     stop
 }
 
-/// Looks at a port beside its user's calls: no signal is taken from those, and the interpreter is not asked for.
+/// Looks at a port beside its user's calls: no signal is taken from those, and the interpreter is not asked
+/// for.
 pub fn aside<T>(f: impl FnOnce() -> T) -> T {
     let before = ASIDE.replace(true);
     let done = f();

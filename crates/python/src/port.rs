@@ -107,8 +107,8 @@ impl Port {
         self.guard.at_once(py, f)?.transpose().map_err(|e| error::raise(py, &e))
     }
 
-    /// The descriptor that is readable while the next call would not wait: `watch` says where those sleep, `would_wait` whether it
-    /// would.
+    /// The descriptor that is readable while the next call would not wait: `watch` says where those sleep,
+    /// `would_wait` whether it would.
     pub fn fileno<P: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -131,7 +131,8 @@ impl Port {
         })
     }
 
-    /// Has who polls know whether the next call would wait. Called with the port's lock, after each call that may change it.
+    /// Has who polls know whether the next call would wait. Called with the port's lock, after each call that
+    /// may change it.
     pub fn look<P>(&self, port: &mut P, would_wait: fn(&mut P) -> Option<Wait>) {
         if let Some(ready) = self.ready.get() {
             ready.look(|| would_wait(port));

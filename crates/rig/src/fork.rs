@@ -23,8 +23,8 @@ impl Forked {
         }
     }
 
-    /// Forks this process. The child calls `f` and ends, well if that says so. As this process may have threads, `f` makes system
-    /// calls and uses memory that is there.
+    /// Forks this process. The child calls `f` and ends, well if that says so. As this process may have
+    /// threads, `f` makes system calls and uses memory that is there.
     pub fn call(f: impl FnOnce() -> bool) -> Forked {
         // SAFETY: the child does no more than it says above.
         match unsafe { libc::fork() } {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// How long the system may take to see that a group is empty.
 const EMPTY: Duration = Duration::from_secs(10);
 
-/// A control group below the one of this process. Removed when dropped; its processes have to be gone by then.
+/// A control group below the one of this process. Removed when dropped; its processes have to be gone by
+/// then.
 pub struct Group {
     at: PathBuf,
     used: &'static str,

@@ -1,6 +1,6 @@
-//! A long way between two hosts: what goes over it comes later, or not at all, or is cut into short packets. For that the kernel
-//! has queueing disciplines which few have; so each host has a network device of its own (TUN), and a thread that carries its
-//! packets over the [cable](crate::hosts).
+//! A long way between two hosts: what goes over it comes later, or not at all, or is cut into short packets.
+//! For that the kernel has queueing disciplines which few have; so each host has a network device of its own
+//! (TUN), and a thread that carries its packets over the [cable](crate::hosts).
 
 use crate::hosts::ip;
 use crate::Random;
@@ -35,8 +35,8 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Opens this host's end, which has address `inner`; the cable's addresses are `mine` and `theirs`. It lasts for as long as
-    /// the process.
+    /// Opens this host's end, which has address `inner`; the cable's addresses are `mine` and `theirs`. It
+    /// lasts for as long as the process.
     pub fn open(self, mine: &str, theirs: &str, inner: &str) {
         ip("tuntap add dev wan mode tun");
         ip(&format!("addr add {inner}/24 dev wan"));

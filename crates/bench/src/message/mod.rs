@@ -1,8 +1,9 @@
 //! `polyduct-bench message`: what messages cost between two processes, each on a processor of its own.
 //!
-//! Everything is measured through the public interface, [`Domain`](polyduct_message::Domain) and its channels, which is what
-//! programs use; where the shared-memory link itself can do the same, a row beside says what the domain adds. Every message is
-//! checked where it comes, and a figure of which one was wrong is none.
+//! Everything is measured through the public interface, [`Domain`](polyduct_message::Domain) and its
+//! channels, which is what programs use; where the shared-memory link itself can do the same, a row beside
+//! says what the domain adds. Every message is checked where it comes, and a figure of which one was wrong is
+//! none.
 
 mod by_size;
 mod cases;

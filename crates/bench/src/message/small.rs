@@ -41,8 +41,8 @@ pub fn cases(rounds: Rounds, effort: Effort) -> Vec<Case> {
     cases
 }
 
-/// Seconds of a message one way over a connection of two threads, each on a processor of its own, that poll their ends: there and
-/// back, or each with a call of its own in one direction.
+/// Seconds of a message one way over a connection of two threads, each on a processor of its own, that poll
+/// their ends: there and back, or each with a call of its own in one direction.
 fn bare(back: bool) -> io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;

@@ -1,4 +1,5 @@
-//! What this machine can do without polyduct: memory, a cache line between two cores, a connection on loopback, a file.
+//! What this machine can do without polyduct: memory, a cache line between two cores, a connection on
+//! loopback, a file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +13,8 @@ use std::time::Instant;
 /// Bytes of one write or read of a connection or a file.
 const CHUNK: usize = 4 << 20;
 
-/// GB/s that `threads` threads copy together with the C library's memcpy, `bytes` in all in each of `rounds` rounds.
+/// GB/s that `threads` threads copy together with the C library's memcpy, `bytes` in all in each of `rounds`
+/// rounds.
 pub fn copies(threads: usize, bytes: usize, rounds: usize) -> f64 {
     let share = bytes / threads;
     let barrier = Barrier::new(threads + 1);

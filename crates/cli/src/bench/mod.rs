@@ -1,7 +1,8 @@
-//! `polyduct bench`: one page of what this machine's memory, links and disk can do, and what polyduct reaches of it.
+//! `polyduct bench`: one page of what this machine's memory, links and disk can do, and what polyduct reaches
+//! of it.
 //!
-//! Each figure is the median of a few rounds, and each round measures the machine and polyduct one after the other. There are no
-//! targets here: the laboratory, `make bench`, has those.
+//! Each figure is the median of a few rounds, and each round measures the machine and polyduct one after the
+//! other. There are no targets here: the laboratory, `make bench`, has those.
 
 mod limits;
 mod work;

@@ -24,8 +24,8 @@ pub enum Work {
     Ping { name: String, steps: u64 },
     /// Answers.
     Pong { name: String },
-    /// Talks to the other unit of a domain. Reports the seconds of a message of 8 bytes one way, of one among many, and of
-    /// `bytes` in messages of 1 MiB.
+    /// Talks to the other unit of a domain. Reports the seconds of a message of 8 bytes one way, of one among
+    /// many, and of `bytes` in messages of 1 MiB.
     Talk { domain: String, turns: u32, flood: u32, bytes: u64 },
 }
 
@@ -36,7 +36,8 @@ pub struct UnitArgs {
     work: String,
 }
 
-/// Carries out `polyduct bench-unit`; gives the exit status. What it measured goes to standard output, as a list.
+/// Carries out `polyduct bench-unit`; gives the exit status. What it measured goes to standard output, as a
+/// list.
 pub fn unit(args: &UnitArgs) -> u8 {
     let done = serde_json::from_str(&args.work).map_err(Into::into).and_then(|work: Work| work.act());
     match done {
@@ -201,7 +202,8 @@ fn talk(domain: &Domain, turns: u32, flood: u32, bytes: u64) -> Result<Vec<f64>,
     Ok(vec![one_way, one_of_many, bulk])
 }
 
-/// Runs programs at once, each so many processes that do the same; gives the longest of each figure that they report.
+/// Runs programs at once, each so many processes that do the same; gives the longest of each figure that they
+/// report.
 pub fn run(programs: &[(Work, u32)], environment: &[(&str, &str)]) -> Result<Vec<f64>, String> {
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut children: Vec<Child> = Vec::new();

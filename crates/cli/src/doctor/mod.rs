@@ -24,8 +24,8 @@ pub struct DoctorArgs {
     /// Print a list of findings as JSON.
     #[arg(long)]
     json: bool,
-    /// Say what so many units on this machine need, and show the buffers of messages as they are in a domain of them: rings
-    /// shrink where memory is short.
+    /// Say what so many units on this machine need, and show the buffers of messages as they are in a domain
+    /// of them: rings shrink where memory is short.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     units: u32,
     /// When to use colour.

@@ -10,7 +10,8 @@ use rustix::process::{getrlimit, Resource};
 
 /// What a unit takes beside its rings, without the program around it.
 const OWN_BYTES: u64 = 2 << 20;
-/// Tasks of a unit: its program's thread, the one that watches the units of its host, and the one of its sockets.
+/// Tasks of a unit: its program's thread, the one that watches the units of its host, and the one of its
+/// sockets.
 const TASKS: u64 = 3;
 
 /// What there is.

@@ -198,7 +198,8 @@ impl Joined {
     }
 }
 
-/// Whoever has the name of this unit's socket: another process of this user is the unit; anybody else only has the name.
+/// Whoever has the name of this unit's socket: another process of this user is the unit; anybody else only
+/// has the name.
 fn taken(who: &Who<'_>) -> MessageError {
     let conn = Conn::connect(&socket_name(who.place, who.unit));
     match conn.and_then(|conn| conn.stranger()) {

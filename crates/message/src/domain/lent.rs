@@ -140,9 +140,9 @@ impl Lent {
     /// handler.
     ///
     /// # Errors
-    /// [`MessageError::Timeout`] after the domain's timeout, while another process is stopped in the midst of a copy, and
-    /// [`MessageError::Interrupted`]: it can be called again. [`MessageError::Region`]: it was withdrawn before, or this process is a
-    /// fork of the one that lends, and nothing was done.
+    /// [`MessageError::Timeout`] after the domain's timeout, while another process is stopped in the midst of
+    /// a copy, and [`MessageError::Interrupted`]: it can be called again. [`MessageError::Region`]: it was
+    /// withdrawn before, or this process is a fork of the one that lends, and nothing was done.
     pub fn withdraw(&self) -> Result<Memory, MessageError> {
         self.withdraw_within(self.timeout)
     }

@@ -32,8 +32,8 @@ const VERSION: u32 = 3;
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long unit 0 may say that another process is this unit: it may see a moment later that that has left. By datagrams it has
-/// been asked for as long by then.
+/// How long unit 0 may say that another process is this unit: it may see a moment later that that has left.
+/// By datagrams it has been asked for as long by then.
 const TAKEN: Duration = Duration::from_secs(1);
 
 /// How units of a domain on several hosts reach each other.
@@ -262,8 +262,8 @@ impl Meeting<'_> {
         Ok(book)
     }
 
-    /// Any other unit introduces itself and waits for the answer. A unit 0 that goes without one was that of an earlier domain,
-    /// or is started anew: the next is waited for.
+    /// Any other unit introduces itself and waits for the answer. A unit 0 that goes without one was that of
+    /// an earlier domain, or is started anew: the next is waited for.
     fn introduce(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         self.endpoint.introduce(0, self.network.root);
         let units = self.options.units;

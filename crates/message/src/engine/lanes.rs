@@ -1,5 +1,5 @@
-//! The lanes of a session, by their index. Any channel may be the first, the last of all too: lanes are made in blocks, where
-//! they are used.
+//! The lanes of a session, by their index. Any channel may be the first, the last of all too: lanes are made
+//! in blocks, where they are used.
 
 use std::ops::{Index, IndexMut};
 

@@ -190,7 +190,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// This process did not run for so long: what the peer said meanwhile has yet to be looked at, and it was not silent.
+    /// This process did not run for so long: what the peer said meanwhile has yet to be looked at, and it was
+    /// not silent.
     pub fn was_away(&mut self, time: Duration, now: Duration) {
         self.heard = self.heard.saturating_add(time).min(now);
     }

@@ -1,5 +1,5 @@
-//! Shared memory that a process fills, and that its children have for themselves: they see what lies in it, and what they write
-//! there stays theirs.
+//! Shared memory that a process fills, and that its children have for themselves: they see what lies in it,
+//! and what they write there stays theirs.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Mappings that are noted at once; what is beyond, children share.
 const MAPPINGS: usize = 4096;
 
-/// What a child needs to map it again. A child of a program with threads may not take a lock, and so these are atomics.
+/// What a child needs to map it again. A child of a program with threads may not take a lock, and so these
+/// are atomics.
 struct Mapped {
     /// Where it lies; 0: the entry is free; 1: it is being written.
     base: AtomicUsize,
@@ -77,8 +78,9 @@ pub(super) fn in_child() {
         let (len, fd) = (entry.len.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed) as libc::c_int);
         let is_it = inode(fd) == Some(entry.inode.load(Ordering::Relaxed));
         let (base, allowed) = (base as *mut libc::c_void, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: whoever noted it says that this is a whole mapping of the file; the new one has the same place, size and
-        // content. Where it is not to be had, reading goes on, and writing is an error here rather than harm to others.
+        // SAFETY: whoever noted it says that this is a whole mapping of the file; the new one has the same
+        // place, size and content. Where it is not to be had, reading goes on, and writing is an error here
+        // rather than harm to others.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
             if !is_it || libc::mmap(base, len, allowed, flags, fd, 0) == libc::MAP_FAILED {

@@ -21,8 +21,8 @@ pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ 
     move |source| PipeError::Link { pipe: pipe.to_owned(), peer: unit.to_string(), source: source.into() }
 }
 
-/// Connects to a writer unit and proves the key, trying again while nobody listens there (unless it `was_there`: it is gone then) and
-/// `check_in` says nothing else: an error, or where the unit is now.
+/// Connects to a writer unit and proves the key, trying again while nobody listens there (unless it
+/// `was_there`: it is gone then) and `check_in` says nothing else: an error, or where the unit is now.
 pub fn dial(
     place: &Place,
     trust: &Trust,

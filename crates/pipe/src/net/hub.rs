@@ -45,9 +45,9 @@ impl Member {
     }
 }
 
-/// Of how many steps a unit is told that it has not published or released: of as many as the writers have slots for, so that a writer
-/// knows that the next slot is free before it asks, and what comes next lies in a reader's sockets. Where steps are dropped, only
-/// of one: others would be old when the unit comes to them.
+/// Of how many steps a unit is told that it has not published or released: of as many as the writers have
+/// slots for, so that a writer knows that the next slot is free before it asks, and what comes next lies in a
+/// reader's sockets. Where steps are dropped, only of one: others would be old when the unit comes to them.
 pub fn steps_ahead(depth: u32, policy: Policy) -> u32 {
     match policy {
         Policy::Block => depth,
@@ -236,8 +236,8 @@ impl Hub {
                         }
                         Err(stop) => {
                             (m.knows, m.over) = (true, true);
-                            // Of a fault the writers hear anyway; that this reader has read its last they learn from here
-                            // alone, whether it comes to closing or not.
+                            // Of a fault the writers hear anyway; that this reader has read its last they
+                            // learn from here alone, whether it comes to closing or not.
                             if !matches!(stop, Stop::Fault(_)) {
                                 slots.close_reader(program, m.unit.unit, m.next);
                             }

@@ -1,4 +1,5 @@
-//! A writer's end of a connection to a reader unit: a step goes out as far as the socket takes it, and on when it takes more.
+//! A writer's end of a connection to a reader unit: a step goes out as far as the socket takes it, and on
+//! when it takes more.
 
 use super::channel::Channel;
 use super::route::{Cursor, Piece, Route, FRAME};
@@ -84,7 +85,8 @@ impl Job {
         self.channel.deadline()
     }
 
-    /// Sends what there is to send; `ready` says whether its socket has something new. Returns whether there may be more at once.
+    /// Sends what there is to send; `ready` says whether its socket has something new. Returns whether there
+    /// may be more at once.
     ///
     /// # Errors
     /// Why the connection is of no further use.

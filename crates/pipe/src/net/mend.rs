@@ -1,8 +1,8 @@
 //! A connection to a unit broke: whether the unit lives, and how it is reached again. No thread.
 //!
-//! Unit 0 [looks after](Missing) the unit: every unit listens somewhere for as long as it takes part, so that where nobody listens
-//! any more, it is dead, and where a connection stands, it lives, and comes back when it next has something to say. The unit
-//! itself [calls](Mending) unit 0 again.
+//! Unit 0 [looks after](Missing) the unit: every unit listens somewhere for as long as it takes part, so that
+//! where nobody listens any more, it is dead, and where a connection stands, it lives, and comes back when it
+//! next has something to say. The unit itself [calls](Mending) unit 0 again.
 
 use super::channel::Channel;
 use super::dial::{is_passing, is_refused};

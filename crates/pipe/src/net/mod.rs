@@ -10,8 +10,8 @@
 //!
 //! # Connections that break
 //!
-//! A network may reset a connection while both its ends live. A unit calls unit 0 again then, and both go on where they were; a reader
-//! asks for the rest of its step anew. Dead is who no longer listens anywhere.
+//! A network may reset a connection while both its ends live. A unit calls unit 0 again then, and both go on
+//! where they were; a reader asks for the rest of its step anew. Dead is who no longer listens anywhere.
 //!
 //! # Lost units that are replaced
 //!

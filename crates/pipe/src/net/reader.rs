@@ -85,9 +85,10 @@ impl Dials {
         }
     }
 
-    /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it when that comes, within
-    /// the port's patience since `start`. One that is there has no longer than the time to open, and where it is not replaced no
-    /// longer than silence is borne. The unit's part of `step` comes again.
+    /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it
+    /// when that comes, within the port's patience since `start`. One that is there has no longer than the
+    /// time to open, and where it is not replaced no longer than silence is borne. The unit's part of `step`
+    /// comes again.
     fn again(
         &self,
         client: &mut Client,
@@ -377,8 +378,8 @@ impl NetReader {
         Ok(Some(turn.step))
     }
 
-    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are dropped, that would
-    /// give old ones.
+    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are
+    /// dropped, that would give old ones.
     fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
         let ahead = if self.lossy { 0 } else { self.ahead.saturating_sub(self.client.asked) };
         self.client.asked += ahead;

@@ -1,5 +1,6 @@
-//! The threads that send from a writer unit's slots: a few, however many reader units have a part there, each with its share of their
-//! [connections](super::job), so that a slow one keeps no other waiting, and several processors are used.
+//! The threads that send from a writer unit's slots: a few, however many reader units have a part there, each
+//! with its share of their [connections](super::job), so that a slow one keeps no other waiting, and several
+//! processors are used.
 
 use super::channel::Channel;
 use super::job::{Job, Stock};
@@ -203,8 +204,8 @@ impl Senders {
     }
 }
 
-/// Waits until a thread is woken or one of its sockets has something new; not at all where there is `more` to do. Returns which have, or
-/// are to be looked after.
+/// Waits until a thread is woken or one of its sockets has something new; not at all where there is `more` to
+/// do. Returns which have, or are to be looked after.
 fn wait(wake: &EventFd, jobs: &[Job], more: bool) -> Result<Vec<bool>, OsError> {
     let mut items = Vec::with_capacity(jobs.len() + 1);
     items.push(PollItem::readable(wake));

@@ -195,7 +195,8 @@ impl Server {
                     }
                     let addr =
                         channel.peer().zip(door).map(|(peer, door)| SocketAddr::new(peer.ip(), door.port()));
-                    // Who comes from elsewhere than it thinks is behind something that may answer in its place.
+                    // Who comes from elsewhere than it thinks is behind something that may answer in its
+                    // place.
                     let door = door.filter(|door| Some(*door) == addr);
                     let id = self.next_id;
                     self.next_id += 1;
@@ -214,7 +215,8 @@ impl Server {
         }
     }
 
-    /// Whether this is said by one who asks for the place of a unit that may live, though its connection broke.
+    /// Whether this is said by one who asks for the place of a unit that may live, though its connection
+    /// broke.
     fn is_early(&self, first: &First) -> bool {
         let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
         let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));

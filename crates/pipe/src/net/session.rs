@@ -1,7 +1,9 @@
-//! What two processes say to each other, over as many connections as it takes: none of it is lost, and none comes twice.
+//! What two processes say to each other, over as many connections as it takes: none of it is lost, and none
+//! comes twice.
 //!
-//! Each message carries the number of those that its sender has heard. What the other end is not known to have is kept; when
-//! a connection breaks and another is made, both ends say how far they are, and say the rest again.
+//! Each message carries the number of those that its sender has heard. What the other end is not known to
+//! have is kept; when a connection breaks and another is made, both ends say how far they are, and say the
+//! rest again.
 
 use super::channel::Channel;
 use polyduct_message::link::net::Fault;

@@ -7,8 +7,9 @@ use crate::wire::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
-/// replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made again). Part of what both sides prove, so that two versions never meet.
+/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
+/// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
+/// again). Part of what both sides prove, so that two versions never meet.
 pub const VERSION: u64 = 9;
 
 /// The first message on a connection.
@@ -36,8 +37,8 @@ pub enum First {
         /// The first step that it needs, where the queue drops none.
         from: u64,
     },
-    /// To unit 0 of the writers: the connection broke, here I am again. It says how many messages it has heard in this session, or
-    /// nothing where it knows none of that name.
+    /// To unit 0 of the writers: the connection broke, here I am again. It says how many messages it has
+    /// heard in this session, or nothing where it knows none of that name.
     Again {
         /// The session.
         session: SessionId,

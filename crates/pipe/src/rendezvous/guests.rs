@@ -1,7 +1,9 @@
-//! Reader programs that come and go: where [any](crate::Readers::Any) may read, they have no part in the opening of the pipe.
+//! Reader programs that come and go: where [any](crate::Readers::Any) may read, they have no part in the
+//! opening of the pipe.
 //!
-//! Each gathers like a pipe of its own, is welcomed when all its units have come and the writers run, and reads when all are
-//! ready. It has a place until the last of its units has left; a program of the same name that comes before that gets another.
+//! Each gathers like a pipe of its own, is welcomed when all its units have come and the writers run, and
+//! reads when all are ready. It has a place until the last of its units has left; a program of the same name
+//! that comes before that gets another.
 
 use super::admit::{agree, among, check_dataset, check_hello, named};
 use super::{Action, ConnId, Ending, Member, Phase, Rendezvous};

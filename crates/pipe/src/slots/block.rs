@@ -30,8 +30,8 @@ impl Slots {
         }
     }
 
-    /// The turn of step `n` for a writer that has yet to ask for it, where its slot is free and nothing speaks against the step. Nothing
-    /// ends by this.
+    /// The turn of step `n` for a writer that has yet to ask for it, where its slot is free and nothing
+    /// speaks against the step. Nothing ends by this.
     pub fn free_turn(&self, n: u64) -> Option<Turn> {
         let is_over = self.fault().is_some() || self.readers_are_gone();
         let is_closed = self.first_close().is_some_and(|(closed_after, _)| n >= closed_after);

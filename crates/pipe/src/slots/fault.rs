@@ -98,7 +98,8 @@ impl Slots {
         Fault::unpack(self.line(GLOBAL).w[FAULT].load(Ordering::Acquire))
     }
 
-    /// The fault of this pipe for one side. Where reader programs come and go, each has its own, beside those of the writers.
+    /// The fault of this pipe for one side. Where reader programs come and go, each has its own, beside those
+    /// of the writers.
     pub fn fault_of(&self, side: Side) -> Option<Fault> {
         let own = || Fault::unpack(self.fault_word(side).load(Ordering::Acquire));
         self.fault().or_else(own)

@@ -11,7 +11,8 @@ pub const MAX_DEPTH: u32 = 64;
 /// The most reader programs on one writer: their bits share one word of a slot.
 pub const MAX_PROGRAMS: u32 = 8;
 
-/// Places of reader programs that come and go, and the units that each has room for. Models of the protocol look at every word.
+/// Places of reader programs that come and go, and the units that each has room for. Models of the protocol
+/// look at every word.
 const PLACES: (u32, u32) = if cfg!(loom) { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
 
 /// The sizes of one pipe.
@@ -19,8 +20,8 @@ const PLACES: (u32, u32) = if cfg!(loom) { (1, 1) } else { (MAX_PROGRAMS, MAX_UN
 pub struct Sizes {
     /// Units of the writer program, 1 to [`MAX_UNITS`].
     pub writers: u32,
-    /// Units of each reader program, each 1 to [`MAX_UNITS`]; 1 to [`MAX_PROGRAMS`] programs. None: so many programs of so many
-    /// units [come and go](super::places), under [`Policy::Latest`].
+    /// Units of each reader program, each 1 to [`MAX_UNITS`]; 1 to [`MAX_PROGRAMS`] programs. None: so many
+    /// programs of so many units [come and go](super::places), under [`Policy::Latest`].
     pub readers: Vec<u32>,
     /// Slots of each writer unit, 1 to [`MAX_DEPTH`].
     pub depth: u32,

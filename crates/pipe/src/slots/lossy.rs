@@ -256,8 +256,8 @@ impl Slots {
         left || has_room && (fresh || ended && !filling)
     }
 
-    /// Slots that a reader program pins, at most, where it pins any. Beside programs that may come, each holds one: with a slot more
-    /// than programs none keeps another from reading.
+    /// Slots that a reader program pins, at most, where it pins any. Beside programs that may come, each
+    /// holds one: with a slot more than programs none keeps another from reading.
     fn most_pinned(&self) -> u32 {
         if self.sizes().are_open() {
             1

@@ -1,7 +1,8 @@
-//! Reader programs that come and go while the writers write: each has one of the pipe's places for as long as it is there.
+//! Reader programs that come and go while the writers write: each has one of the pipe's places for as long as
+//! it is there.
 //!
-//! The writers' unit 0 gives out the places. One that is free says nothing: the writers take what lies in its slots for read. So a
-//! step stays in its slot, for whoever comes, until the slot is needed for another.
+//! The writers' unit 0 gives out the places. One that is free says nothing: the writers take what lies in its
+//! slots for read. So a step stays in its slot, for whoever comes, until the slot is needed for another.
 
 use super::bits::MAX_UNITS;
 use super::geometry::GLOBAL;
@@ -26,12 +27,14 @@ impl Slots {
         self.units_of(program).max(unit.saturating_add(1))
     }
 
-    /// Whether the loss of a unit of one side is one of another side, too. Who comes and goes is nobody's loss.
+    /// Whether the loss of a unit of one side is one of another side, too. Who comes and goes is nobody's
+    /// loss.
     pub fn depends_on(&self, side: Side, on: Side) -> bool {
         !self.sizes().are_open() || on == Side::Writer || on == side
     }
 
-    /// Makes a free place ready for a program of so many units. It reads nothing until it has [entered](Self::enter).
+    /// Makes a free place ready for a program of so many units. It reads nothing until it has
+    /// [entered](Self::enter).
     pub fn seat(&self, program: u32, units: u32) {
         for line in &self.lines()[self.geometry.place(program)] {
             line.w.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -40,7 +43,8 @@ impl Slots {
         self.line(self.geometry.program(program)).w[UNITS].store(units.into(), Ordering::Release);
     }
 
-    /// A program that has its [seat](Self::seat) reads from now on: first the newest step that lies in a slot.
+    /// A program that has its [seat](Self::seat) reads from now on: first the newest step that lies in a
+    /// slot.
     pub fn enter(&self, program: u32) {
         self.gone_is(program, false);
     }

@@ -201,8 +201,8 @@ impl World {
         }
     }
 
-    /// Looks as a port does: once, then once more as a sleeper. `Err`: what the bell must show for sleep to be right. Who polls was
-    /// told before whether it `may` find something.
+    /// Looks as a port does: once, then once more as a sleeper. `Err`: what the bell must show for sleep to
+    /// be right. Who polls was told before whether it `may` find something.
     fn look<T>(
         &self,
         name: UnitName,

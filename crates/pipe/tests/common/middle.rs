@@ -1,4 +1,5 @@
-//! A middle of the network: whoever connects to it speaks with who listens behind it, until it resets all of its connections.
+//! A middle of the network: whoever connects to it speaks with who listens behind it, until it resets all of
+//! its connections.
 
 use polyduct_pipe::net::Place;
 use std::io::{Read, Write};
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is done with bytes on their way: said for each piece of them, before it goes on, with whether it goes to who listens.
+/// What is done with bytes on their way: said for each piece of them, before it goes on, with whether it goes
+/// to who listens.
 pub type Look = Arc<dyn Fn(&[u8], bool) + Send + Sync>;
 
 pub struct Middle {

@@ -300,7 +300,8 @@ pub fn readers_follow_each_other<A: At>(at: A) {
     });
 }
 
-/// Two programs open two pipes, each first the one that it writes: they wait for each other, and both are told what to look at.
+/// Two programs open two pipes, each first the one that it writes: they wait for each other, and both are
+/// told what to look at.
 pub fn pipes_opened_in_opposite_orders_are_told_so<A: At>() {
     let (places, data) = ([A::new(), A::new()], Dataset::new(&[4], ElemType::U8).unwrap());
     let brief = |options: Options| Options { open_timeout: Duration::from_millis(300), ..options };

@@ -1,12 +1,14 @@
-//! Decides which messages wait a moment for those behind them, so that they share frames, records and system calls.
+//! Decides which messages wait a moment for those behind them, so that they share frames, records and system
+//! calls.
 //!
-//! A message that goes alone goes at once: a write to a socket costs ten times what the rest of a short message does, but the
-//! partner waits for it. A program that sends one message directly behind the other does not wait for any of them. From the third of
-//! such a row on they wait until there are [`MANY`] of them, the program does anything else (it looks for what has come, waits, or
-//! pauses before it sends again), or [`MOMENT`] has passed: the endpoint's thread sends them then.
+//! A message that goes alone goes at once: a write to a socket costs ten times what the rest of a short
+//! message does, but the partner waits for it. A program that sends one message directly behind the other
+//! does not wait for any of them. From the third of such a row on they wait until there are [`MANY`] of them,
+//! the program does anything else (it looks for what has come, waits, or pauses before it sends again), or
+//! [`MOMENT`] has passed: the endpoint's thread sends them then.
 //!
-//! A program that finds no room looks for some between its sends, and gets it for one message at a time. Those are a row, too: each
-//! would go alone else, and each be answered alone.
+//! A program that finds no room looks for some between its sends, and gets it for one message at a time.
+//! Those are a row, too: each would go alone else, and each be answered alone.
 
 use crate::types::Address;
 use core::time::Duration;
@@ -41,7 +43,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A send of `len` bytes to `unit` has begun at `now`. Returns whether it may wait; otherwise all that wait go with it.
+    /// A send of `len` bytes to `unit` has begun at `now`. Returns whether it may wait; otherwise all that
+    /// wait go with it.
     pub fn waits(&mut self, unit: Address, len: usize, urgent: bool, now: Duration) -> bool {
         let is_behind = self.last.is_some_and(|last| now.saturating_sub(last) < BEHIND);
         let may_wait = len <= SHORT && !urgent;

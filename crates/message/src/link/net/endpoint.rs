@@ -43,7 +43,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const SPIN: Duration = Duration::from_micros(50);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
-/// How long who has said good-bye by datagrams answers those who do so, too: so many times what an answer takes, and a little.
+/// How long who has said good-bye by datagrams answers those who do so, too: so many times what an answer
+/// takes, and a little.
 const ANSWERS: (u32, Duration, Duration) = (8, Duration::from_millis(20), Duration::from_secs(1));
 
 /// One unit's place on the network. Dropping it ends its connections without a word, as a crash would;
@@ -147,13 +148,14 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.book.get(&unit).copied()
     }
 
-    /// All units have come: another life of one that has left, or was lost, is turned away from now on. It wants to be where
-    /// all meet the next time.
+    /// All units have come: another life of one that has left, or was lost, is turned away from now on. It
+    /// wants to be where all meet the next time.
     pub fn complete(&self) {
         self.shared.lock().hub.complete();
     }
 
-    /// Forgets that a unit left or was lost: another life of it may listen where it did, and the next send connects to that.
+    /// Forgets that a unit left or was lost: another life of it may listen where it did, and the next send
+    /// connects to that.
     pub fn forget(&self, unit: Address) {
         self.shared.lock().hub.lost.remove(&unit);
     }
@@ -340,7 +342,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         }
     }
 
-    /// Who leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost, and nobody would say it again.
+    /// Who leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost, and
+    /// nobody would say it again.
     fn answer_for_a_while(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
         let (begun, (times, least, most)) = (clock::now(), ANSWERS);
         loop {
@@ -475,8 +478,8 @@ mod tests {
         }
     }
 
-    /// Sends `count` short messages from one endpoint to another, with a look after each if it `looks`. Gives the frames that this
-    /// took.
+    /// Sends `count` short messages from one endpoint to another, with a look after each if it `looks`. Gives
+    /// the frames that this took.
     fn frames_of(transport: Transport, count: u32, looks: bool) -> u64 {
         let give = |_, incoming: &Incoming| Some(vec![0; incoming.at_least as usize]);
         let [to, from] = [0, 1].map(|me| NetEndpoint::start(config(me, transport), give).unwrap());

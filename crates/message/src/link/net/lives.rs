@@ -42,7 +42,8 @@ impl Lives {
         }
     }
 
-    /// All have come: another life of a unit that has left, or was lost, wants the next domain, and this one is of no use to it.
+    /// All have come: another life of a unit that has left, or was lost, wants the next domain, and this one
+    /// is of no use to it.
     pub fn complete(&mut self) {
         self.complete = true;
     }

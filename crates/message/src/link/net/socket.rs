@@ -49,8 +49,8 @@ pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
     (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
 
-/// The same, asked for again while there are none and `go_on` has nothing against it: names of containers and of machines that
-/// start come late.
+/// The same, asked for again while there are none and `go_on` has nothing against it: names of containers and
+/// of machines that start come late.
 ///
 /// # Errors
 /// What `go_on` says, which is asked several times a second.

@@ -24,7 +24,8 @@ pub const START: usize = 128;
 /// One read, where nothing says where the bytes belong, and of what is sealed, at most.
 const CHUNK: usize = 64 << 10;
 const SEALED: usize = 2 * (2 + RECORD);
-/// What a buffer has at first: one that is filled is doubled, so that many connections that carry little take little.
+/// What a buffer has at first: one that is filled is doubled, so that many connections that carry little take
+/// little.
 const SMALL: usize = 4 << 10;
 /// How much of what follows a long frame is read with its end. More would have to be copied from here.
 const NEXT: usize = 4 << 10;

@@ -13,8 +13,9 @@ impl NetReader {
         Watch::at_sockets().map_err(system(&self.pipe))
     }
 
-    /// What the next [`read`](NetReader::read) would wait for; `None` if it would not. Receives what has come of the step into memory
-    /// of the port, one copy more than without it. Where steps are dropped, the one that it finds is the one that is read.
+    /// What the next [`read`](NetReader::read) would wait for; `None` if it would not. Receives what has come
+    /// of the step into memory of the port, one copy more than without it. Where steps are dropped, the one
+    /// that it finds is the one that is read.
     pub fn would_wait(&mut self) -> Option<Wait> {
         let here =
             self.check_open().and_then(|()| clock::within(Some(Duration::ZERO), || self.receive_ahead()));

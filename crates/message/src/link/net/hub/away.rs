@@ -1,5 +1,5 @@
-//! A process that was stopped, or whose machine slept: the time in which it did not run is no silence of the others, who may have
-//! given it up meanwhile.
+//! A process that was stopped, or whose machine slept: the time in which it did not run is no silence of the
+//! others, who may have given it up meanwhile.
 
 use crate::error::MessageError;
 use core::time::Duration;
