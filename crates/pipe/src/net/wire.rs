@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost units can be
-/// replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made again). Part of what both sides prove, so that two versions never meet.
+/// replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made again). Part of what both sides
+/// prove, so that two versions never meet.
 pub const VERSION: u64 = 9;
 
 /// The first message on a connection.
