@@ -382,7 +382,10 @@ fn main() {
     let first = First::Join { pid: 9, session, door: Some(at), hello };
     let mut seeds: Vec<Vec<u8>> =
         (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
-    for word in [say(&first), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at), 3))] {
+    let again = First::Again { session, heard: 3 };
+    for word in
+        [say(&first), say(&again), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at), 3))]
+    {
         seeds.push([vec![0], word].concat());
     }
     let words: Vec<Vec<u8>> = [&all[..], &writes, &readers(Ask::Next), &readers(Ask::Release)]

@@ -323,7 +323,7 @@ impl AsFd for Channel {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::dial::dial;
     use super::super::porch::Porch;
     use super::super::wire::{Ask, First, Tell};
@@ -333,7 +333,7 @@ mod tests {
     use polyduct_os::poll::poll;
 
     /// Two ends of a connection.
-    fn pair(trusted_network: bool) -> (Channel, Channel) {
+    pub fn pair(trusted_network: bool) -> (Channel, Channel) {
         let place = Place { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
         let options = Options::default();

@@ -232,3 +232,45 @@ enum Next {
     Gone,
     Done,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polyduct_os::{clock, poll::poll};
+
+    const BORNE: Duration = Duration::from_secs(10);
+
+    /// Looks until `done`, as often as it wants.
+    fn look_until(missing: &mut Missing, done: impl Fn(&Missing, Life) -> bool) -> Life {
+        loop {
+            let life = missing.look(clock::now());
+            if done(missing, life) {
+                return life;
+            }
+            let left = missing.deadline().map(|at| at.saturating_sub(clock::now()));
+            let mut items: Vec<_> = missing.item().into_iter().collect();
+            poll(&mut items, left).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_listens_lives_and_who_does_not_any_more_has_ended() {
+        let listener = socket::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let door = socket::local_addr(&listener).unwrap();
+        let mut missing = Missing::new(Some(door), BORNE, clock::now());
+        assert_eq!(look_until(&mut missing, |missing, _| missing.stands), Life::Open);
+        // However long it takes.
+        assert_eq!(missing.look(clock::now() + 10 * BORNE), Life::Open);
+        drop(listener);
+        assert_eq!(look_until(&mut missing, |_, life| life != Life::Open), Life::Ended);
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_waited_for_as_long_as_silence_is_borne() {
+        let (now, ms) = (clock::now(), Duration::from_millis(1));
+        let mut missing = Missing::new(None, BORNE, now);
+        assert_eq!(missing.look(now + BORNE - ms), Life::Open);
+        assert_eq!(missing.deadline(), Some(now + BORNE));
+        assert_eq!(missing.look(now + BORNE), Life::Silent);
+    }
+}

@@ -109,3 +109,54 @@ impl<S: Serialize> Session<S> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::channel::tests::pair;
+    use super::*;
+    use polyduct_os::poll::{poll, PollItem};
+
+    /// The next message, once it has come.
+    fn next<S: Serialize, H: DeserializeOwned>(session: &mut Session<S>) -> Result<H, Fault> {
+        loop {
+            if let Some(message) = session.hear()? {
+                return Ok(message);
+            }
+            poll(&mut [PollItem::readable(session.channel())], None)?;
+        }
+    }
+
+    #[test]
+    fn what_did_not_come_is_said_again_and_nothing_twice() {
+        for trusted in [true, false] {
+            let (here, there) = pair(trusted);
+            let (mut here, mut there) = (Session::<u32>::new(here), Session::<u64>::new(there));
+            [1, 2, 3].into_iter().for_each(|n| here.post(n).unwrap());
+            assert!(here.flush().unwrap());
+            assert_eq!(next::<u64, u32>(&mut there).unwrap(), 1);
+            there.post(10).unwrap();
+            assert!(there.flush().unwrap());
+            assert_eq!(next::<u32, u64>(&mut here).unwrap(), 10);
+            // What has come and is not heard is lost with the connection.
+            here.is_cut();
+            there.is_cut();
+            here.post(4).unwrap();
+            there.post(11).unwrap();
+            let ends = pair(trusted);
+            here.resume(ends.0, there.heard()).unwrap();
+            there.resume(ends.1, here.heard()).unwrap();
+            for n in [2, 3, 4] {
+                assert_eq!(next::<u64, u32>(&mut there).unwrap(), n);
+            }
+            assert_eq!(next::<u32, u64>(&mut here).unwrap(), 11);
+            assert!(here.hear::<u64>().unwrap().is_none() && there.hear::<u32>().unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn who_claims_to_have_heard_what_was_not_said_is_refused() {
+        let mut session = Session::<u32>::new(pair(true).0);
+        session.post(1).unwrap();
+        assert!(matches!(session.resume(pair(true).0, 2), Err(Fault::Peer(LinkError::BadField { .. }))));
+    }
+}
