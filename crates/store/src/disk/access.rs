@@ -9,6 +9,7 @@ use super::shelf::Shelf;
 use super::store::nonce;
 use super::turn::InUse;
 use super::{Store, StoreError};
+use crate::volume::epochs::Epochs;
 use crate::volume::parity::zeros;
 use crate::volume::{Entry, BLOCK};
 use polyduct_layout::Dataset;
@@ -68,12 +69,13 @@ pub struct StoredArray {
 struct Known {
     under: u64,
     lost: Vec<u32>,
+    epochs: Arc<Epochs>,
 }
 
 impl Known {
     fn of(store: &Store, object: u64, owned: &Owned<'_>) -> Result<Known, StoreError> {
         // Nobody changes it meanwhile.
-        Ok(Known { under: store.number()?, lost: owned.lost_of(object) })
+        Ok(Known { under: store.number()?, lost: owned.lost_of(object), epochs: Arc::new(owned.epochs()) })
     }
 }
 
@@ -286,9 +288,9 @@ impl StoredArray {
             let known = self.known().clone().filter(|known| known.under == now);
             let blocks = match (there, known) {
                 (Some((_, blocks)), _) => blocks,
-                (None, Some(Known { lost, .. })) => {
+                (None, Some(Known { lost, epochs, .. })) => {
                     let (store, of) = (&self.store, self.store.object(self.object));
-                    let blocks = Blocks::open(&store.disks_to_read()?, store.geometry(), of, &lost);
+                    let blocks = Blocks::open(&store.disks_to_read()?, store.geometry(), of, &lost, epochs);
                     Arc::new(blocks.map_err(StoreError::refused(&store.shown))?)
                 }
                 (None, None) => {

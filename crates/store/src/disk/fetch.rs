@@ -5,12 +5,14 @@
 
 use super::disks::{read_up_to, Disks};
 use super::requests::Files;
+use crate::volume::epochs::Epochs;
 use crate::volume::sums::{stride, Home, ObjectId, Sum, SUM};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::aligned::Aligned;
 use polyduct_os::threads;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 /// Blocks between two that are wanted which are read rather than left out: a request more costs as much.
 const GAP: u64 = 3;
@@ -23,6 +25,7 @@ const FEW: usize = 32;
 pub struct Blocks {
     geometry: Geometry,
     of: ObjectId,
+    epochs: Arc<Epochs>,
     files: Vec<Option<Files>>,
     /// Units that the protocol does not use.
     lost: Vec<AtomicBool>,
@@ -160,7 +163,7 @@ impl OfUnit {
 }
 
 impl Blocks {
-    /// For an object, on the units that are not `lost`.
+    /// For an object, on the units that are not `lost`. What was written apart from these epochs is not taken.
     ///
     /// # Errors
     /// What the system refuses this process.
@@ -169,6 +172,7 @@ impl Blocks {
         geometry: Geometry,
         object: ObjectId,
         lost: &[u32],
+        epochs: Arc<Epochs>,
     ) -> Result<Blocks, UnitError> {
         let files = |unit| match lost.contains(&unit) {
             true => Ok(None),
@@ -181,6 +185,7 @@ impl Blocks {
         Ok(Blocks {
             geometry,
             of: object,
+            epochs,
             files: (0..geometry.units()).map(files).collect::<Result<_, _>>()?,
             lost: (0..geometry.units()).map(|unit| AtomicBool::new(lost.contains(&unit))).collect(),
         })
@@ -199,6 +204,11 @@ impl Blocks {
     /// Units that are not to be used.
     pub fn lost(&self) -> Vec<u32> {
         (0..self.geometry.units()).filter(|&unit| self.is_lost(unit)).collect()
+    }
+
+    /// The epochs of the store, as far as they were known.
+    pub fn epochs(&self) -> Arc<Epochs> {
+        Arc::clone(&self.epochs)
     }
 
     /// The object.
@@ -246,7 +256,7 @@ impl Blocks {
                     let of = &units[unit as usize];
                     !of.failed && of.entry(word, each, SUM * (1 + chunk as usize)) == own
                 };
-                right && self.witnesses(row).all(same)
+                right && !self.epochs.is_apart(own.stamp()) && self.witnesses(row).all(same)
             });
             if !good {
                 *place = None;

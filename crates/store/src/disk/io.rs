@@ -5,6 +5,7 @@ use super::manifest::errno;
 use super::requests::{Done, Files, Job, Requests, Slice};
 use super::turn::{InUse, ALONG, BEING_WRITTEN};
 use crate::file::Without;
+use crate::volume::epochs::Epochs;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
 use crate::volume::sums::{stride, ObjectId, Stamp};
 use crate::volume::units::{Cause, UnitError};
@@ -117,6 +118,11 @@ impl RowIo {
     /// For measurements.
     pub fn leave_out(&mut self, what: Without) {
         self.rows.summed = !what.sums;
+    }
+
+    /// What is read and was written apart from these epochs is damaged.
+    pub fn know(&mut self, epochs: Arc<Epochs>) {
+        self.rows.know(epochs);
     }
 
     /// These units are joining: without room they fail, as for any other reason.

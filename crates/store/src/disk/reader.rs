@@ -9,13 +9,14 @@ use super::turn::InUse;
 use super::writer::dir_id;
 use super::{Fill, Store, StoreError, StoredArray};
 use crate::file::{Expect, Options, Stats};
+use crate::volume::epochs::Epochs;
 use crate::volume::rows::BytesMut;
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// One unit's reading end of a dataset in a store: the version that was there when it was opened.
 ///
@@ -58,6 +59,7 @@ struct Start {
     lost: Vec<u32>,
     under: u64,
     meta: Vec<u8>,
+    epochs: Vec<(u32, u32)>,
 }
 
 /// The rows of an object, on the units that are not `lost`.
@@ -108,7 +110,8 @@ impl StoreReader {
             let (entry, _) = owned.find(name)?;
             held = Some(store.use_object(entry.object)?);
             let lost = owned.lost_of(entry.object);
-            Ok(Start { object: entry.object, lost, under: store.number()?, meta: entry.about })
+            let (epochs, under) = (owned.epochs().pairs(), store.number()?);
+            Ok(Start { object: entry.object, lost, under, meta: entry.about, epochs })
         })?;
         let layout = parsed?;
         let opened = || -> Result<_, StoreError> {
@@ -132,7 +135,8 @@ impl StoreReader {
         // Until all have said that they use the object, unit 0 did.
         drop(held);
         let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
-        let io = rows_of(&store, begun.object, &begun.lost, options)?;
+        let mut io = rows_of(&store, begun.object, &begun.lost, options)?;
+        io.know(Arc::new(Epochs::from_pairs(begun.epochs)));
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
@@ -245,8 +249,9 @@ impl StoreReader {
             let owned = self.store.own_to_read()?;
             let lost = owned.lost_of(self.io.object());
             // Nobody changes it meanwhile.
-            let (io, under) =
+            let (mut io, under) =
                 (rows_of(&self.store, self.io.object(), &lost, &self.options)?, self.store.number()?);
+            io.know(Arc::new(owned.epochs()));
             drop(owned);
             (self.io, self.under) = (io, under);
         }

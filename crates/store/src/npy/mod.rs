@@ -219,7 +219,7 @@ impl Header {
     /// Makes whole elements, as they stand in the file, the machine's own.
     ///
     /// ```
-    /// let text = b"\x93NUMPY\x01\0\x35\0{'descr': '>u2', 'fortran_order': False, 'shape': (2,)}";
+    /// let text = b"\x93NUMPY\x01\0\x37\0{'descr': '>u2', 'fortran_order': False, 'shape': (2,)}";
     /// let (header, _) = polyduct_store::npy::Header::parse(text)?;
     /// let mut elements = [1, 2, 3, 4];
     /// header.make_native(&mut elements);

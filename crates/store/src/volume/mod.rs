@@ -38,6 +38,7 @@
 
 mod catalog;
 mod decode;
+pub mod epochs;
 mod error;
 pub mod geometry;
 mod inverse;
@@ -172,6 +173,11 @@ impl<U: Units> Volume<U> {
         let files =
             self.team().all().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
         self.dirty.extend(files);
+    }
+
+    /// The epochs that are known, for who reads without the protocol.
+    pub fn epochs(&self) -> epochs::Epochs {
+        epochs::Epochs::of(&self.history)
     }
 
     /// Units that are not used, and why. Those that are joining are among them.

@@ -7,11 +7,13 @@ mod bytes;
 
 pub use bytes::{Bytes, BytesMut};
 
+use super::epochs::Epochs;
 use super::geometry::{Geometry, BLOCK};
 use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Blocks of each chunk that are worked on together: those of some chunks fit the second-level cache.
 const PIECE: usize = 8;
@@ -33,6 +35,8 @@ pub struct Rows {
     geometry: Geometry,
     of: ObjectId,
     stamp: Stamp,
+    /// Of which what is read must be.
+    epochs: Arc<Epochs>,
     /// Whether checksums are made and looked at: always, but for measurements.
     pub(crate) summed: bool,
     kernels: Kernels,
@@ -47,11 +51,17 @@ impl Rows {
             geometry,
             of,
             stamp: stamp.into(),
+            epochs: Arc::default(),
             summed: true,
             kernels: Kernels::detect(),
             encoder: None,
             decoder: None,
         }
+    }
+
+    /// What is read and was written apart from these epochs is damaged.
+    pub fn know(&mut self, epochs: Arc<Epochs>) {
+        self.epochs = epochs;
     }
 
     /// Bytes of a chunk.
@@ -175,12 +185,19 @@ impl Rows {
         let end = to.len();
         let wanted = |c: usize, at: usize| c * chunk + at * BLOCK < end;
         let lost: Vec<usize> = (0..k).filter(|&c| parts[c].is_none() && wanted(c, 0)).collect();
-        let mut bad = Vec::new();
+        let (mut bad, epochs) = (Vec::new(), Arc::clone(&self.epochs));
+        // Mostly all of a row was written at once.
+        let mut ours = Stamp::default();
+        let mut is_ours = |sum: Sum| {
+            let is = sum.stamp() == ours || !epochs.is_apart(sum.stamp());
+            ours = if is { sum.stamp() } else { ours };
+            is
+        };
         // A word is good when every block that is used has the entry that all who know it agree on.
         for at in 0..blocks {
             let used = |c: usize| c < k && wanted(c, at) || !lost.is_empty();
-            let good = || {
-                (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some())
+            let mut good = || {
+                (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some_and(&mut is_ours))
                     && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at))
             };
             if self.summed && !good() {

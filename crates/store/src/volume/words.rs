@@ -1,6 +1,7 @@
 //! Blocks: read and checked, repaired, written by rows and one by one.
 
 use super::decode::{Decoded, Found};
+use super::epochs::relation;
 use super::error::VolumeError;
 use super::geometry::{Place, BLOCK};
 use super::parity::{encode, Block};
@@ -358,16 +359,9 @@ impl<U: Units> Volume<U> {
         self.counts(sum) && sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
     }
 
-    /// Whether the epoch in which a block was written is one of this store's, as far as its history tells. None that is older than
-    /// that has to be; and what is newer and not in it was written by a copy of the store that has gone on apart.
+    /// Whether the epoch in which a block was written is one of this store's, as far as its history tells.
     fn whose(&self, sum: Sum) -> Relation {
-        // Generations tell epochs: mostly it is the last of these.
-        let before = self.history.range(..=(sum.generation, u32::MAX));
-        match before.clone().rev().any(|&(_, mark)| mark == sum.mark) {
-            true => Relation::Known,
-            false if before.clone().next().is_some() => Relation::Apart,
-            false => Relation::Unknown,
-        }
+        relation(&self.history, sum.stamp())
     }
 
     /// Whether an entry is not one of a copy that has gone on apart.

@@ -16,7 +16,8 @@ fn own_twice(dir: &Path) {
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
-    for file in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+    let files = std::fs::read_dir(from).unwrap().map(Result::unwrap);
+    for file in files.filter(|file| file.file_type().unwrap().is_file()) {
         std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
 }
@@ -99,4 +100,32 @@ fn files_of_another_store_are_found_and_made_good() {
             is_right(&ours.0, &want, &format!("{case}, scrubbed"));
         }
     }
+}
+
+/// Without parity nothing but the epochs tells what a copy of the store wrote, which went on apart.
+#[test]
+fn what_a_copy_wrote_that_went_on_apart_is_not_read_where_nothing_contradicts_it() {
+    let (place, other) = (Place::store(2, 0, BLOCK as u64), Place::new());
+    let (dir, fork) = (&place.0, other.0.join("fork"));
+    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
+    write(dir, "x", &dataset, "*", 1, false, 0..1).into_iter().for_each(|r| r.unwrap());
+    copy(dir, &fork);
+    for unit in ["unit0", "unit1"] {
+        copy(&dir.join(unit), &fork.join(unit));
+        copy(&dir.join(unit).join("objects"), &fork.join(unit).join("objects"));
+    }
+    StoredArray::open(&fork, "x").unwrap().write_box(0..1, &[0], &[LEN as u64], &[7; LEN]).unwrap();
+    // This one goes on as long.
+    (0..3).for_each(|_| own_twice(dir));
+    is_right(&fork, &[7; LEN], "the copy by itself");
+    for unit in ["unit0", "unit1"] {
+        copy(&fork.join(unit).join("objects"), &dir.join(unit).join("objects"));
+    }
+    let mut got = vec![0; LEN];
+    let mut port = StoreReader::open(dir, "x", "*", &Expect::default(), &Options::default()).unwrap();
+    let error = port.read(&mut got).unwrap_err();
+    assert!(error.to_string().contains("is damaged"), "{error}");
+    let array = StoredArray::open(dir, "x").unwrap();
+    let error = array.read_box(0..1, &[0], &[LEN as u64], &mut got).unwrap_err();
+    assert!(error.to_string().contains("is damaged"), "{error}");
 }
