@@ -1,5 +1,6 @@
-//! Connections of a pipe that a network breaks while both their ends live are made again: no unit is lost, and no step is lost,
-//! doubled or torn. Real processes, whose connections are disconnected under them, which sends the other end a reset.
+//! Connections of a pipe that a network breaks while both their ends live are made again: no unit is lost,
+//! and no step is lost, doubled or torn. Real processes, whose connections are disconnected under them, which
+//! sends the other end a reset.
 //!
 //! `POLYDUCT_KILLS=500` runs more seeds than the default.
 

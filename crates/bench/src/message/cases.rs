@@ -237,7 +237,8 @@ fn crowd(rounds: Rounds, effort: Effort) -> Case {
     }
 }
 
-/// An answer of high priority beside bulk on a slow link, against twice an idle link's and a frame on the wire.
+/// An answer of high priority beside bulk on a slow link, against twice an idle link's and a frame on the
+/// wire.
 fn behind_bulk(rounds: Rounds, effort: Effort, trusted: bool, words: &str) -> Case {
     let what = effort.play(Way::Slow { trusted, megabits: SLOW }, Scene::Priority, 1, 100, 5);
     let frame = FRAME as f64 / bytes_a_second(SLOW);

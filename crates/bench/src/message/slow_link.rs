@@ -1,5 +1,5 @@
-//! A slow link between two TCP sockets: what goes through, each way, is held back to so many megabits a second. It keeps little
-//! of it, as the queue of a link whose sender looks after it.
+//! A slow link between two TCP sockets: what goes through, each way, is held back to so many megabits a
+//! second. It keeps little of it, as the queue of a link whose sender looks after it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +15,8 @@ pub fn bytes_a_second(megabits: u32) -> f64 {
     f64::from(megabits) * 1e6 / 8.0
 }
 
-/// Starts a link in front of a listener, for one connection. Whoever connects to the address speaks with that listener. It ends
-/// with its connection, or the process.
+/// Starts a link in front of a listener, for one connection. Whoever connects to the address speaks with that
+/// listener. It ends with its connection, or the process.
 pub fn slow_link(behind: SocketAddr, megabits: u32) -> std::io::Result<SocketAddr> {
     let front = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     // What is accepted has it from the listener.

@@ -1,10 +1,11 @@
-//! Whether asking for a step would find something. Nothing is decided by that: programs that poll look long before they ask.
+//! Whether asking for a step would find something. Nothing is decided by that: programs that poll look long
+//! before they ask.
 
 use super::Slots;
 
 impl Slots {
-    /// Whether [`poll_begin`](Slots::poll_begin) would say something. Decides nothing: whether a queue finds room for a step or drops
-    /// it waits until the step is asked for.
+    /// Whether [`poll_begin`](Slots::poll_begin) would say something. Decides nothing: whether a queue finds
+    /// room for a step or drops it waits until the step is asked for.
     pub fn may_begin(&self, unit: u32, n: u64) -> bool {
         if !self.is_lossy() || unit != 0 || self.fault().is_some() {
             return !matches!(self.poll_begin(unit, n), Ok(None));
@@ -13,8 +14,8 @@ impl Slots {
         closed || self.readers_are_gone() || self.may_choose(n)
     }
 
-    /// Whether [`poll_next`](Slots::poll_next) would say something. Decides nothing: under `latest` the step that is read is the
-    /// newest when it is asked for.
+    /// Whether [`poll_next`](Slots::poll_next) would say something. Decides nothing: under `latest` the step
+    /// that is read is the newest when it is asked for.
     pub fn may_next(&self, program: u32, unit: u32, k: u64) -> bool {
         match self.is_lossy() && unit == 0 {
             true => self.may_take(program, k) || self.no_next(program, k).is_some(),

@@ -293,7 +293,8 @@ impl Slots {
         self.geometry.done(program, slot, self.units_with(program, unit))
     }
 
-    /// The reader programs that are not there, one bit each: all their units have closed, or nobody has the place.
+    /// The reader programs that are not there, one bit each: all their units have closed, or nobody has the
+    /// place.
     fn gone(&self) -> u64 {
         let word = self.line(GLOBAL).w[GONE].load(Ordering::Acquire);
         match self.sizes().are_open() {
@@ -486,7 +487,8 @@ enum UnitState {
     Gone = 3,
 }
 
-// Words of the global line and of the program lines. Where reader programs come and go, GONE has those that are there.
+// Words of the global line and of the program lines. Where reader programs come and go, GONE has those that
+// are there.
 const FAULT: usize = 0;
 const FIRST_CLOSE: usize = 1;
 const GONE: usize = 2;

@@ -163,7 +163,8 @@ impl OfUnit {
 }
 
 impl Blocks {
-    /// For an object, on the units that are not `lost`. What was written apart from these epochs is not taken.
+    /// For an object, on the units that are not `lost`. What was written apart from these epochs is not
+    /// taken.
     ///
     /// # Errors
     /// What the system refuses this process.

@@ -1,5 +1,5 @@
-//! The epochs of a store, as far as its history tells, for those who read without the protocol: what a copy of the
-//! store wrote that went on apart is none of this one's, however right it looks.
+//! The epochs of a store, as far as its history tells, for those who read without the protocol: what a copy
+//! of the store wrote that went on apart is none of this one's, however right it looks.
 
 use super::state::Relation;
 use super::sums::Stamp;
@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 /// The lowest generation that was written in each epoch, and its mark.
 pub(super) type History = BTreeSet<(u32, u32)>;
 
-/// Whether the epoch in which something was written is one of these. None that is older has to be; and what is newer
-/// and not in it was written by a copy of the store that has gone on apart.
+/// Whether the epoch in which something was written is one of these. None that is older has to be; and what
+/// is newer and not in it was written by a copy of the store that has gone on apart.
 pub(super) fn relation(history: &History, of: Stamp) -> Relation {
     // Generations tell epochs: mostly it is the last of these.
     let before = history.range(..=(of.generation, u32::MAX));
@@ -39,8 +39,8 @@ impl Epochs {
         self.0.iter().copied().collect()
     }
 
-    /// Whether something was certainly written apart. Of what is newer than these it cannot be said: the store may
-    /// have gone on since.
+    /// Whether something was certainly written apart. Of what is newer than these it cannot be said: the
+    /// store may have gone on since.
     pub fn is_apart(&self, of: Stamp) -> bool {
         let is_known_of = self.0.last().is_some_and(|&(last, _)| of.generation <= last);
         is_known_of && of.generation != 0 && relation(&self.0, of) == Relation::Apart

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 impl Client {
-    /// Connects to unit 0 and says hello; waits until all units have come. Gives also where unit 0 listens for the domain of
-    /// the port.
+    /// Connects to unit 0 and says hello; waits until all units have come. Gives also where unit 0 listens
+    /// for the domain of the port.
     pub fn join(
         place: &Place,
         trust: &Trust,
@@ -188,7 +188,8 @@ impl Client {
         }
     }
 
-    /// The connection to a writer unit failed while the pipe was opening. If that unit died, unit 0 says so to all.
+    /// The connection to a writer unit failed while the pipe was opening. If that unit died, unit 0 says so
+    /// to all.
     pub fn failed_to_open(&mut self, unit: UnitName, fault: LinkFault) -> PipeError {
         let start = clock::now();
         while is_passing(&fault) && clock::now() - start < VERDICT {
