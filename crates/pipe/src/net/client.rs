@@ -167,9 +167,7 @@ impl Client {
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
                 Err(_) if self.stop.is_some() || !self.next.is_empty() || !self.begin.is_empty() => break,
-                Err(fault) => {
-                    return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
-                }
+                Err(fault) => return Err(self.lost(fault, step)),
             }
         }
         match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
@@ -210,6 +208,10 @@ impl Client {
         what: &str,
         step: u64,
     ) -> Result<(), PipeError> {
+        // What it said before its end was not what is waited for, and nothing more comes.
+        if let Some(fault) = self.ended.as_ref().filter(|_| items.is_empty()) {
+            return Err(self.lost(fault.clone(), step));
+        }
         if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
             return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
         }
@@ -434,6 +436,11 @@ impl Client {
 
     fn stopped(&self, stop: Stop, step: u64) -> PipeError {
         stop_error(&self.pipe, stop, step)
+    }
+
+    /// The connection to unit 0 has ended: with what it gave notice of, if it did.
+    fn lost(&self, fault: LinkFault, step: u64) -> PipeError {
+        self.notice.map_or_else(|| self.gone(fault), |stop| self.stopped(stop, step))
     }
 
     fn gone(&self, fault: LinkFault) -> PipeError {
