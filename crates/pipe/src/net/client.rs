@@ -45,8 +45,8 @@ pub struct Client {
     mending: Option<Mending>,
     /// Why it is not made again.
     ended: Option<LinkFault>,
-    /// Nobody comes in here: that it is open tells that this unit lives.
-    _door: Option<TcpListener>,
+    /// Nobody comes in here: that it is open tells that this unit takes part.
+    door: Option<TcpListener>,
     pipe: String,
     options: Options,
     start: Duration,
@@ -393,6 +393,11 @@ impl Client {
         self.gives_up = matches!(ask, Ask::Abort);
         let _ = self.say(ask);
         self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
+        if self.bye {
+            // With that unit 0 knows that its good-bye was heard, and does not look for this unit.
+            let _ = self.say(ask);
+        }
+        self.door = None;
         self.session.channel().shut();
     }
 

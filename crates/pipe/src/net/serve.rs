@@ -276,6 +276,8 @@ impl Server {
         let silent = seconds(fault, self.silence.0);
         let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        // Who can be asked, and lives, comes back for the last words.
+        let over = over && (conn.session.is_heard() || conn.door.is_none());
         // Who cannot be asked, and has not been reset, has ended as a process does.
         let reset = conn.session.channel().peer().is_none();
         let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());

@@ -45,6 +45,11 @@ impl<S: Serialize> Session<S> {
         self.heard
     }
 
+    /// Whether the other end has said that it has heard all.
+    pub fn is_heard(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Whether the other end has not said for too long that it hears.
     pub fn is_overfull(&self) -> bool {
         self.kept.len() > KEPT

@@ -87,7 +87,7 @@ impl Client {
             calls,
             mending: None,
             ended: None,
-            _door: door,
+            door,
             pipe,
             options: options.clone(),
             start,
