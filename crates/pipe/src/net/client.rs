@@ -382,6 +382,10 @@ impl Client {
             if let Some(stop) = self.notice {
                 return self.stopped(stop, step);
             }
+            // What it said before its end counts, but is no verdict.
+            if let Some(fault) = &self.ended {
+                return self.lost(fault.clone(), step);
+            }
             let _ = self.rest(VERDICT);
         }
         self.silent = true;
