@@ -4,6 +4,8 @@
 //! calls waits in the socket.
 
 mod meet;
+#[cfg(test)]
+mod tests;
 
 use super::dial::link;
 use super::mend::{is_of_the_way, Calls, Mending};
@@ -18,7 +20,7 @@ use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
-use crate::slots::{fault::Fault, Begin, Next, Stop};
+use crate::slots::{bits::MAX_UNITS, fault::Fault, geometry::MAX_PROGRAMS, Begin, Next, Stop};
 use crate::watch::no_thread;
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_message::{domain::Domain, LinkError, MessageError};
@@ -71,6 +73,8 @@ pub struct Client {
     gives_up: bool,
     /// Questions of this unit about steps, whose answers it has not taken yet.
     pub asked: u32,
+    /// Steps of which this unit is told before it has done them, at most.
+    ahead: usize,
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
@@ -123,7 +127,14 @@ impl Client {
                 heard => heard?,
             };
             match heard {
-                Some(Tell::Lost(unit, pid)) => self.absent.push((unit, pid)),
+                Some(Tell::Lost(unit, _) | Tell::Replaced(unit, _)) if !may_be(unit) => {
+                    let (what, expected) = ("unit", "one of the pipe");
+                    return Err(LinkError::BadField { what, found: unit.unit.into(), expected }.into());
+                }
+                Some(Tell::Lost(unit, pid)) => {
+                    self.absent.retain(|(lost, _)| *lost != unit);
+                    self.absent.push((unit, pid));
+                }
                 Some(Tell::Replaced(unit, addr)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);
                     let addr = addr.map(|addr| self.reachable(addr));
@@ -156,8 +167,9 @@ impl Client {
         loop {
             match self.hear() {
                 Ok(None) => break,
-                Ok(Some(Tell::Begin(begin))) => self.begin.push_back(begin),
-                Ok(Some(Tell::Next(next))) => self.next.push_back(next),
+                Ok(Some(Tell::Begin(begin))) if self.begin.len() < self.ahead => self.begin.push_back(begin),
+                Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => self.next.push_back(next),
+                Ok(Some(Tell::Begin(_) | Tell::Next(_))) => return Err(self.bad("more steps than slots")),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
@@ -461,4 +473,14 @@ impl Client {
             fault => link(&self.pipe, HOST)(fault),
         }
     }
+}
+
+/// Whether a pipe may have such a unit: units are lost while the pipe opens, too, when nobody knows yet how
+/// many there are.
+fn may_be(unit: UnitName) -> bool {
+    let is_side = match unit.side {
+        Side::Writer => true,
+        Side::Reader(program) => program < MAX_PROGRAMS,
+    };
+    is_side && unit.unit < MAX_UNITS
 }

@@ -194,6 +194,9 @@ impl NetReader {
         let (mut client, welcome, meets_at) =
             Client::join(place, trust, options, hello, |_| Ok(None), start)?;
         let program = welcome.program;
+        if program as usize >= welcome.readers.len() {
+            return Err(client.bad("a welcome without a place"));
+        }
         let me = UnitName { side: Side::Reader(program), unit: options.unit };
         let network = Place::network(trust, meets_at, None);
         let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));

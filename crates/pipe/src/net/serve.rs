@@ -234,10 +234,13 @@ impl Server {
     fn serve(&mut self, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
+            if conn.session.is_overfull() {
+                return self.hang_up(id, 0);
+            }
             if let Some(missing) = &mut conn.missing {
                 match missing.look(clock::now()) {
-                    Life::Open if !conn.session.is_overfull() => return,
-                    Life::Open | Life::Ended => return self.hang_up(id, 0),
+                    Life::Open => return,
+                    Life::Ended => return self.hang_up(id, 0),
                     Life::Silent => return self.hang_up(id, silent_for(self.silence.0)),
                 }
             }
