@@ -298,6 +298,11 @@ impl Server {
             let _ = channel.post(&None::<u64>).and_then(|()| channel.flush());
             return channel.shut();
         };
+        // One that comes late, or is nobody's: the unit lives, and goes on.
+        if !conn.session.may_have_heard(heard) {
+            tracing::warn!(from = ?channel.peer(), heard, "turned a connection away that was made again");
+            return channel.shut();
+        }
         tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
         conn.missing = None;
         let said = channel.post(&Some(conn.session.heard()));

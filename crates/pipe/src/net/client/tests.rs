@@ -1,6 +1,8 @@
 //! Units that meet an authentic unit 0 which breaks the rules.
 
+use super::super::dial::dial;
 use super::super::porch::Porch;
+use super::super::wire::First;
 use super::super::{JobKey, NetReader, NetWriter, Place, Trust};
 use super::*;
 use crate::config::Policy;
@@ -9,6 +11,7 @@ use crate::join::{check_options, hello};
 use crate::slots::Turn;
 use crate::wire::{Dataset, FromHost, Role, Welcome};
 use crate::{Expect, Given};
+use std::sync::Barrier;
 
 fn reader_role() -> Role {
     Role::Reader { shape: None, elem: None, convert: false }
@@ -122,4 +125,50 @@ fn units_that_cannot_be_are_not_lost_and_no_unit_is_lost_twice() {
     assert_eq!(join(&[writer, reader, writer]).unwrap(), 2);
     assert_bad(join(&[writer, name(Side::Writer, MAX_UNITS)]), "unit");
     assert_bad(join(&[name(Side::Reader(MAX_PROGRAMS), 0)]), "unit");
+}
+
+#[test]
+fn a_connection_that_is_made_again_too_late_harms_no_unit() {
+    let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let place = Place { host: "127.0.0.1".into(), port, name: "late".into() };
+    let late = Barrier::new(2);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let data = polyduct_layout::Dataset::new(&[4], polyduct_layout::ElemType::U8).unwrap();
+            let given = Given::Dataset(data);
+            let mut w = NetWriter::open(&place, &trust, &given, "block", &options(0, 1)).unwrap();
+            w.write(&[0; 4]).unwrap();
+            late.wait();
+            w.write(&[1; 4]).unwrap();
+            w.close().unwrap();
+        });
+        let options = options(0, 1);
+        let hello = hello(&options, "block", reader_role()).unwrap();
+        let joined = Client::join(&place, &trust, &options, hello, |_| Ok(None), clock::now());
+        let (mut client, ..) = joined.unwrap();
+        client.ready().unwrap();
+        let next = |client: &mut Client, step: u64| {
+            client.say(&Ask::Next).unwrap();
+            let next = client.wait(step, "step", &mut Duration::default(), Client::next).unwrap();
+            assert!(matches!(next, Next::Step(turn) if turn.step == step), "{next:?}");
+            client.say(&Ask::Release).unwrap();
+        };
+        next(&mut client, 0);
+        let at = client.calls.addr;
+        let mut again =
+            dial(&place, &trust, &options, clock::now(), &[at], (HOST, true), || Ok(None)).unwrap();
+        again.post(&First::Again { session: client.calls.session, heard: 0 }).unwrap();
+        assert!(again.flush().unwrap());
+        let answer = loop {
+            match again.hear::<Option<u64>>() {
+                Ok(None) => poll(&mut [PollItem::readable(&again)], None).unwrap(),
+                answer => break answer,
+            };
+        };
+        assert!(answer.is_err(), "{answer:?}");
+        late.wait();
+        next(&mut client, 1);
+        client.leave(&Ask::Close);
+    });
 }
