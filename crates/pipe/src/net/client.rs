@@ -36,6 +36,8 @@ use std::time::Duration;
 
 /// How long a unit waits for unit 0 to confirm that a connection's end is a death.
 const VERDICT: Duration = Duration::from_millis(500);
+/// Connections that nobody needs any more and that are taken from the door at once, at most.
+const VISITS: usize = 64;
 /// How long a leaving unit waits for unit 0's good-bye.
 const BYE: Duration = Duration::from_secs(2);
 
@@ -116,6 +118,9 @@ impl Client {
                 }
                 tracing::info!(pipe = self.pipe, "the connection to unit 0 broke, and was made again");
                 self.mending = None;
+                // Unit 0 has come to the door meanwhile, and needs no answer any more.
+                let mut visits = self.door.iter().flat_map(TcpListener::incoming).take(VISITS);
+                while let Some(Ok(_)) = visits.next() {}
             }
             let heard = match self.session.hear() {
                 Err(fault) if self.may_mend(&fault) => {

@@ -11,7 +11,6 @@ use crate::join::{check_options, hello};
 use crate::slots::Turn;
 use crate::wire::{Dataset, FromHost, Role, Welcome};
 use crate::{Expect, Given};
-use std::sync::Barrier;
 
 fn reader_role() -> Role {
     Role::Reader { shape: None, elem: None, convert: false }
@@ -127,25 +126,26 @@ fn units_that_cannot_be_are_not_lost_and_no_unit_is_lost_twice() {
     assert_bad(join(&[name(Side::Reader(MAX_PROGRAMS), 0)]), "unit");
 }
 
-#[test]
-fn a_connection_that_is_made_again_too_late_harms_no_unit() {
+/// A reader of two steps, with whose connection something happens `between` them.
+fn read_two(between: impl FnOnce(&mut Client, &Place, &Trust)) {
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Place { host: "127.0.0.1".into(), port, name: "late".into() };
-    let late = Barrier::new(2);
+    let place = Place { host: "127.0.0.1".into(), port, name: "two".into() };
+    let (place, trust) = (&place, &trust);
     std::thread::scope(|s| {
-        s.spawn(|| {
+        let (done, told) = std::sync::mpsc::channel::<()>();
+        s.spawn(move || {
             let data = polyduct_layout::Dataset::new(&[4], polyduct_layout::ElemType::U8).unwrap();
             let given = Given::Dataset(data);
-            let mut w = NetWriter::open(&place, &trust, &given, "block", &options(0, 1)).unwrap();
+            let mut w = NetWriter::open(place, trust, &given, "block", &options(0, 1)).unwrap();
             w.write(&[0; 4]).unwrap();
-            late.wait();
+            let _ = told.recv();
             w.write(&[1; 4]).unwrap();
             w.close().unwrap();
         });
         let options = options(0, 1);
         let hello = hello(&options, "block", reader_role()).unwrap();
-        let joined = Client::join(&place, &trust, &options, hello, |_| Ok(None), clock::now());
+        let joined = Client::join(place, trust, &options, hello, |_| Ok(None), clock::now());
         let (mut client, ..) = joined.unwrap();
         client.ready().unwrap();
         let next = |client: &mut Client, step: u64| {
@@ -155,9 +155,18 @@ fn a_connection_that_is_made_again_too_late_harms_no_unit() {
             client.say(&Ask::Release).unwrap();
         };
         next(&mut client, 0);
-        let at = client.calls.addr;
-        let mut again =
-            dial(&place, &trust, &options, clock::now(), &[at], (HOST, true), || Ok(None)).unwrap();
+        between(&mut client, place, trust);
+        drop(done);
+        next(&mut client, 1);
+        client.leave(&Ask::Close);
+    });
+}
+
+#[test]
+fn a_connection_that_is_made_again_too_late_harms_no_unit() {
+    read_two(|client, place, trust| {
+        let (at, start) = ([client.calls.addr], clock::now());
+        let mut again = dial(place, trust, &options(0, 1), start, &at, (HOST, true), || Ok(None)).unwrap();
         again.post(&First::Again { session: client.calls.session, heard: 0 }).unwrap();
         assert!(again.flush().unwrap());
         let answer = loop {
@@ -167,8 +176,26 @@ fn a_connection_that_is_made_again_too_late_harms_no_unit() {
             };
         };
         assert!(answer.is_err(), "{answer:?}");
-        late.wait();
-        next(&mut client, 1);
-        client.leave(&Ask::Close);
+    });
+}
+
+#[test]
+fn who_has_come_to_the_door_is_gone_when_the_connection_is_made_again() {
+    read_two(|client, _, _| {
+        let visited = |client: &Client, patience| {
+            let mut door = [PollItem::readable(client.door.as_ref().unwrap())];
+            poll(&mut door, patience).unwrap();
+            door[0].is_ready()
+        };
+        // Unit 0 looks for this unit, which learns of it afterwards.
+        client.session.channel().shut();
+        assert!(visited(client, None));
+        client.session.is_cut();
+        client.mending = Some(Mending::new(LinkError::Closed.into(), clock::now()));
+        while client.mending.is_some() {
+            client.take(1).unwrap();
+            client.rest(RETRY.1).unwrap();
+        }
+        assert!(!visited(client, Some(Duration::ZERO)));
     });
 }
