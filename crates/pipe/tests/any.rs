@@ -300,6 +300,7 @@ fn a_lost_unit_is_replaced_where_its_program_waits() {
     opened(&mut program);
     next(&mut program);
     program[1].kill();
+    program[1].end();
     program[1] = unit(1);
     opened(&mut program[1..]);
     (0..20).for_each(|_| _ = next(&mut program));
