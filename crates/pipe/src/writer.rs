@@ -322,7 +322,8 @@ impl Writer {
     /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
     /// number of steps. Does not wait for the readers to fetch them, but where lost units may be [replaced](crate::OnLoss::Wait)
     /// unit 0 stays until all writers have closed and all readers have closed or read every step; and so it does where units
-    /// live in different process namespaces, as in the containers of a pod, since it alone sees all of them end. Leaves the port's
+    /// live in different process namespaces, as in the containers of a pod, since it alone sees all of them end: of the writers
+    /// only, where readers come and go. Leaves the port's
     /// [domain](Self::domain) if nobody else has it, which waits until others have what this unit sent there.
     ///
     /// # Errors
@@ -354,8 +355,11 @@ impl Writer {
         if !(self.stays || apart) || !self.port.is_open() {
             return Ok(());
         }
+        // Where readers come and go, their end is nobody's loss, and nobody waits for it.
+        let open = self.port.slots.sizes().are_open();
         self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
-            Ok((slots.fault().is_some() || slots.units().all(|unit| slots.is_done(unit))).then_some(()))
+            let mut awaited = slots.units().filter(|unit| !open || unit.side == Side::Writer);
+            Ok((slots.fault().is_some() || awaited.all(|unit| slots.is_done(unit))).then_some(()))
         })?;
         self.port.slots.go(self.port.me);
         Ok(())

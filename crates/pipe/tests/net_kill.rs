@@ -12,10 +12,10 @@ use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Place;
 use polyduct_pipe::{OnLoss, Options, Policy};
-use polyduct_rig::kills::{kills, survivors, Delays};
+use polyduct_rig::kills::{error_of, kills, survivors, Delays};
 use polyduct_rig::{tests, Random, Unit};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SHAPE: [u64; 2] = [96, 80];
 /// The longest pause before a kill: less than a step takes.
@@ -27,6 +27,7 @@ fn main() {
         tests![
             any_unit_killed_at_any_moment,
             units_killed_while_the_pipe_opens,
+            a_writer_that_closes_learns_that_unit_0_is_killed,
             lost_units_are_replaced,
             readers_are_replaced_where_steps_are_dropped,
             two_units_are_replaced,
@@ -107,6 +108,31 @@ fn units_killed_while_the_pipe_opens() {
         units[victim].kill();
         let case = format!("seed {seed}, {case}");
         survivors(&mut units, &[victim]).for_each(|u| assert_could_not_open(u, &case));
+    }
+}
+
+/// It closes with a slot for a further step that it was told of unasked, and does not need.
+fn a_writer_that_closes_learns_that_unit_0_is_killed() {
+    for _ in 0..3 {
+        let at = place();
+        let start = |role: &str, unit: u64, units: u64| {
+            let spec =
+                format!("{role} block,* {unit} {units} {} {} block true 20000 raise 2", at.host, at.port);
+            Unit::start(name(role, unit), &spec)
+        };
+        let mut units = [start("w", 0, 2), start("w", 1, 2), start("r", 0, 1)];
+        // Both writers wait before their last step.
+        assert!(units[2].wait_line("step"), "{}", units[2].last());
+        units[1].let_go();
+        assert!(units[1].wait_line("step") && units[1].wait_line("step"), "{}", units[1].last());
+        let lost = loss_of(&units[0]);
+        units[0].kill();
+        let killed = Instant::now();
+        for unit in survivors(&mut units, &[0]) {
+            let last = unit.end();
+            assert_eq!(error_of(&last).map(|e| e.1), Some(&lost[..]), "{} says {last}", unit.name);
+        }
+        assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
     }
 }
 

@@ -7,15 +7,18 @@
 mod common;
 
 use common::kill::{loss_of, name, LAYOUTS};
+use common::middle::Middle;
 use common::net::{place, trust, Across};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
-use polyduct_pipe::{OnLoss, Options, Policy};
+use polyduct_pipe::net::{NetReader, NetWriter, Place};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, Policy};
 use polyduct_rig::kills::{error_of, kills, survivors};
 use polyduct_rig::{tests, Random, Unit};
 use rustix::net::{connect_unspec, getpeername, AddressFamily};
 use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const SHAPE: [u64; 2] = [64, 48];
@@ -29,6 +32,7 @@ fn main() {
             resets_at_any_moment_end_no_unit_and_lose_no_step,
             a_reset_while_all_compute_is_mended_when_they_go_on,
             who_dies_after_a_reset_is_known_to_be_dead,
+            last_words_are_heard_though_the_connection_breaks_under_them,
         ],
     );
 }
@@ -177,4 +181,45 @@ fn who_dies_after_a_reset_is_known_to_be_dead() {
         }
         assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
     }
+}
+
+/// The reader hears of the end of the stream by way of a middle that loses it.
+fn last_words_are_heard_though_the_connection_breaks_under_them() {
+    let (at, trust) = (place(), trust(true));
+    let (ends, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
+    let look = {
+        let (ends, lost) = (ends.clone(), lost.clone());
+        move |_: &[u8], to_unit_0: bool| {
+            if !to_unit_0 && ends.swap(false, Ordering::SeqCst) {
+                lost.wait();
+                lost.wait();
+            }
+        }
+    };
+    let middle = Middle::looking(&at, Arc::new(look));
+    let by = Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+            let mut w = NetWriter::open(&at, &trust, &given, "block", &writer_options(0, 1)).unwrap();
+            w.write(&[1, 2, 3, 4]).unwrap();
+            lost.wait();
+            ends.store(true, Ordering::SeqCst);
+            w.close().unwrap();
+        });
+        // Who listens behind the middle is there before it is asked for.
+        while std::net::TcpStream::connect((&at.host[..], at.port)).is_err() {
+            std::thread::yield_now();
+        }
+        let options = reader_options("r", 0, 1);
+        let mut r = NetReader::open(&by, &trust, "*", &Expect::default(), &options).unwrap();
+        let mut part = [0; 4];
+        assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [1, 2, 3, 4]));
+        lost.wait();
+        lost.wait();
+        assert!(middle.reset() > 0);
+        lost.wait();
+        assert_eq!(r.read(&mut part).unwrap(), None);
+        r.close().unwrap();
+    });
 }

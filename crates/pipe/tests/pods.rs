@@ -5,7 +5,7 @@ mod common;
 
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Writer};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Readers, Writer};
 use polyduct_rig::kills::say_error;
 use polyduct_rig::{pods, say, tests, Unit};
 
@@ -21,11 +21,12 @@ fn main() {
             a_death_is_noticed_wherever_it_is,
             a_death_after_unit_0_has_closed_is_noticed,
             a_lost_unit_0_is_replaced,
+            a_writer_waits_for_no_reader_of_those_that_come_and_go,
         ],
     );
 }
 
-/// One process: `role unit units pipe on_loss steps`.
+/// One process: `role unit units pipe on_loss steps`. A writer of role `any` has readers that come and go.
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let (unit, units) = (f[1].parse().unwrap(), f[2].parse().unwrap());
@@ -33,7 +34,11 @@ fn unit(spec: &str) {
     let steps = f[5].parse().unwrap();
     let done = match f[0] {
         "w" => write(f[3], &Options { on_loss, ..writer_options(unit, units) }, steps),
-        role => read(f[3], &Options { on_loss, ..reader_options(role, unit, units) }),
+        "any" => {
+            let (readers, policy, depth) = (Readers::Any, Policy::Latest, 3);
+            write(f[3], &Options { readers, policy, depth, ..writer_options(unit, units) }, steps)
+        }
+        role => read(f[3], &Options { on_loss, ..reader_options(role, unit, units) }, steps),
     };
     match done {
         Ok(()) => say("end"),
@@ -63,14 +68,15 @@ fn write(pipe: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
     w.close().map(drop)
 }
 
-fn read(pipe: &str, options: &Options) -> Result<(), PipeError> {
+/// Waits after the last but one of so many steps.
+fn read(pipe: &str, options: &Options, steps: u64) -> Result<(), PipeError> {
     let mut r = Reader::open(pipe, "block", &Expect::default(), options)?;
     let mut part = vec![0; r.local_len_bytes()];
     say("open");
     while let Some(step) = r.read(&mut part)? {
         assert!(part.iter().all(|&b| b == step as u8 + 1), "step {step} is torn");
         say(&format!("step {step}"));
-        if step + 2 == STEPS {
+        if step + 2 >= steps {
             // The last one has room without this unit.
             say("last");
             wait();
@@ -93,8 +99,12 @@ impl Case {
     }
 
     fn unit(&self, i: usize, (role, unit): (&str, u32)) -> Unit {
-        let spec = format!("{role} {unit} 2 {} {} {STEPS}", self.pipe, self.on_loss);
-        let name = format!("{} unit {unit}", if role == "w" { "writer" } else { "reader" });
+        self.unit_of(i, (role, unit, 2), STEPS)
+    }
+
+    fn unit_of(&self, i: usize, (role, unit, units): (&str, u32, u32), steps: u64) -> Unit {
+        let spec = format!("{role} {unit} {units} {} {} {steps}", self.pipe, self.on_loss);
+        let name = format!("{} unit {unit}", if role == "r" { "reader" } else { "writer" });
         match pods::alone(!(self.blind)(i)) {
             Ok(command) if i < 3 => Unit::start_by(command, name, &spec),
             Err(why) => {
@@ -171,4 +181,16 @@ fn a_lost_unit_0_is_replaced() {
     for unit in &mut units {
         assert_eq!(unit.end(), "end", "{}", unit.name);
     }
+}
+
+fn a_writer_waits_for_no_reader_of_those_that_come_and_go() {
+    let case = case("any", "raise", |_| false);
+    let (mut writer, mut reader) = (case.unit_of(0, ("any", 0, 1), STEPS), case.unit_of(1, ("r", 0, 1), 0));
+    assert!(writer.wait_line("half"), "{}", writer.last());
+    // It waits after the first step.
+    assert!(reader.wait_line("last"), "{}", reader.last());
+    writer.let_go();
+    assert_eq!(writer.end(), "end");
+    reader.let_go();
+    assert_eq!(reader.end(), "end");
 }

@@ -4,6 +4,8 @@
 //! calls waits in the socket.
 
 mod meet;
+#[cfg(test)]
+mod tests;
 
 use super::dial::link;
 use super::mend::{is_of_the_way, Calls, Mending};
@@ -18,7 +20,7 @@ use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
-use crate::slots::{fault::Fault, Begin, Next, Stop};
+use crate::slots::{bits::MAX_UNITS, fault::Fault, geometry::MAX_PROGRAMS, Begin, Next, Stop};
 use crate::watch::no_thread;
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_message::{domain::Domain, LinkError, MessageError};
@@ -34,6 +36,8 @@ use std::time::Duration;
 
 /// How long a unit waits for unit 0 to confirm that a connection's end is a death.
 const VERDICT: Duration = Duration::from_millis(500);
+/// Connections that nobody needs any more and that are taken from the door at once, at most.
+const VISITS: usize = 64;
 /// How long a leaving unit waits for unit 0's good-bye.
 const BYE: Duration = Duration::from_secs(2);
 
@@ -45,8 +49,8 @@ pub struct Client {
     mending: Option<Mending>,
     /// Why it is not made again.
     ended: Option<LinkFault>,
-    /// Nobody comes in here: that it is open tells that this unit lives.
-    _door: Option<TcpListener>,
+    /// Nobody comes in here: that it is open tells that this unit takes part.
+    door: Option<TcpListener>,
     pipe: String,
     options: Options,
     start: Duration,
@@ -71,6 +75,8 @@ pub struct Client {
     gives_up: bool,
     /// Questions of this unit about steps, whose answers it has not taken yet.
     pub asked: u32,
+    /// Steps of which this unit is told before it has done them, at most.
+    ahead: usize,
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
@@ -112,6 +118,9 @@ impl Client {
                 }
                 tracing::info!(pipe = self.pipe, "the connection to unit 0 broke, and was made again");
                 self.mending = None;
+                // Unit 0 has come to the door meanwhile, and needs no answer any more.
+                let mut visits = self.door.iter().flat_map(TcpListener::incoming).take(VISITS);
+                while let Some(Ok(_)) = visits.next() {}
             }
             let heard = match self.session.hear() {
                 Err(fault) if self.may_mend(&fault) => {
@@ -123,7 +132,14 @@ impl Client {
                 heard => heard?,
             };
             match heard {
-                Some(Tell::Lost(unit, pid)) => self.absent.push((unit, pid)),
+                Some(Tell::Lost(unit, _) | Tell::Replaced(unit, _)) if !may_be(unit) => {
+                    let (what, expected) = ("unit", "one of the pipe");
+                    return Err(LinkError::BadField { what, found: unit.unit.into(), expected }.into());
+                }
+                Some(Tell::Lost(unit, pid)) => {
+                    self.absent.retain(|(lost, _)| *lost != unit);
+                    self.absent.push((unit, pid));
+                }
                 Some(Tell::Replaced(unit, addr)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);
                     let addr = addr.map(|addr| self.reachable(addr));
@@ -156,8 +172,9 @@ impl Client {
         loop {
             match self.hear() {
                 Ok(None) => break,
-                Ok(Some(Tell::Begin(begin))) => self.begin.push_back(begin),
-                Ok(Some(Tell::Next(next))) => self.next.push_back(next),
+                Ok(Some(Tell::Begin(begin))) if self.begin.len() < self.ahead => self.begin.push_back(begin),
+                Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => self.next.push_back(next),
+                Ok(Some(Tell::Begin(_) | Tell::Next(_))) => return Err(self.bad("more steps than slots")),
                 Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
                 Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
                 Ok(Some(Tell::Bye)) => self.bye = true,
@@ -167,9 +184,7 @@ impl Client {
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
                 Err(_) if self.stop.is_some() || !self.next.is_empty() || !self.begin.is_empty() => break,
-                Err(fault) => {
-                    return Err(self.notice.map_or_else(|| self.gone(fault), |n| self.stopped(n, step)))
-                }
+                Err(fault) => return Err(self.lost(fault, step)),
             }
         }
         match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
@@ -210,6 +225,10 @@ impl Client {
         what: &str,
         step: u64,
     ) -> Result<(), PipeError> {
+        // What it said before its end was not what is waited for, and nothing more comes.
+        if let Some(fault) = self.ended.as_ref().filter(|_| items.is_empty()) {
+            return Err(self.lost(fault.clone(), step));
+        }
         if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
             return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
         }
@@ -380,6 +399,10 @@ impl Client {
             if let Some(stop) = self.notice {
                 return self.stopped(stop, step);
             }
+            // What it said before its end counts, but is no verdict.
+            if let Some(fault) = &self.ended {
+                return self.lost(fault.clone(), step);
+            }
             let _ = self.rest(VERDICT);
         }
         self.silent = true;
@@ -391,6 +414,11 @@ impl Client {
         self.gives_up = matches!(ask, Ask::Abort);
         let _ = self.say(ask);
         self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
+        if self.bye {
+            // With that unit 0 knows that its good-bye was heard, and does not look for this unit.
+            let _ = self.say(ask);
+        }
+        self.door = None;
         self.session.channel().shut();
     }
 
@@ -436,6 +464,11 @@ impl Client {
         stop_error(&self.pipe, stop, step)
     }
 
+    /// The connection to unit 0 has ended: with what it gave notice of, if it did.
+    fn lost(&self, fault: LinkFault, step: u64) -> PipeError {
+        self.notice.map_or_else(|| self.gone(fault), |stop| self.stopped(stop, step))
+    }
+
     fn gone(&self, fault: LinkFault) -> PipeError {
         tracing::debug!(%fault, "the connection to unit 0 ended");
         let silent = seconds(&fault, self.options.silence);
@@ -445,4 +478,14 @@ impl Client {
             fault => link(&self.pipe, HOST)(fault),
         }
     }
+}
+
+/// Whether a pipe may have such a unit: units are lost while the pipe opens, too, when nobody knows yet how
+/// many there are.
+fn may_be(unit: UnitName) -> bool {
+    let is_side = match unit.side {
+        Side::Writer => true,
+        Side::Reader(program) => program < MAX_PROGRAMS,
+    };
+    is_side && unit.unit < MAX_UNITS
 }

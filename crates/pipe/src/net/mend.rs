@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// How soon another attempt follows one that failed.
 const AGAIN: Duration = Duration::from_millis(20);
+/// So long between two looks somebody still looks: longer, and nobody does, as while the unit computes.
+const LOOKS: Duration = Duration::from_secs(1);
 
 /// Whether a connection that ended so may have broken while both its ends live.
 pub fn is_of_the_way(fault: &Fault) -> bool {
@@ -138,14 +140,16 @@ enum Stage {
 pub struct Mending {
     /// Why the last one ended.
     fault: Fault,
+    /// Since when, less the time in which nobody looked.
     since: Duration,
+    looked: Duration,
     stage: Stage,
 }
 
 impl Mending {
     /// The connection ended just now.
     pub fn new(fault: Fault, now: Duration) -> Mending {
-        Mending { fault, since: now, stage: Stage::Rests(now) }
+        Mending { fault, since: now, looked: now, stage: Stage::Rests(now) }
     }
 
     /// What to wait for.
@@ -175,13 +179,15 @@ impl Mending {
     /// # Errors
     /// What ended the last connection, where unit 0 is gone or knows this unit no more; or its silence.
     pub fn go_on(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<bool, Fault> {
+        self.since += now.saturating_sub(self.looked).saturating_sub(LOOKS);
+        self.looked = now;
         loop {
-            if now.saturating_sub(self.since) >= calls.borne {
-                let what = "a connection that could not be made again".into();
-                return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
-            }
             match self.next(calls, session, now) {
-                Ok(Next::Waits) => return Ok(false),
+                Ok(Next::Waits) if now.saturating_sub(self.since) < calls.borne => return Ok(false),
+                Ok(Next::Waits) => {
+                    let what = "a connection that could not be made again".into();
+                    return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
+                }
                 Ok(Next::Goes) => {}
                 Ok(Next::Done) => return Ok(true),
                 Ok(Next::Gone) => return Err(self.fault.clone()),
@@ -235,6 +241,7 @@ enum Next {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{channel::tests::pair, place::Place, JobKey, Trust};
     use super::*;
     use polyduct_os::{clock, poll::poll};
 
@@ -272,5 +279,29 @@ mod tests {
         assert_eq!(missing.look(now + BORNE - ms), Life::Open);
         assert_eq!(missing.deadline(), Some(now + BORNE));
         assert_eq!(missing.look(now + BORNE), Life::Silent);
+    }
+
+    #[test]
+    fn time_in_which_the_unit_does_not_look_does_not_count_as_silence() {
+        // It takes connections, and nobody answers there.
+        let listener = socket::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let addr = socket::local_addr(&listener).unwrap();
+        let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
+        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
+        let calls = Calls { addr, terms: place.terms(&trust, 1), borne: BORNE, session: [0; 16] };
+        let mut session = Session::new(pair(true).0);
+        let start = clock::now();
+        let mut mending = Mending::new(LinkError::Closed.into(), start);
+        assert!(!mending.go_on(&calls, &mut session, start).unwrap());
+        // The unit computes, and looks again.
+        let again = start + 6 * BORNE;
+        assert!(!mending.go_on(&calls, &mut session, again).unwrap());
+        let mut now = again;
+        while now < again + BORNE - LOOKS {
+            assert!(!mending.go_on(&calls, &mut session, now).unwrap());
+            now += LOOKS / 2;
+        }
+        let silent = mending.go_on(&calls, &mut session, now).unwrap_err();
+        assert!(seconds(&silent, BORNE) > 0, "{silent}");
     }
 }

@@ -194,6 +194,9 @@ impl NetReader {
         let (mut client, welcome, meets_at) =
             Client::join(place, trust, options, hello, |_| Ok(None), start)?;
         let program = welcome.program;
+        if program as usize >= welcome.readers.len() {
+            return Err(client.bad("a welcome without a place"));
+        }
         let me = UnitName { side: Side::Reader(program), unit: options.unit };
         let network = Place::network(trust, meets_at, None);
         let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
@@ -363,7 +366,7 @@ impl NetReader {
                 Some(turn) => turn,
             },
         };
-        let received = self.receive(turn.step, part);
+        let received = self.receive(turn.step, part, true);
         if let Err(e) = received {
             if e.scope() == Scope::Operation {
                 self.kept.clear();
@@ -411,8 +414,9 @@ impl NetReader {
         Ok(Some(turn))
     }
 
-    /// Takes the bytes of a step from all lanes as they come.
-    fn receive(&mut self, step: u64, part: &mut [u8]) -> Result<(), PipeError> {
+    /// Takes the bytes of a step from all lanes as they come. Returns whether all have: `false` where a lane has
+    /// ended, and this call is not one that `mends` it, which takes a while.
+    fn receive(&mut self, step: u64, part: &mut [u8], mends: bool) -> Result<bool, PipeError> {
         let start = clock::now();
         let mut waited = Duration::ZERO;
         while self.lanes.iter().any(Lane::waits) {
@@ -423,6 +427,14 @@ impl NetReader {
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
                         tracing::debug!(%unit, %fault, "a lane ended");
+                        if !mends {
+                            self.client.take(step)?;
+                            // There is nothing to connect to: it is waited for.
+                            if self.client.is_absent(unit) {
+                                self.client.pause(Vec::new(), start, "the rest of step", step)?;
+                            }
+                            return Ok(false);
+                        }
                         let replaced = self.dials.replaced;
                         let silent = seconds(&fault, self.dials.options.silence) > 0;
                         if !is_passing(&fault) || silent && !replaced || lane.fruitless() > FRUITLESS {
@@ -462,7 +474,7 @@ impl NetReader {
         }
         self.stats.waited += waited;
         self.stats.copied += (clock::now() - start).saturating_sub(waited);
-        Ok(())
+        Ok(true)
     }
 
     /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with

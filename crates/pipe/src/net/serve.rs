@@ -234,10 +234,13 @@ impl Server {
     fn serve(&mut self, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
+            if conn.session.is_overfull() {
+                return self.hang_up(id, 0);
+            }
             if let Some(missing) = &mut conn.missing {
                 match missing.look(clock::now()) {
-                    Life::Open if !conn.session.is_overfull() => return,
-                    Life::Open | Life::Ended => return self.hang_up(id, 0),
+                    Life::Open => return,
+                    Life::Ended => return self.hang_up(id, 0),
                     Life::Silent => return self.hang_up(id, silent_for(self.silence.0)),
                 }
             }
@@ -276,6 +279,8 @@ impl Server {
         let silent = seconds(fault, self.silence.0);
         let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        // Who can be asked, and lives, comes back for the last words.
+        let over = over && (conn.session.is_heard() || conn.door.is_none());
         // Who cannot be asked, and has not been reset, has ended as a process does.
         let reset = conn.session.channel().peer().is_none();
         let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());
@@ -293,6 +298,11 @@ impl Server {
             let _ = channel.post(&None::<u64>).and_then(|()| channel.flush());
             return channel.shut();
         };
+        // One that comes late, or is nobody's: the unit lives, and goes on.
+        if !conn.session.may_have_heard(heard) {
+            tracing::warn!(from = ?channel.peer(), heard, "turned a connection away that was made again");
+            return channel.shut();
+        }
         tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
         conn.missing = None;
         let said = channel.post(&Some(conn.session.heard()));

@@ -45,6 +45,11 @@ impl<S: Serialize> Session<S> {
         self.heard
     }
 
+    /// Whether the other end has said that it has heard all.
+    pub fn is_heard(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Whether the other end has not said for too long that it hears.
     pub fn is_overfull(&self) -> bool {
         self.kept.len() > KEPT
@@ -89,6 +94,11 @@ impl<S: Serialize> Session<S> {
         Ok(Some(message))
     }
 
+    /// Whether the other end can have heard so many messages: it said of fewer that it had, and more were not said.
+    pub fn may_have_heard(&self, theirs: u64) -> bool {
+        theirs.checked_sub(self.known).is_some_and(|new| new <= self.kept.len() as u64)
+    }
+
     /// Goes on with another connection, whose other end has heard so many messages: says the others again.
     pub fn resume(&mut self, channel: Channel, theirs: u64) -> Result<(), Fault> {
         self.forget(theirs)?;
@@ -99,11 +109,11 @@ impl<S: Serialize> Session<S> {
 
     /// The other end has heard so many messages.
     fn forget(&mut self, theirs: u64) -> Result<(), Fault> {
-        let new = theirs.checked_sub(self.known).filter(|&n| n <= self.kept.len() as u64);
-        let Some(new) = new else {
+        if !self.may_have_heard(theirs) {
             let (what, expected) = ("count of messages", "what was said and not confirmed before");
             return Err(LinkError::BadField { what, found: theirs, expected }.into());
-        };
+        }
+        let new = theirs - self.known;
         self.kept.drain(..new as usize);
         self.known = theirs;
         Ok(())

@@ -36,6 +36,11 @@ impl Store {
         Ok(Store { inner: Mutex::new(Inner { slots }), changed: Condvar::new() })
     }
 
+    /// How many slots there are.
+    pub fn depth(&self) -> u32 {
+        self.lock().slots.len() as u32
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -279,7 +279,12 @@ impl NetWriter {
                 }
                 let begun = client.wait(n, "a free slot for step", &mut self.stats.waited, Client::begin)?;
                 client.asked = 0;
-                Ok(begun)
+                match begun {
+                    Begin::Fill(turn) if turn.slot >= self.senders.store.depth() => {
+                        Err(client.bad("a slot that this unit does not have"))
+                    }
+                    begun => Ok(begun),
+                }
             }
         }
     }

@@ -348,12 +348,18 @@ impl Slots {
         }
     }
 
-    /// Every visible step is new to `program`, which has just got its place, and none is pinned by it.
+    /// Every visible step is new to `program`, which has just got its place, and none is pinned by it. One that
+    /// who had the place before was killed over is not offered: pinned again, its slot would look as it did when
+    /// the writers may have found that they can have it.
     pub(super) fn offer_steps(&self, program: u32) {
+        let (pending, pin) = (1 << (3 + program), 1 << (11 + program));
         for slot in 0..self.sizes().depth {
             loop {
                 let seen = self.word(slot);
-                let to = Word(seen.0 & !(1 << (11 + program)) | 1 << (3 + program));
+                let to = match seen.0 & pin {
+                    0 => Word(seen.0 | pending),
+                    _ => Word(seen.0 & !(pin | pending)),
+                };
                 if seen.state() != VISIBLE || to == seen || self.swap(slot, seen, to) {
                     break;
                 }
@@ -414,3 +420,32 @@ impl Slots {
 
 // Word of a program line, beside FIRST_CLOSE.
 const END: usize = 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn publish(slots: &Slots, n: u64) {
+        let Ok(Some(Begin::Fill(turn))) = slots.poll_begin(0, n) else { panic!("no slot for step {n}") };
+        slots.publish(0, turn);
+    }
+
+    #[test]
+    fn a_slot_that_writers_found_to_be_theirs_is_not_pinned_under_them_by_who_comes_next() {
+        let sizes = Sizes { writers: 1, readers: Vec::new(), depth: 10, policy: Policy::Latest };
+        let slots = Slots::on_heap(sizes);
+        slots.seat(0, 1);
+        slots.enter(0);
+        publish(&slots, 0);
+        let Ok(Some(Next::Step(turn))) = slots.poll_next(0, 0, 0) else { panic!("no step") };
+        // It is killed, and the writers find the slot; before they take it another reader gets the place.
+        slots.vacate(0);
+        let found = slots.word(turn.slot);
+        slots.seat(0, 1);
+        slots.enter(0);
+        assert_eq!(slots.poll_next(0, 0, 0), Ok(None));
+        assert_ne!(slots.word(turn.slot), found);
+        publish(&slots, 1);
+        assert!(matches!(slots.poll_next(0, 0, 0), Ok(Some(Next::Step(turn))) if turn.step == 1));
+    }
+}

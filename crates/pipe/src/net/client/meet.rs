@@ -6,12 +6,13 @@ use crate::error::{PipeError, Refusal, UnitName};
 use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY};
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
+use crate::net::hub::steps_ahead;
 use crate::net::mend::Calls;
 use crate::net::place::Place;
 use crate::net::session::Session;
 use crate::net::wire::{Ask, First, Tell};
 use crate::net::Trust;
-use crate::serve::HOST;
+use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
 use polyduct_os::clock;
@@ -36,7 +37,11 @@ impl Client {
             let mut client = Client::come(place, trust, options, &hello, &mut listens, start)?;
             let error = match client.meet("all other units") {
                 Ok(Met { message: FromHost::Welcome(welcome), pid, addr: Some(meets_at), from }) => {
+                    if sizes(&welcome).is_none() {
+                        return Err(client.bad("a welcome with sizes out of limits"));
+                    }
                     (client.host_pid, client.from) = (pid, from);
+                    client.ahead = steps_ahead(welcome.depth, welcome.policy) as usize;
                     let meets_at = client.reachable(meets_at);
                     return Ok((client, welcome, meets_at));
                 }
@@ -87,7 +92,7 @@ impl Client {
             calls,
             mending: None,
             ended: None,
-            _door: door,
+            door,
             pipe,
             options: options.clone(),
             start,
@@ -103,6 +108,7 @@ impl Client {
             hung_up: false,
             gives_up: false,
             asked: 0,
+            ahead: 0,
             absent: Vec::new(),
             moved: BTreeMap::new(),
             from: 0,

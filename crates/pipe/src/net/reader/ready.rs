@@ -15,7 +15,8 @@ impl NetReader {
 
     /// What the next [`read`](NetReader::read) would wait for; `None` if it would not. Receives what has come
     /// of the step into memory of the port, one copy more than without it. Where steps are dropped, the one
-    /// that it finds is the one that is read.
+    /// that it finds is the one that is read. A connection that has broken is for [`read`](NetReader::read) to
+    /// make again: nobody waits here for that.
     pub fn would_wait(&mut self) -> Option<Wait> {
         let here =
             self.check_open().and_then(|()| clock::within(Some(Duration::ZERO), || self.receive_ahead()));
@@ -52,8 +53,55 @@ impl NetReader {
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.resize(self.len, 0);
-        let received = self.receive(turn.step, &mut kept);
+        let received = self.receive(turn.step, &mut kept, false);
         self.kept = kept;
-        received
+        received.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use crate::net::{JobKey, NetWriter};
+    use crate::Given;
+    use polyduct_layout::ElemType;
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+
+    #[test]
+    fn a_look_does_not_wait_for_a_connection_that_is_made_again() {
+        let listens = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listens().local_addr().unwrap().port();
+        let place = Place { host: "127.0.0.1".into(), port, name: "look".into() };
+        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
+        let (options, broken) = (Options::default(), Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+                let mut w = NetWriter::open(&place, &trust, &given, "block", &options).unwrap();
+                w.write(&[0; 4]).unwrap();
+                broken.wait();
+                w.write(&[1; 4]).unwrap();
+                w.close().unwrap();
+            });
+            let mut r = NetReader::open(&place, &trust, "block", &Expect::default(), &options).unwrap();
+            let mut part = [9; 4];
+            assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [0; 4]));
+            r.lanes[0].channel().shut();
+            while r.lanes[0].is_open().is_ok() {
+                poll(&mut [PollItem::readable(r.lanes[0].channel())], None).unwrap();
+            }
+            // Who listens there takes the connection, and does not answer.
+            let deaf = listens();
+            let addr = std::mem::replace(&mut r.lanes[0].addr, deaf.local_addr().unwrap());
+            broken.wait();
+            let start = clock::now();
+            while r.would_wait().is_some() {
+                std::thread::yield_now();
+            }
+            assert!(clock::now() - start < options.silence / 2, "{:?}", clock::now() - start);
+            r.lanes[0].addr = addr;
+            assert_eq!((r.read(&mut part).unwrap(), part), (Some(1), [1; 4]));
+        });
     }
 }
