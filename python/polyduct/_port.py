@@ -14,7 +14,7 @@ from polyduct._dtypes import DType
 from polyduct._encode import code_of
 from polyduct._layouts import Layout
 from polyduct._ready import Readiness
-from polyduct.errors import Misuse, TimeoutError
+from polyduct.errors import BadOption, Misuse, TimeoutError
 
 
 class Stats(NamedTuple):
@@ -190,8 +190,13 @@ class _Port:
         seconds("timeout", timeout)
         if not self._closed:
             self._closed = True
-            self._domain = None
-            self._port.close(timeout)
+            domain, self._domain = self._domain, None
+            try:
+                self._port.close(timeout)
+            except BadOption:
+                # A time that is none: nothing was done.
+                self._closed, self._domain = False, domain
+                raise
 
     def abort(self) -> None:
         """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears.

@@ -68,15 +68,21 @@ class Polled:
 
     def look(self) -> None:
         """After a call that may have taken a message."""
+        port = self._domain._port
+        if not port.ours:
+            # A fork shares the descriptor, which tells of its parent's messages.
+            return
+        try:
+            # Whether `recv` would not wait: also for an error. Handlers may run meanwhile, so nobody is kept out.
+            is_set = port.wait_any([(None, None)], [], _native.Stop(), 0.0)
+        except InHandler:
+            # Whoever receives next looks again.
+            return
+        except Error:
+            is_set = True
+        # Of two who look at once the later may say what was true before: the thread looks again, or `try_recv` finds nothing.
         with self._changed:
-            try:
-                # Whether `recv` would not wait: also for an error.
-                self._set(self._over or self._domain._port.wait_any([(None, None)], [], _native.Stop(), 0.0))
-            except InHandler:
-                # Whoever receives next looks again.
-                pass
-            except Error:
-                self._set(True)
+            self._set(self._over or is_set)
 
     def _set(self, is_set: bool) -> None:
         if self._is_set != is_set:

@@ -234,7 +234,8 @@ class Watcher:
                 now = list(self._awaited)
             try:
                 wait_any(self._domain, [one[0] for one in now], stop, None)
-                over = [one for one in now if one[0]._settle()]
+                # What has come is left to who awaits it: one that is cancelled meanwhile must not have taken it.
+                over = [one for one in now if is_over(one[0])]
                 error = None
             except Error as e:
                 over, error = now, e
@@ -256,9 +257,16 @@ def tell(future: asyncio.Future[None], error: Error | None) -> None:
 
 async def awaited(request: Waitable, outcome: Callable[[], Any]) -> Any:
     """What comes of a request, without holding up the loop."""
-    if not request._settle():
+    while not request._settle():
         await request._domain._watch().add(request)
     return outcome()
+
+
+def is_over(request: Waitable) -> bool:
+    """Whether a request may be over. Takes nothing."""
+    if request._wanted is None and request._call is None:
+        return request._settle()
+    return wait_any(request._domain, [request], _native.Stop(), 0.0)
 
 
 def wait_any(domain: Domain, requests: Iterable[Waitable], stop: _native.Stop, timeout: float | None) -> bool:

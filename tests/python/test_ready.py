@@ -428,6 +428,28 @@ def test_a_domain_is_readable_while_a_message_waits(form: str, monkeypatch: pyte
     units(2, run, url_of(form) if "//" in form else None)
 
 
+def test_a_fork_leaves_the_descriptor_of_its_parents_domain_alone() -> None:
+    with alone() as d:
+        fd = d.fileno()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(polyduct.Error):
+                d.try_recv()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert select.select([fd], [], [], 0) == ([], [], [])
+
+
+def test_a_time_that_is_none_closes_nothing() -> None:
+    out = polyduct.open("pipe:" + fresh(), "w", shape=4, dtype="u1", readers="any")
+    with pytest.raises(polyduct.BadOption):
+        out.close(timeout=-1)
+    assert not out.closed
+    out.write(np.zeros(4, "u1"))
+    out.close()
+    assert out.closed
+
+
 def test_leaving_a_domain_wakes_who_polls_it() -> None:
     d = alone()
     fd = d.fileno()

@@ -169,6 +169,31 @@ def test_asyncio_awaits_messages_and_calls() -> None:
     units(2, run)
 
 
+def test_who_awaits_and_is_cancelled_has_taken_nothing() -> None:
+    async def here(d: Domain) -> None:
+        waiting = asyncio.ensure_future(d.irecv(1, 5))
+        await asyncio.sleep(0.01)
+        d.send(1, b"go")
+        # The loop stands still while the message comes, and one behind it, and whoever watches has seen both.
+        assert d.recv(1, 6) == b"behind it"
+        time.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await asyncio.wait_for(d.irecv(1, 5), 10) == b"it"
+
+    def run(d: Domain) -> None:
+        if d.unit == 0:
+            asyncio.run(here(d))
+        else:
+            d.recv(0)
+            d.send(0, b"it", 5)
+            d.send(0, b"behind it", 6)
+        d.barrier()
+
+    units(2, run)
+
+
 def test_asyncio_hears_of_losses() -> None:
     async def here(d: Domain) -> None:
         waits = asyncio.ensure_future(d.irecv(1))

@@ -81,7 +81,7 @@ struct Flight {
 ///     assert_eq!((answer.tag, answer.moved), (7, Ok(23)));
 ///     assert_eq!(&answer.bytes.as_slice()[..23], b"one layout, another one");
 /// }
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Ring {
     ring: IoUring,

@@ -614,6 +614,11 @@ impl Domain {
         self.maps.get(unit as usize).is_none_or(|&maps| maps)
     }
 
+    /// Whether a unit is there as far as this one knows: neither this one nor that one has left, and it is not lost.
+    fn is_there(&self, unit: u32) -> bool {
+        self.is_ours() && lock(&self.domain).as_ref().is_some_and(|domain| domain.gone(unit) == Ok(None))
+    }
+
     /// A region of a unit.
     fn region_of(&self, py: Python<'_>, unit: u32, id: u32, timeout: Option<f64>) -> PyResult<Region> {
         let limit = maybe_seconds(py, "timeout", timeout)?;

@@ -21,7 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   polyduct bench
   polyduct bench --dir /mnt/scratch
-  polyduct bench --json | jq '.[] | select(.ratio < 0.8)'
+  polyduct bench --json | jq '.[] | select(.ratio and .ratio < 0.8)'
 
 The ratio is to the limit of the machine that stands beside it: of rates, 1 is all of it and less is less; of times, 1 is the
 limit and more is slower. Other programs on the machine make all of it noisy.";
@@ -248,7 +248,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(dir: &Path) -> std::io::Result<Scratch> {
-        let path = std::path::absolute(dir)?.join(format!(".polyduct-bench-{}", std::process::id()));
+        let path = std::path::absolute(dir)?.join(format!("polyduct-bench-{}", std::process::id()));
         std::fs::create_dir(&path)?;
         Ok(Scratch(path))
     }

@@ -402,6 +402,12 @@ impl<'a> Target<'a> {
                 "polyduct: {dst} has no place for the attributes of {src}: they are not copied"
             );
         }
+        let keeps_dims = matches!(&self.to, To::Port(port) if port.keeps_dims());
+        if source.dims().is_some() && !keeps_dims {
+            crate::text::say!(
+                "polyduct: {dst} has no place for the names of the dimensions of {src}: they are not copied"
+            );
+        }
         if let Some(descr) = source.descr().filter(|_| !keeps_descr) {
             crate::text::say!(
                 "polyduct: {dst} has no place for NumPy's type of {src}, {descr}: its bytes are copied"

@@ -19,7 +19,7 @@ pub enum Found {
 /// What a name means if it is a stream. In a run `-` is a port.
 pub fn of(url: &str, mode: Mode) -> Option<Found> {
     let in_a_run =
-        || [mode.variable(), "POLYDUCT_PROGRAM"].iter().any(|name| std::env::var_os(name).is_some());
+        || [Mode::Read, Mode::Write].iter().any(|mode| std::env::var_os(mode.variable()).is_some());
     let standard: &[&str] = match mode {
         Mode::Read => &["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"],
         Mode::Write => &["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"],

@@ -32,6 +32,8 @@ const VERSION: u32 = 3;
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long who has lost unit 0 looks for more of that before it comes to the next.
+const AGAIN: Duration = Duration::from_millis(5);
 /// How long unit 0 may say that another process is this unit: it may see a moment later that that has left.
 /// By datagrams it has been asked for as long by then.
 const TAKEN: Duration = Duration::from_secs(1);
@@ -275,7 +277,17 @@ impl Meeting<'_> {
                     error @ (MessageError::PeerLost { unit: 0, .. } | MessageError::PeerLeft { unit: 0 }),
                 ) => {
                     self.last = Some(error.to_string());
+                    // What came belongs to a domain that is no more.
+                    self.early.clear();
                     self.endpoint.forget(0);
+                    // The loss may be known at once, and again and again, until its event was polled.
+                    drop(self.endpoint.next_event(Some(AGAIN))?);
+                    if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                        return Err(MessageError::Interrupted);
+                    }
+                    if self.left(Duration::ZERO).is_zero() {
+                        return Err(self.over("all other units"));
+                    }
                 }
                 met => return met,
             }

@@ -449,7 +449,12 @@ impl Unit {
         };
         self.sync_name(unit, Named::Log)?;
         let log = self.log.insert(log);
-        log.make_room(end).map_err(|e| broken(unit, &e))?;
+        log.make_room(end).map_err(|e| match e.raw_os_error() {
+            Some(errno) if errno == Errno::NOMEM.raw_os_error() => {
+                failed_with(unit, e.to_string(), Errno::NOMEM)
+            }
+            _ => broken(unit, &e),
+        })?;
         Ok(log)
     }
 

@@ -55,7 +55,9 @@ impl Log {
             return Ok(());
         }
         let mut zeros = Aligned::default();
-        zeros.resize(ROOM as usize).map_err(std::io::Error::other)?;
+        zeros
+            .resize(ROOM as usize)
+            .map_err(|_| std::io::Error::from_raw_os_error(Errno::NOMEM.raw_os_error()))?;
         let (mut len, to) = (before, end.max(before + before.clamp(ROOM, STEP)));
         while len < to {
             let some = &zeros.as_slice()[..(to - len).min(ROOM) as usize];

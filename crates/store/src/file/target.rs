@@ -44,7 +44,12 @@ impl Target {
         let shown = path.display().to_string();
         let tree = format == Format::Zarr;
         let bad = |problem| FileError::BadPath { path: shown.clone(), problem };
-        let Name { dir, name, stat } = Name::find(path, &shown)?;
+        let Name { dir, name, stat, link_dir } = Name::find(path, &shown)?;
+        if tree && link_dir.as_ref().is_some_and(is_group) {
+            return Err(bad(
+                "it is a symbolic link in a Zarr group, which would go on describing what was there",
+            ));
+        }
         if tree && Holds::what(&dir) == Holds::Array {
             return Err(bad("its directory is a Zarr array, and no group"));
         }
@@ -437,6 +442,12 @@ fn abandoned(dir: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
         .is_ok_and(|fd| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+/// Whether a directory is a Zarr group.
+fn is_group(dir: &OwnedFd) -> bool {
+    let has = |name| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    has("zarr.json") || has(".zgroup")
 }
 
 #[cfg(test)]

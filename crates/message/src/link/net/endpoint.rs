@@ -220,10 +220,11 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             self.shared.wait_for_more(&mut state)?;
             return sent;
         }
-        self.shared.send_batch(&mut state, now)?;
-        let token = sent?;
+        // This one first: what waits for others may be of low priority.
         state.hub.pump(to, now);
         self.shared.reconsider(&mut state, to)?;
+        self.shared.send_batch(&mut state, now)?;
+        let token = sent?;
         state.batch.sent(clock::now());
         Ok(token)
     }

@@ -242,9 +242,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
             }
         }
         let incarnation = peer.incarnation;
+        self.bury(unit, incarnation);
+        self.mark(unit);
+    }
+
+    fn bury(&mut self, unit: Address, incarnation: u64) {
         self.gate.iter_mut().for_each(|gate| gate.bury(unit, incarnation));
         self.knock.iter_mut().for_each(|knock| knock.bury(unit, incarnation));
-        self.mark(unit);
     }
 
     fn hold(&mut self, unit: Address, incarnation: u64) {
@@ -283,7 +287,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
         // Its program may come again at once, and this one look for its events much later.
         if peer.has_ended() && !std::mem::replace(&mut peer.freed, true) {
-            self.free(unit);
+            match peer.session.is_broken() {
+                true => {
+                    let incarnation = peer.incarnation;
+                    self.bury(unit, incarnation);
+                }
+                false => self.free(unit),
+            }
         }
     }
 

@@ -243,10 +243,11 @@ impl<B: AsMut<[u8]>> Shared<B> {
                 if self.stop.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                let next = state.hub.handle_time(now)?;
+                // Before what is due is asked for: what goes now has deadlines of its own.
                 if state.batch.deadline().is_some_and(|deadline| now >= deadline) {
                     self.send_batch(&mut state, now)?;
                 }
+                let next = state.hub.handle_time(now)?;
                 let next = next.into_iter().chain(state.batch.deadline()).min();
                 self.tell(&state);
                 let away = state.duty.away(now);
