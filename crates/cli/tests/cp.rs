@@ -443,7 +443,10 @@ fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
     let more = format!("@{}", dir.write("more.json", r#"{"level": 4, "by": ["me"]}"#));
     assert!(output(&["store", "create", &s, "--units", "2", "--parity", "1"]).status.success());
     let stored = format!("store:{s}/x");
-    done(&[&zarr, &stored, "--attrs", &more]);
+    let o = output(&["cp", "-q", &zarr, &stored, "--attrs", &more]);
+    let says =
+        format!("{stored} has no place for the names of the dimensions of {zarr}: they are not copied\n");
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), format!("polyduct: {says}")));
     done(&[&stored, &again, "--dims", ",y,x"]);
     let found = document(&again);
     let all = r#"{"units": "K", "level": 4, "by": ["me"]}"#;

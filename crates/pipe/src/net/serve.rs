@@ -130,12 +130,10 @@ impl Server {
         self.carry_out(first);
         while self.outcome.is_some() || self.rendezvous.is_running() {
             self.tell();
-            if self.shared.stop.load(Ordering::Acquire) || !self.wait() {
+            if self.shared.stop.load(Ordering::Acquire) || !self.wait(None) {
                 break;
             }
-            let _ = self.shared.wake.drain();
-            let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.serve(id));
+            self.serve_all();
             self.welcome_strangers();
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
@@ -146,8 +144,14 @@ impl Server {
         self.say_last_words();
     }
 
-    /// Waits for something to happen. `false`: the system does not let us.
-    fn wait(&self) -> bool {
+    fn serve_all(&mut self) {
+        let _ = self.shared.wake.drain();
+        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.serve(id));
+    }
+
+    /// Waits for something to happen, until `end` at most. `false`: the system does not let us.
+    fn wait(&self, end: Option<Duration>) -> bool {
         let mut items = vec![PollItem::readable(&self.shared.wake)];
         for conn in self.conns.values() {
             // Who does not take its answers is not asked for more questions.
@@ -165,7 +169,8 @@ impl Server {
             None => conn.session.channel().deadline(),
         });
         let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
-        let deadline = self.porch.deadline().into_iter().chain(opening).chain(looks).chain(free).min();
+        let deadline =
+            self.porch.deadline().into_iter().chain(opening).chain(looks).chain(free).chain(end).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
@@ -470,6 +475,15 @@ impl Server {
         let told = self.open.as_mut().map(|(hub, _)| hub.last_words()).unwrap_or_default();
         told.iter().for_each(|(id, tell)| self.send(*id, tell));
         let end = clock::now() + LAST_WORDS;
+        // Who is cut off comes back for them: without, it would take unit 0 for dead.
+        self.serve_all();
+        while self.conns.values().any(|conn| conn.missing.is_some()) && clock::now() < end {
+            if !self.wait(Some(end)) {
+                break;
+            }
+            self.serve_all();
+            self.welcome_strangers();
+        }
         for conn in self.conns.values_mut() {
             while let Ok(false) = conn.session.flush() {
                 let left = end.saturating_sub(clock::now());
