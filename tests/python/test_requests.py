@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
@@ -172,11 +173,16 @@ def test_asyncio_awaits_messages_and_calls() -> None:
 def test_who_awaits_and_is_cancelled_has_taken_nothing() -> None:
     async def here(d: Domain) -> None:
         waiting = asyncio.ensure_future(d.irecv(1, 5))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        watcher = d._watch()
+        assert watcher._awaited
         d.send(1, b"go")
-        # The loop stands still while the message comes, and one behind it, and whoever watches has seen both.
+        # The loop stands still while the message comes, and one behind it, and until who watches has told of it.
         assert d.recv(1, 6) == b"behind it"
-        time.sleep(0.05)
+        end = time.monotonic() + 20
+        while watcher._awaited:
+            assert time.monotonic() < end
+            os.sched_yield()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

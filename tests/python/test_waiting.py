@@ -97,14 +97,14 @@ def url_of(form: str) -> str:
 def test_steps_that_are_tried(form: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYDUCT_JOB_KEY", os.urandom(32).hex())
     url = url_of(form)
-    gate: list[Any] = []
+    opened, tried, filled = threading.Event(), threading.Event(), threading.Event()
+    steps: list[int] = []
     value = np.frombuffer(os.urandom(6 * np.dtype(dtype).itemsize), dtype).reshape(2, 3)
 
     def write() -> None:
         with polyduct.open(url, "w", shape=(2, 3), dtype=dtype, layout=layout, timeout=30, depth=2, unit=0, units=1) as out:
-            gate.append("open")
-            while "tried" not in gate:
-                time.sleep(0.001)
+            opened.set()
+            assert tried.wait(30)
             published = 0
             while step := out.try_step():
                 with pytest.raises(polyduct.Misuse, match="step open"):
@@ -117,21 +117,20 @@ def test_steps_that_are_tried(form: str, layout: str, dtype: str, monkeypatch: p
             late(lambda: out.step(timeout=0.05).__enter__(), 0.05)
             late(lambda: out.write(value, timeout=0.05), 0.05)
             late(lambda: out.write(value.astype(dtype)[::1], timeout=0), 0)
-            gate.append(published)
+            steps.append(published)
+            filled.set()
             with out.step(timeout=30) as a:
                 a[...] = value
             assert out.write(value, timeout=30)
 
     def read() -> None:
         with polyduct.open(url, layout=layout, timeout=30, unit=0, units=1) as port:
-            while "open" not in gate:
-                time.sleep(0.001)
+            assert opened.wait(30)
             for out in (None, np.empty((2, 3), dtype), np.empty((4, 3), dtype)[::2]):
                 assert port.try_read(out) is None and not port.ended
                 late(lambda: port.read(out, timeout=0.02), 0.02)
-            gate.append("tried")
-            while not isinstance(gate[-1], int):
-                time.sleep(0.001)
+            tried.set()
+            assert filled.wait(30)
             outs = [None, np.empty((2, 3), dtype), np.empty((4, 3), dtype)[::2]]
             found = 0
             while not port.ended:
@@ -139,7 +138,7 @@ def test_steps_that_are_tried(form: str, layout: str, dtype: str, monkeypatch: p
                 if got is not None:
                     assert got.tobytes() == value.tobytes() and port.number == found
                     found += 1
-            assert found == gate[-1] + 2 and port.try_read() is None and port.read(timeout=0) is None
+            assert found == steps[-1] + 2 and port.try_read() is None and port.read(timeout=0) is None
 
     together(write, read)
 

@@ -6,7 +6,7 @@ use polyduct_message::domain::{Domain, Network, Options};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::Transport;
 use polyduct_message::MessageError;
-use polyduct_rig::{free_address, say, tests, Unit};
+use polyduct_rig::{free_address, say, tests, Random, Unit};
 use std::time::Duration;
 
 const UNITS: u32 = 4;
@@ -58,7 +58,7 @@ fn one(me: u32, f: &[&str], round: u32) -> Result<(), MessageError> {
         for from in 1..UNITS {
             assert_eq!(d.recv(Some(from), None)?.words[0], round, "unit {from} is in another round");
         }
-        std::thread::sleep(Duration::from_millis(u64::from(round % 4) * 5));
+        Random::new(round.into()).linger(Duration::from_millis(15));
     } else {
         d.send(0, 7, [round, 0], &[])?;
     }

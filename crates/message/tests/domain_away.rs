@@ -25,7 +25,12 @@ fn who_was_away_together_goes_on() {
                 signal_to(unit, signal);
             }
             if signal == Signal::STOP {
-                std::thread::sleep(2 * SILENCE);
+                let first = PidFd::of(ProcessId::of(units[0].pid()).unwrap()).unwrap();
+                assert!(
+                    !first.exited_within(2 * SILENCE).unwrap(),
+                    "{} ended while it was stopped",
+                    units[0].name
+                );
             }
         }
         for unit in &mut units {

@@ -9,77 +9,11 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
 use polyduct_message::{ChannelId, MessageError, Order, Priority};
-use polyduct_rig::Random;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use polyduct_rig::{Middle, Random};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 type Endpoint = NetEndpoint<Vec<u8>>;
-
-/// A middle of the network: whoever connects to it speaks with who listens behind it, until it resets all of its connections.
-struct Middle {
-    addr: SocketAddr,
-    pairs: Arc<Mutex<Vec<[TcpStream; 2]>>>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Middle {
-    fn new(behind: SocketAddr) -> Middle {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
-        let (pairs, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        std::thread::spawn({
-            let (pairs, stop) = (pairs.clone(), stop.clone());
-            move || {
-                for front in listener.incoming() {
-                    if stop.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    let Ok(front) = front else { continue };
-                    let Ok(back) = TcpStream::connect(behind) else { continue };
-                    let pair = [front, back];
-                    for (from, to) in [(0, 1), (1, 0)] {
-                        let [from, to] = [from, to].map(|at: usize| pair[at].try_clone().unwrap());
-                        std::thread::spawn(move || carry(from, to));
-                    }
-                    pairs.lock().unwrap().push(pair);
-                }
-            }
-        });
-        Middle { addr, pairs, stop }
-    }
-
-    /// Resets every connection. Returns how many there were.
-    fn reset(&self) -> usize {
-        let pairs = std::mem::take(&mut *self.pairs.lock().unwrap());
-        for stream in pairs.iter().flatten() {
-            // What is unread, or not sent, makes the end a reset.
-            let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        pairs.len()
-    }
-}
-
-impl Drop for Middle {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.addr);
-        self.reset();
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    let mut bytes = vec![0; 32 << 10];
-    while let Ok(n @ 1..) = from.read(&mut bytes) {
-        if to.write_all(&bytes[..n]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Write);
-}
 
 fn start(me: u32, trusted: bool) -> Endpoint {
     let key = JobKey::from_bytes([7; 32]).unwrap();

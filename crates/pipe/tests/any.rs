@@ -422,7 +422,7 @@ fn programs_that_come_and_are_killed_at_any_moment() {
             opened(&mut program);
             program.iter_mut().for_each(|unit| assert_eq!(ask(unit, "run"), "runs"));
         }
-        std::thread::sleep(Duration::from_micros(random.below(6000)));
+        random.linger(Duration::from_millis(6));
         kill_all(&mut program);
         next(&mut steady);
     }

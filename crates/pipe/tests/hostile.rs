@@ -1,12 +1,13 @@
-//! Processes of the same user that break every rule, and one of another user: who breaks the rules is turned away by a
-//! typed refusal, and the pipe opens and works all the same.
+//! Processes of the same user that break every rule are turned away by a typed refusal, and the pipe opens
+//! and works all the same.
 
 mod common;
 
+use common::raw::{answer, connect, data, hello, name_of, reader, LEN};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::Incoming;
-use polyduct_os::process::{number_space, user_id, ProcessId};
+use polyduct_os::process::ProcessId;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use polyduct_os::sync::{Line, Ordering};
@@ -14,13 +15,12 @@ use polyduct_pipe::slots::geometry::{Geometry, Sizes};
 use polyduct_pipe::slots::names::UnitName;
 use polyduct_pipe::slots::{Begin, Lines, Next, Slots};
 use polyduct_pipe::wire::{self, FromHost, Hello, Role, ToHost, Welcome, PROTOCOL};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
+use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
 use polyduct_rig::Random;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
@@ -28,21 +28,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 // -- sockets --
-
-fn name_of(pipe: &str) -> Vec<u8> {
-    format!("polyduct/{}/{pipe}", user_id()).into_bytes()
-}
-
-fn connect(pipe: &str) -> Conn {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        match Conn::connect(&name_of(pipe)) {
-            Ok(conn) => return conn,
-            Err(e) => assert!(Instant::now() < end, "{e}"),
-        }
-        std::thread::yield_now();
-    }
-}
 
 /// Sends what no well-behaved peer can: any length, any number of descriptors. A full socket buffer is waited for.
 fn send_raw(conn: &Conn, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -53,22 +38,6 @@ fn send_raw(conn: &Conn, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         // A host that has refused and hung up takes no more.
         Ok(_) | Err(rustix::io::Errno::PIPE) => {}
         Err(e) => panic!("{} bytes: {e}", bytes.len()),
-    }
-}
-
-/// What comes next; a hangup is `None`. The host answers within the time of a test, or it hangs.
-fn answer(conn: &Conn) -> Option<FromHost> {
-    let mut buffer = vec![0; MESSAGE_LIMIT];
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        match PROTOCOL.receive(conn, &mut buffer) {
-            Incoming::Message(FromHost::Noted { .. }, _) => {}
-            Incoming::Message(message, _) => return Some(message),
-            Incoming::Closed => return None,
-            Incoming::Bad(bad) => panic!("{bad:?}"),
-            Incoming::Nothing => assert!(Instant::now() < end, "no answer"),
-        }
-        std::thread::yield_now();
     }
 }
 
@@ -95,32 +64,6 @@ fn bytes_of(message: &ToHost) -> Vec<u8> {
     );
     bytes.truncate(n.unwrap().bytes);
     bytes
-}
-
-const LEN: u64 = 64;
-
-fn data() -> Dataset {
-    Dataset::new(&[LEN], ElemType::U8).unwrap()
-}
-
-fn hello(role: Role, unit: u32, units: u32) -> Hello {
-    let program = if matches!(role, Role::Writer { .. }) { "w" } else { "r0" };
-    Hello {
-        program: program.into(),
-        unit,
-        units,
-        layout: "block".into(),
-        pid: std::process::id(),
-        space: number_space(),
-        start_time: 0,
-        on_loss: OnLoss::Raise,
-        role,
-        rejoin: None,
-    }
-}
-
-fn reader(unit: u32, units: u32) -> Hello {
-    hello(Role::Reader { shape: None, elem: None, convert: false }, unit, units)
 }
 
 fn writer(unit: u32) -> Hello {
@@ -424,138 +367,6 @@ fn with_false_host(say: impl FnOnce(&Conn)) -> PipeError {
         drop((conn, listener));
         reader.join().unwrap().unwrap_err()
     })
-}
-
-// -- another user --
-
-const NOBODY: u32 = 65534;
-
-/// Not a test by itself: what the other user's process does when a test below starts this program again.
-#[test]
-fn as_another_user() {
-    let Ok(task) = std::env::var("POLYDUCT_TEST_STRANGER") else { return };
-    let (what, name) = task.split_once(' ').unwrap();
-    assert_eq!(user_id(), NOBODY);
-    if what == "meet" {
-        return meet_in_this_namespace(name);
-    }
-    if what == "serve" {
-        let listener = Listener::bind(name.as_bytes()).unwrap();
-        println!("ready");
-        let end = Instant::now() + Duration::from_secs(20);
-        while !matches!(listener.accept(), Ok(Some(_))) {
-            assert!(Instant::now() < end);
-            std::thread::yield_now();
-        }
-        // Whoever came looks at our credentials and leaves.
-        return;
-    }
-    let conn = Conn::connect(name.as_bytes()).unwrap();
-    let _ = PROTOCOL.encode(&ToHost::Hello(reader(0, 1))).unwrap().send(&conn, &[]);
-    assert_eq!(answer(&conn), None, "a stranger got an answer");
-}
-
-/// Both ends of a pipe in a user namespace that maps nobody, with the time for a stranger to come in between.
-fn meet_in_this_namespace(pipe: &str) {
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            let mut w = Writer::open(pipe, &Given::Dataset(data()), "block", &writer_options(0, 1)).unwrap();
-            w.write(&[7; LEN as usize]).unwrap();
-        });
-        drop(connect(pipe));
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new()).unwrap();
-        let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).unwrap();
-        assert_eq!(r.read(&mut [0; LEN as usize]).unwrap(), Some(0));
-    });
-}
-
-fn stranger(task: &str) -> Option<std::process::Child> {
-    start_as(NOBODY, true, task)
-}
-
-/// Starts this program as another user; where that is not `mapped`, in a user namespace in which everybody looks like nobody.
-fn start_as(user: u32, mapped: bool, task: &str) -> Option<std::process::Child> {
-    use std::os::unix::process::CommandExt;
-    if user_id() != 0 {
-        eprintln!("not checked: what a process of another user gets; only root can start one");
-        return None;
-    }
-    // The build directory may be closed to others.
-    let program = std::env::temp_dir().join(unique("stranger"));
-    polyduct_rig::program::copy(&program);
-    let mut command =
-        std::process::Command::new(if mapped { program.as_os_str() } else { "unshare".as_ref() });
-    if !mapped {
-        command.arg("--user").arg(&program);
-    }
-    let child = command
-        .args(["--exact", "as_another_user", "--nocapture"])
-        .env("POLYDUCT_TEST_STRANGER", task)
-        .current_dir("/")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .uid(user)
-        .spawn();
-    let mut child = child.unwrap();
-    // A command in between has to find it first.
-    let mut said = [0];
-    let heard = child.stdout.as_mut().unwrap().read(&mut said);
-    assert!(heard.is_ok_and(|n| n == 1), "it did not start");
-    let _ = std::fs::remove_file(&program);
-    Some(child)
-}
-
-#[test]
-fn among_users_that_all_look_alike_only_those_of_this_namespace_come_in() {
-    use std::io::{BufRead, Write};
-    let pipe = unique("alike");
-    let name = format!("polyduct/{NOBODY}/{pipe}");
-    let Some(mut ours) = start_as(0, false, &format!("meet {pipe}")) else { return };
-    let mut lines = std::io::BufReader::new(ours.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|l| l.ends_with("ready")));
-    // Seen from there, this one is nobody, and so is every other.
-    for mapped in [true, false] {
-        let mut theirs = start_as(NOBODY, mapped, &format!("knock {name}")).unwrap();
-        assert!(theirs.wait().unwrap().success(), "a stranger got an answer");
-    }
-    ours.stdin.take().unwrap().write_all(b"go on\n").unwrap();
-    lines.for_each(drop);
-    assert!(ours.wait().unwrap().success(), "the pipe did not go on");
-}
-
-#[test]
-fn a_stranger_is_turned_away_and_the_pipe_goes_on() {
-    let pipe = unique("ours");
-    let name = String::from_utf8(name_of(&pipe)).unwrap();
-    std::thread::scope(|s| {
-        let pipe = &pipe;
-        s.spawn(move || {
-            let mut w = Writer::open(pipe, &Given::Dataset(data()), "block", &writer_options(0, 1)).unwrap();
-            w.write(&[7; LEN as usize]).unwrap();
-        });
-        drop(connect(pipe));
-        if let Some(mut child) = stranger(&format!("knock {name}")) {
-            assert!(child.wait().unwrap().success(), "the stranger got an answer");
-        }
-        let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options("r0", 0, 1)).unwrap();
-        assert_eq!(r.read(&mut [0; LEN as usize]).unwrap(), Some(0));
-    });
-}
-
-#[test]
-fn a_stranger_who_took_our_name_is_not_believed() {
-    use std::io::BufRead;
-    let pipe = unique("taken");
-    let name = String::from_utf8(name_of(&pipe)).unwrap();
-    let Some(mut child) = stranger(&format!("serve {name}")) else { return };
-    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|l| l.ends_with("ready")));
-    let error =
-        Reader::open(&pipe, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop).unwrap_err();
-    assert_eq!(error, PipeError::Stranger { pipe, expected: user_id(), found: NOBODY });
-    lines.for_each(drop);
-    child.wait().unwrap();
 }
 
 // -- shared memory --

@@ -10,6 +10,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "two_hosts_and_a_cable";
@@ -45,14 +46,15 @@ fn host_a(cable: bool) {
         let port = 7100 + case as u16;
         other.say(&format!("{what} {trusted} {port} {}", other.mine));
         let at = place(other.mine, port);
-        let (told, at) = (std::sync::Mutex::new(Vec::new()), &at);
-        let (all, ended) = (std::sync::Barrier::new(3), &told);
+        let (told, at) = ((Mutex::new(Vec::new()), Condvar::new()), &at);
+        let (all, (ended, changed)) = (std::sync::Barrier::new(3), &told);
         std::thread::scope(|s| {
             for unit in 0..2 {
                 let all = &all;
                 s.spawn(move || {
                     let end = write(at, (what, trusted), unit, all);
                     ended.lock().unwrap().push((polyduct_os::clock::now(), end));
+                    changed.notify_all();
                 });
             }
             all.wait();
@@ -71,8 +73,10 @@ fn host_a(cable: bool) {
                 _ => {
                     if what == "break" && cable {
                         other.cut();
-                        std::thread::sleep(BREAK);
-                        assert!(ended.lock().unwrap().is_empty(), "the break came too late");
+                        let none = |ended: &mut Vec<_>| ended.is_empty();
+                        let waited = changed.wait_timeout_while(ended.lock().unwrap(), BREAK, none).unwrap();
+                        assert!(waited.1.timed_out(), "the break came too late");
+                        drop(waited);
                         other.mend();
                     }
                     for unit in 0..2 {
@@ -85,10 +89,11 @@ fn host_a(cable: bool) {
                     return;
                 }
             };
-            while ended.lock().unwrap().len() < 2 {
-                assert!(begun.elapsed() < Duration::from_secs(20), "{what}: a writer hangs");
-                std::thread::yield_now();
-            }
+            let left = Duration::from_secs(20).saturating_sub(begun.elapsed());
+            let few = |ended: &mut Vec<_>| ended.len() < 2;
+            let waited = changed.wait_timeout_while(ended.lock().unwrap(), left, few).unwrap();
+            assert!(!waited.1.timed_out(), "{what}: a writer hangs");
+            drop(waited);
             for (when, end) in ended.lock().unwrap().iter() {
                 let (took, error) = (*when - cut, end.as_ref().unwrap_err());
                 println!("across hosts: {what}, trusted {trusted}: known after {took:.1?}: {error}");
@@ -118,7 +123,7 @@ fn host_a(cable: bool) {
             }
         });
         if matches!(what, "end" | "break") {
-            told.into_inner().unwrap().into_iter().for_each(|(_, end)| end.unwrap());
+            told.0.into_inner().unwrap().into_iter().for_each(|(_, end)| end.unwrap());
         }
     }
 }

@@ -6,14 +6,13 @@
 mod common;
 
 use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
-use common::middle::Middle;
-use common::net::{place, trust, Across};
+use common::net::{address_of, place, trust, Across};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Place;
 use polyduct_pipe::{OnLoss, Options, Policy};
 use polyduct_rig::kills::{error_of, kills, survivors, Delays};
-use polyduct_rig::{tests, Random, Unit};
+use polyduct_rig::{tests, Middle, Random, Unit};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -300,7 +299,7 @@ fn units_that_were_welcomed_and_are_killed_before_all_may_go_are_replaced() {
                 }
             }
         };
-        let middle = Middle::looking(&pipe.place, Arc::new(look));
+        let middle = Middle::looking(address_of(&pipe.place), Arc::new(look));
         let (host, port) = (middle.addr.ip().to_string(), middle.addr.port());
         let others = (0..4).filter(|&n| n != victim).map(|n| pipe.start(n));
         let mut units: Vec<Unit> = others.collect();

@@ -7,14 +7,13 @@
 mod common;
 
 use common::kill::{loss_of, name, LAYOUTS};
-use common::middle::Middle;
-use common::net::{place, trust, Across};
+use common::net::{address_of, place, trust, Across};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, Policy};
 use polyduct_rig::kills::{error_of, kills, survivors};
-use polyduct_rig::{tests, Random, Unit};
+use polyduct_rig::{tests, Middle, Random, Unit};
 use rustix::net::{connect_unspec, getpeername, AddressFamily};
 use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -196,7 +195,7 @@ fn last_words_are_heard_though_the_connection_breaks_under_them() {
             }
         }
     };
-    let middle = Middle::looking(&at, Arc::new(look));
+    let middle = Middle::looking(address_of(&at), Arc::new(look));
     let by = Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
     std::thread::scope(|s| {
         s.spawn(|| {

@@ -6,6 +6,7 @@ mod common;
 use common::net::{place, trust, Across, NetPipe};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_os::process::{parent_id, PidFd, ProcessId};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, Options};
 use polyduct_rig::{say, tests, Unit};
@@ -45,11 +46,12 @@ fn unit(spec: &str) {
     } else {
         let options = Options { timeout, ..reader_options("r", 0, 1) };
         let mut r = NetReader::open(&place, &trust, "*", &Expect::default(), &options).unwrap();
+        let test = PidFd::of(ProcessId::of(parent_id()).unwrap()).unwrap();
         let mut part = vec![0; r.local_len_bytes()];
         while let Some(step) = r.read(&mut part).unwrap() {
             assert!(part.iter().all(|&b| b == step as u8 + 1), "step {step} is torn");
-            // It computes.
-            std::thread::sleep(Duration::from_millis(number(5)));
+            // It computes, for as long as the test is there.
+            assert!(!test.exited_within(Duration::from_millis(number(5))).unwrap(), "the test has ended");
         }
         assert_eq!(r.stats().steps, STEPS);
     }

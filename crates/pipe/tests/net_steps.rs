@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::middle::Middle;
-use common::net::{place, trust, Across, NetPipe};
+use common::net::{address_of, place, trust, Across, NetPipe};
 use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError};
+use polyduct_rig::Middle;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -257,7 +257,7 @@ const FAR_STEPS: u64 = 64;
 /// unit 0.
 fn far_steps(depth: u32) -> Duration {
     let (at, trust) = (&place(), &trust(true));
-    let middle = Middle::looking(at, Arc::new(|_, _| std::thread::sleep(WAY)));
+    let middle = Middle::looking(address_of(at), Arc::new(|_, _| std::thread::sleep(WAY)));
     let far = &Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
     let write = |unit: u32, at: &Place| {
         let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());

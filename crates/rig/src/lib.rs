@@ -12,6 +12,7 @@ pub mod inject;
 pub mod kills;
 mod lines;
 pub mod memory;
+mod middle;
 pub mod pods;
 mod port;
 pub mod program;
@@ -22,6 +23,7 @@ pub mod wan;
 
 pub use deaf::Deaf;
 pub use lines::{Lines, WATCHDOG};
+pub use middle::Middle;
 pub use port::free_address;
 pub use random::Random;
 pub use scratch::Scratch;

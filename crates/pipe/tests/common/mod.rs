@@ -3,8 +3,8 @@
 
 pub mod at;
 pub mod kill;
-pub mod middle;
 pub mod net;
+pub mod raw;
 pub mod suite;
 
 use at::At;

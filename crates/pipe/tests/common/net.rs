@@ -4,6 +4,7 @@ use super::PipeAt;
 use polyduct_message::config::Config;
 use polyduct_pipe::net::{JobKey, Place, Trust};
 use polyduct_pipe::DomainOptions;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A place that no other test uses: every process has some thousands of the addresses of this host to itself.
@@ -12,6 +13,11 @@ pub fn place() -> Place {
     let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let host = format!("127.{}.{}.{}", 1 + (pid >> 8) % 250, pid & 255, 1 + n % 250);
     Place { host, port: 7000 + (n / 250 + (pid >> 16) * 16) as u16, name: "test".into() }
+}
+
+/// Where such a place is.
+pub fn address_of(place: &Place) -> SocketAddr {
+    format!("{}:{}", place.host, place.port).parse().unwrap()
 }
 
 /// A key that all units of the tests know.

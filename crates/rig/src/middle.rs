@@ -1,7 +1,6 @@
 //! A middle of the network: whoever connects to it speaks with who listens behind it, until it resets all of
 //! its connections.
 
-use polyduct_pipe::net::Place;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +11,22 @@ use std::time::Duration;
 /// to who listens.
 pub type Look = Arc<dyn Fn(&[u8], bool) + Send + Sync>;
 
+/// Connections through it end when it is dropped.
 pub struct Middle {
+    /// Where it listens.
     pub addr: SocketAddr,
     pairs: Arc<Mutex<Vec<[TcpStream; 2]>>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Middle {
-    /// Before this place, at which somebody will listen.
-    pub fn new(behind: &Place) -> Middle {
+    /// Before this address, at which somebody will listen.
+    pub fn new(behind: SocketAddr) -> Middle {
         Middle::looking(behind, Arc::new(|_, _| {}))
     }
 
-    pub fn looking(behind: &Place, look: Look) -> Middle {
-        let behind: SocketAddr = format!("{}:{}", behind.host, behind.port).parse().unwrap();
+    /// The same where each piece of bytes is looked at before it goes on.
+    pub fn looking(behind: SocketAddr, look: Look) -> Middle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let (pairs, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
