@@ -6,11 +6,8 @@
 mod common;
 
 use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
-use common::net::{address_of, place, trust, Across};
-use common::{reader_options, writer_options};
-use polyduct_layout::{Dataset, ElemType};
+use common::net::{address_of, place};
 use polyduct_pipe::net::Place;
-use polyduct_pipe::{OnLoss, Options, Policy};
 use polyduct_rig::kills::{error_of, kills, survivors, Delays};
 use polyduct_rig::{tests, Middle, Random, Unit};
 use std::sync::{Arc, Condvar, Mutex};
@@ -35,22 +32,8 @@ fn main() {
     );
 }
 
-/// One process: `role layout unit units host port policy trusted open_timeout on_loss steps`.
 fn unit(spec: &str) {
-    let f: Vec<&str> = spec.split(' ').collect();
-    let number = |i: usize| f[i].parse::<u32>().unwrap();
-    let of = if f[0] == "w" {
-        writer_options(number(2), number(3))
-    } else {
-        reader_options("r", number(2), number(3))
-    };
-    let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
-    let (policy, on_loss) = (f[6].parse::<Policy>().unwrap(), f[9].parse::<OnLoss>().unwrap());
-    let options = Options { policy, on_loss, timeout, open_timeout, ..of };
-    let place = Place { host: f[4].into(), port: number(5) as u16, name: "kill".into() };
-    let at = Across { place, trust: trust(f[7] == "true") };
-    let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
-    common::kill::run(&at, f[0], data, f[1], &options, f[10].parse().unwrap());
+    common::kill::unit_across("kill", &SHAPE, spec);
 }
 
 fn start_all(random: &mut Random, open_ms: u32) -> (String, Vec<Unit>) {

@@ -7,11 +7,11 @@
 mod common;
 
 use common::kill::{loss_of, name, LAYOUTS};
-use common::net::{address_of, place, trust, Across};
+use common::net::{address_of, place, trust};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, Policy};
+use polyduct_pipe::{Expect, Given};
 use polyduct_rig::kills::{error_of, kills, survivors};
 use polyduct_rig::{tests, Middle, Random, Unit};
 use rustix::net::{connect_unspec, getpeername, AddressFamily};
@@ -36,21 +36,8 @@ fn main() {
     );
 }
 
-/// One process: `role layout unit units host port policy trusted on_loss steps`.
 fn unit(spec: &str) {
-    let f: Vec<&str> = spec.split(' ').collect();
-    let number = |i: usize| f[i].parse::<u32>().unwrap();
-    let of = if f[0] == "w" {
-        writer_options(number(2), number(3))
-    } else {
-        reader_options("r", number(2), number(3))
-    };
-    let (policy, on_loss) = (f[6].parse::<Policy>().unwrap(), f[8].parse::<OnLoss>().unwrap());
-    let options = Options { policy, on_loss, timeout: Some(Duration::from_secs(20)), ..of };
-    let place = Place { host: f[4].into(), port: number(5) as u16, name: "mend".into() };
-    let at = Across { place, trust: trust(f[7] == "true") };
-    let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
-    common::kill::run(&at, f[0], data, f[1], &options, f[9].parse().unwrap());
+    common::kill::unit_across("mend", &SHAPE, spec);
 }
 
 /// Resets all connections of a process, with whatever is on them. Returns how many there were.
@@ -81,8 +68,9 @@ impl Pipe {
         let trusted = random.below(2) == 0;
         let case = format!("{writers} {src} to {readers} {dst}, {policy}, {on_loss}, trusted {trusted}");
         let unit = |role: &str, layout: &str, unit: u64, units: u64| {
-            let spec =
-                format!("{role} {layout} {unit} {units} {host} {port} {policy} {trusted} {on_loss} {STEPS}");
+            let spec = format!(
+                "{role} {layout} {unit} {units} {host} {port} {policy} {trusted} 30000 {on_loss} {STEPS}"
+            );
             Unit::start(name(role, unit), &spec)
         };
         let mut units: Vec<Unit> = (0..writers).map(|u| unit("w", src, u, writers)).collect();

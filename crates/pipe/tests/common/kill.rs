@@ -1,13 +1,16 @@
 //! Units in processes of their own that write or read until they are killed or told.
 
 use super::at::{At, Port, Read, Write};
-use super::{fill, local_indices};
-use polyduct_layout::Dataset;
+use super::net::{trust, Across};
+use super::{fill, local_indices, reader_options, writer_options};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_pipe::net::Place;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Refusal};
 use polyduct_rig::kills::{error_of, say_error};
 use polyduct_rig::{say, Unit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Layouts for both sides.
 pub const LAYOUTS: [&str; 4] = ["block,*", "*,block", "cyclic,*", "block,*;order=F"];
@@ -85,4 +88,23 @@ pub fn assert_could_not_open(unit: &mut Unit, case: &str) {
     let last = unit.end();
     let kind = error_of(&last).map_or("", |(_, error)| error.split(' ').next().unwrap_or(""));
     assert!(["lost", "refused", "timeout"].contains(&kind), "{case}: {} says {last:?}", unit.name);
+}
+
+/// One process of a pipe across hosts of this name, which carries an array of this shape, as [`run`] has it:
+/// `role layout unit units host port policy trusted open_timeout_ms on_loss steps`.
+pub fn unit_across(name: &str, shape: &[u64], spec: &str) {
+    let f: Vec<&str> = spec.split(' ').collect();
+    let number = |i: usize| f[i].parse::<u32>().unwrap();
+    let of = if f[0] == "w" {
+        writer_options(number(2), number(3))
+    } else {
+        reader_options("r", number(2), number(3))
+    };
+    let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
+    let (policy, on_loss) = (f[6].parse().unwrap(), f[9].parse().unwrap());
+    let options = Options { policy, on_loss, timeout, open_timeout, ..of };
+    let place = Place { host: f[4].into(), port: number(5) as u16, name: name.into() };
+    let at = Across { place, trust: trust(f[7] == "true") };
+    let data = Dataset::new(shape, ElemType::U64).unwrap();
+    run(&at, f[0], data, f[1], &options, f[10].parse().unwrap());
 }
