@@ -2,6 +2,7 @@
 
 use super::case::{Case, Measured, Rounds, Target};
 use super::pattern;
+use polyduct_cli::limits;
 use polyduct_copy::{self as copy, Conversion, Dest, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use std::time::Instant;
@@ -12,29 +13,9 @@ fn seconds(f: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Seconds that `threads` threads take to memcpy `bytes` together with the C library's memcpy, each its share.
+/// Seconds that `threads` threads take to memcpy `bytes` together, each its share.
 pub fn threads_memcpy(threads: usize, bytes: usize) -> f64 {
-    let share = bytes / threads;
-    let mut from: Vec<Vec<u8>> = (0..threads).map(|i| vec![i as u8 + 1; share]).collect();
-    let mut to: Vec<Vec<u8>> = (0..threads).map(|_| vec![0; share]).collect();
-    let repeat = (3 << 30) / bytes;
-    let barrier = std::sync::Barrier::new(threads + 1);
-    let taken = std::thread::scope(|s| {
-        for (from, to) in from.iter_mut().zip(&mut to) {
-            let barrier = &barrier;
-            s.spawn(move || {
-                barrier.wait();
-                (0..repeat).for_each(|_| to.copy_from_slice(std::hint::black_box(from)));
-                barrier.wait();
-            });
-        }
-        barrier.wait();
-        let start = Instant::now();
-        barrier.wait();
-        start.elapsed().as_secs_f64()
-    });
-    assert!(from.iter().zip(&to).all(|(f, t)| f == t), "memcpy copied");
-    taken / repeat as f64
+    limits::copy(threads, bytes, (3 << 30) / bytes)
 }
 
 fn bind(layout: &str, data: &Dataset) -> Result<Mapping, String> {

@@ -2,34 +2,11 @@
 
 use super::case::{Case, Rounds, Target};
 use super::unit::{unique, Role, Spec, Team};
-use polyduct_os::cpu;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use polyduct_cli::limits;
 
 /// Microseconds for a cache line to go from one thread to another; each on a processor of its own if `pinned`.
 pub fn line_one_way(pinned: bool) -> f64 {
-    const TURNS: u64 = 100_000;
-    let ball = AtomicU64::new(0);
-    let cpus = cpu::allowed();
-    let start = Instant::now();
-    std::thread::scope(|s| {
-        for side in 0..2 {
-            let (ball, cpu) = (&ball, cpus[side as usize % cpus.len()]);
-            s.spawn(move || {
-                if pinned {
-                    // Where it is not allowed, the scheduler does it well enough.
-                    let _ = cpu::pin_to(cpu);
-                }
-                for turn in 0..TURNS {
-                    while ball.load(Ordering::Acquire) != 2 * turn + side {
-                        std::hint::spin_loop();
-                    }
-                    ball.store(2 * turn + side + 1, Ordering::Release);
-                }
-            });
-        }
-    });
-    start.elapsed().as_secs_f64() * 1e6 / (2 * TURNS) as f64
+    limits::line(pinned) * 1e6
 }
 
 /// The cases.

@@ -18,6 +18,8 @@ pub mod svg;
 #[doc(hidden)]
 pub mod text;
 
+#[doc(hidden)]
+pub use bench::limits;
 use polyduct::layout;
 #[doc(hidden)]
 pub use show::unit_colour;

@@ -1,6 +1,7 @@
 //! What this machine can do without polyduct: memory, a cache line between two cores, a connection on
 //! loopback, a file.
 
+use polyduct::os::cpu;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,22 +14,23 @@ use std::time::Instant;
 /// Bytes of one write or read of a connection or a file.
 const CHUNK: usize = 4 << 20;
 
-/// GB/s that `threads` threads copy together with the C library's memcpy, `bytes` in all in each of `rounds`
-/// rounds.
-pub fn copies(threads: usize, bytes: usize, rounds: usize) -> f64 {
+/// Seconds that `threads` threads take to copy `bytes` together with the C library's memcpy, each its share; the mean of `rounds`.
+///
+/// # Panics
+/// If memcpy does not copy.
+pub fn copy(threads: usize, bytes: usize, rounds: usize) -> f64 {
     let share = bytes / threads;
+    // Touched before the clock starts: the first pass over new memory measures the kernel.
+    let from: Vec<Vec<u8>> = (0..threads).map(|n| vec![n as u8 + 1; share]).collect();
+    let mut to = vec![vec![0; share]; threads];
+    to.iter_mut().for_each(|to| to.fill(0xff));
     let barrier = Barrier::new(threads + 1);
     let seconds = thread::scope(|scope| {
-        for n in 0..threads {
+        for (from, to) in from.iter().zip(&mut to) {
             let barrier = &barrier;
             scope.spawn(move || {
-                // Touched before the clock starts: the first pass over new memory measures the kernel.
-                let (from, mut to) = (vec![n as u8 + 1; share], vec![1; share]);
                 barrier.wait();
-                for _ in 0..rounds {
-                    to.copy_from_slice(std::hint::black_box(&from));
-                    std::hint::black_box(&to);
-                }
+                (0..rounds).for_each(|_| to.copy_from_slice(std::hint::black_box(from)));
                 barrier.wait();
             });
         }
@@ -37,18 +39,24 @@ pub fn copies(threads: usize, bytes: usize, rounds: usize) -> f64 {
         barrier.wait();
         start.elapsed().as_secs_f64()
     });
-    (share * threads * rounds) as f64 / seconds / 1e9
+    assert!(from == to, "memcpy copied");
+    seconds / rounds as f64
 }
 
-/// Seconds for a cache line to go from one thread to another.
-pub fn line() -> f64 {
+/// Seconds for a cache line to go from one thread to another; each on a processor of its own if `pinned`.
+pub fn line(pinned: bool) -> f64 {
     const TURNS: u64 = 100_000;
     let ball = AtomicU64::new(0);
+    let cpus = cpu::allowed();
     let start = Instant::now();
     thread::scope(|scope| {
         for side in 0..2 {
-            let ball = &ball;
+            let (ball, cpu) = (&ball, cpus[side as usize % cpus.len()]);
             scope.spawn(move || {
+                if pinned {
+                    // Where it is not allowed, the scheduler does it well enough.
+                    let _ = cpu::pin_to(cpu);
+                }
                 for turn in 0..TURNS {
                     while ball.load(Ordering::Acquire) != 2 * turn + side {
                         std::hint::spin_loop();
@@ -106,6 +114,6 @@ mod tests {
 
     #[test]
     fn limits_are_positive() {
-        assert!(copies(2, 1 << 20, 2) > 0.0 && line() > 0.0 && connection(16 << 20).unwrap() > 0.0);
+        assert!(copy(2, 1 << 20, 2) > 0.0 && line(false) > 0.0 && connection(16 << 20).unwrap() > 0.0);
     }
 }

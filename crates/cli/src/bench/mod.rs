@@ -4,7 +4,7 @@
 //! Each figure is the median of a few rounds, and each round measures the machine and polyduct one after the
 //! other. There are no targets here: the laboratory, `make bench`, has those.
 
-mod limits;
+pub mod limits;
 mod work;
 
 use crate::text::{print, print_json, table};
@@ -115,9 +115,9 @@ fn medians(mut rounds: Vec<Vec<Row>>) -> Vec<Row> {
 
 fn memory() -> Round {
     let bytes = (SIDE * SIDE) as f64;
-    let one = limits::copies(1, bytes as usize, 12);
-    let two = limits::copies(2, bytes as usize, 24);
-    let line = limits::line();
+    let copies = |threads, rounds| bytes / limits::copy(threads, bytes as usize, rounds) / 1e9;
+    let (one, two) = (copies(1, 12), copies(2, 24));
+    let line = limits::line(false);
     let name = format!("bench-{}", std::process::id());
     let step = rows_to_columns(&format!("pipe:{name}"), 40, &[])?;
     let ping = Work::Ping { name: name.clone(), steps: 20_000 };
@@ -136,8 +136,8 @@ fn memory() -> Round {
 }
 
 fn links() -> Round {
-    let line = limits::line() * 1e9;
-    let copy = limits::copies(1, 64 << 20, 12);
+    let line = limits::line(false) * 1e9;
+    let copy = (SIDE * SIDE) as f64 / limits::copy(1, (SIDE * SIDE) as usize, 12) / 1e9;
     let raw = limits::connection(512 << 20).map_err(|e| format!("a connection on loopback: {e}"))?;
     let key: String = key()?;
     let trusted = [
