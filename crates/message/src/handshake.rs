@@ -117,7 +117,13 @@ impl Protocol {
     /// Receives a message if there is one. A message that breaks the rules of sockets counts as malformed. `buffer` has
     /// room for [`MESSAGE_LIMIT`] bytes.
     pub fn receive<T: DeserializeOwned>(&self, conn: &Conn, buffer: &mut [u8]) -> Incoming<T> {
-        let (len, mut fds) = match conn.recv(buffer) {
+        // A peer that hangs up with something of ours unread resets the connection, and the system tells that before
+        // it gives out what the peer had said last: an end is believed when it is met twice.
+        let received = match conn.recv(buffer) {
+            Ok(Received::Closed) => conn.recv(buffer),
+            other => other,
+        };
+        let (len, mut fds) = match received {
             Ok(Received::Message { len, fds }) => (len, fds),
             Ok(Received::WouldBlock) => return Incoming::Nothing,
             Ok(Received::Closed) => return Incoming::Closed,

@@ -23,6 +23,8 @@ mod error;
 #[cfg(not(loom))]
 pub mod handshake;
 pub mod link;
+#[cfg(not(loom))]
+pub mod meeting;
 pub mod types;
 #[cfg(not(loom))]
 pub mod wire;

@@ -149,7 +149,7 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
 
 /// A descriptor of a process: it stays with that process whatever becomes of the number, and polls readable (see
 /// [`PollItem::readable`]) once the process has exited.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PidFd {
     fd: Arc<OwnedFd>,
     pid: u32,
@@ -221,6 +221,11 @@ impl PidFd {
                 self
             }
         }
+    }
+
+    /// The descriptor itself, to be handed to another process.
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// Another descriptor of the same process.

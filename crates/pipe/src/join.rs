@@ -5,37 +5,64 @@ use crate::error::{PipeError, Refusal, UnitName};
 use crate::serve::HOST;
 use crate::slots::bits::MAX_UNITS;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
-use polyduct_message::handshake::{no_descriptor, Bad, Incoming};
 use polyduct_message::link::key::random;
+use polyduct_message::meeting::{pause, Connection, Failure, Patience, GRACE, RETRY};
 use polyduct_os::{
     clock,
-    poll::{poll, PollItem},
     process::{number_space, ProcessId},
-    socket::{Conn, Sent, MESSAGE_LIMIT},
     Errno, OsError,
 };
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How often the name is tried while nobody serves it, at first and at most.
-pub(crate) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
 /// Why two programs may wait for each other, as the end of a sentence.
 pub(crate) const ORDER: &str = "; programs that open several pipes must all open them in the same order";
-/// How often a wait looks for an interrupt.
-pub(crate) const SLICE: Duration = Duration::from_millis(100);
-/// How much longer than unit 0 the others wait.
-pub(crate) const GRACE: Duration = Duration::from_millis(500);
-
 /// A connection to unit 0 in the time before data flows.
 pub struct Joining<'a> {
-    conn: Conn,
+    conn: Connection,
+    opening: Opening<'a>,
+    /// What unit 0 has said of whether another may come in its place; nothing before it has noted this unit.
+    writers_wait: Option<bool>,
+}
+
+/// The time that a unit has to join.
+struct Opening<'a> {
     pipe: &'a str,
     options: &'a Options,
     start: Duration,
-    buffer: Vec<u8>,
-    /// What unit 0 has said of whether another may come in its place; nothing before it has noted this unit.
-    writers_wait: Option<bool>,
-    hung_up: bool,
+    /// Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    grace: Duration,
+    /// The process of unit 0.
+    pid: Cell<u32>,
+    hung_up: Cell<bool>,
+}
+
+impl Patience for Opening<'_> {
+    type Error = PipeError;
+
+    fn left(&self, what: &str) -> Result<Duration, PipeError> {
+        check_patience(self.pipe, self.options, self.start, self.grace, what)
+    }
+
+    fn failed(&self, why: Failure) -> PipeError {
+        let pipe = self.pipe.to_owned();
+        match why {
+            Failure::System(e) => system(self.pipe)(e),
+            Failure::Stranger(found) => {
+                PipeError::Stranger { pipe, expected: polyduct_os::process::user_id(), found }
+            }
+            Failure::HungUp => {
+                self.hung_up.set(true);
+                PipeError::PeerLost { pipe, unit: HOST, pid: self.pid.get(), silence: None, program: None }
+            }
+            Failure::Version(found) => {
+                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                PipeError::Refused { pipe, reason }
+            }
+            Failure::Malformed => PipeError::BadPeer { pipe, what: "an unreadable message".into() },
+        }
+    }
 }
 
 /// The abstract socket name of a pipe of a job; an empty job is none.
@@ -114,27 +141,29 @@ impl<'a> Joining<'a> {
         pipe: &'a str,
         options: &'a Options,
         mut join: impl FnMut(&mut Joining<'a>) -> Result<T, PipeError>,
-    ) -> Result<(T, Conn), PipeError> {
+    ) -> Result<(T, Connection), PipeError> {
+        let name = socket_name(polyduct_os::process::user_id(), &options.job, pipe);
         let start = clock::now();
-        let (mut pause, mut before) = (RETRY.0, String::new());
+        let (mut rest, mut before) = (RETRY.0, String::new());
         loop {
             let job = match options.job.is_empty() {
                 true => String::new(),
                 false => format!(" in job {:?} (see POLYDUCT_JOB)", options.job),
             };
             let what = format!("{HOST} to open the pipe{job}{before}{ORDER}");
-            let conn = connect(pipe, options, start, &what, &mut pause)?;
-            let pid = conn.peer().map_or(0, |p| p.pid);
-            let buffer = vec![0; MESSAGE_LIMIT];
-            let mut joining =
-                Joining { conn, pipe, options, start, buffer, writers_wait: None, hung_up: false };
+            let (grace, pid, hung_up) = (Duration::ZERO, Cell::new(0), Cell::new(false));
+            let mut opening = Opening { pipe, options, start, grace, pid, hung_up };
+            let conn = Connection::open(PROTOCOL, &name, &opening, &what, &|| true)?;
+            let pid = conn.pid();
+            opening.pid.set(pid);
+            opening.grace = GRACE;
+            let mut joining = Joining { conn, opening, writers_wait: None };
             match join(&mut joining) {
                 Ok(joined) => return Ok((joined, joining.conn)),
                 Err(error) if joining.comes_again(&error) => {
                     before = format!(" (process {pid} had it open, and has ended it)");
-                    check_patience(pipe, options, start, Duration::ZERO, &what)?;
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(RETRY.1);
+                    joining.opening.grace = Duration::ZERO;
+                    pause(&joining.opening, &mut rest, &what)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -144,7 +173,7 @@ impl<'a> Joining<'a> {
     /// Whether another unit 0 may come that takes this unit in.
     fn comes_again(&self, error: &PipeError) -> bool {
         let over = matches!(error, PipeError::Refused { reason: Refusal::Over, .. });
-        over || self.hung_up && self.writers_wait != Some(false)
+        over || self.opening.hung_up.get() && self.writers_wait != Some(false)
     }
 
     /// Says hello, and waits until all units have come: what unit 0 says of the pipe, its control segment, and whatever else
@@ -199,111 +228,37 @@ impl<'a> Joining<'a> {
     }
 
     /// Sends a message.
-    fn send(&mut self, message: &ToHost, fds: &[BorrowedFd<'_>]) -> Result<(), PipeError> {
-        let encoded = PROTOCOL.encode(message).map_err(system(self.pipe))?;
-        loop {
-            match encoded.send(&self.conn, fds) {
-                Ok(Sent::Done) => return Ok(()),
-                Ok(Sent::WouldBlock) => self.wait("the writer's unit 0 to listen", PollItem::writable)?,
-                // They arrive as their receivers read.
-                Err(OsError::TooManyInFlight { .. }) => {
-                    let what = "descriptors that are on their way to other processes";
-                    check_patience(self.pipe, self.options, self.start, Duration::ZERO, what)?;
-                    std::thread::sleep(RETRY.1);
-                }
-                // It may have said why before it hung up.
-                Err(OsError::PeerClosed) => loop {
-                    self.receive("an answer")?;
-                },
-                Err(e) => return Err(system(self.pipe)(e)),
-            }
-        }
+    fn send(&self, message: &ToHost, fds: &[BorrowedFd<'_>]) -> Result<(), PipeError> {
+        self.conn.send(message, fds, &self.opening, "the writer's unit 0 to listen")
     }
 
     /// Waits for the next message; a refusal is an error.
     fn receive(&mut self, what: &str) -> Result<(FromHost, Vec<OwnedFd>), PipeError> {
-        loop {
-            match PROTOCOL.receive::<FromHost>(&self.conn, &mut self.buffer) {
-                Incoming::Message(FromHost::Refused(reason), _) => {
-                    return Err(PipeError::refused(self.pipe, reason))
-                }
-                Incoming::Message(message, fds) => return Ok((message, fds)),
-                Incoming::Nothing => self.wait(what, PollItem::readable)?,
-                Incoming::Closed => return Err(self.lost()),
-                Incoming::Bad(Bad::Version(found)) => {
-                    let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                    return Err(PipeError::Refused { pipe: self.pipe.to_owned(), reason });
-                }
-                Incoming::Bad(Bad::NoDescriptor) => return Err(system(self.pipe)(no_descriptor())),
-                Incoming::Bad(Bad::Malformed) => return Err(self.bad("an unreadable message")),
+        match self.conn.receive(&self.opening, what) {
+            Ok((FromHost::Refused(reason), _)) => Err(PipeError::refused(self.opening.pipe, reason)),
+            Err(error @ (PipeError::Timeout { .. } | PipeError::Interrupted { .. })) => {
+                // So that the others do not take this unit for dead.
+                self.conn.post(&ToHost::GiveUp);
+                Err(error)
             }
+            heard => heard,
         }
     }
 
     /// The name at which unit 0 listens.
     pub fn socket(&self) -> Vec<u8> {
-        socket_name(polyduct_os::process::user_id(), &self.options.job, self.pipe)
+        let Opening { pipe, options, .. } = self.opening;
+        socket_name(polyduct_os::process::user_id(), &options.job, pipe)
     }
 
     /// A descriptor for later.
     pub fn keep(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, PipeError> {
-        fd.try_clone_to_owned().map_err(|e| not_duplicated(self.pipe, "the memory of the pipe", &e))
+        fd.try_clone_to_owned().map_err(|e| not_duplicated(self.opening.pipe, "the memory of the pipe", &e))
     }
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::BadPeer { pipe: self.pipe.to_owned(), what: what.to_owned() }
-    }
-
-    /// Says that this unit goes, so that the others do not take it for dead. If that cannot be said, they do.
-    fn give_up(&self) {
-        if let Ok(encoded) = PROTOCOL.encode(&ToHost::GiveUp) {
-            let _ = encoded.send(&self.conn, &[]);
-        }
-    }
-
-    fn lost(&mut self) -> PipeError {
-        self.hung_up = true;
-        let pid = self.conn.peer().map_or(0, |p| p.pid);
-        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None, program: None }
-    }
-
-    fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {
-        loop {
-            // Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
-            let left = check_patience(self.pipe, self.options, self.start, GRACE, what)
-                .inspect_err(|_| self.give_up())?;
-            let n = poll(&mut [item(&self.conn)], Some(left.min(SLICE))).map_err(system(self.pipe))?;
-            if n > 0 {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// Connects to who serves the name of a pipe, waiting for `what`.
-fn connect(
-    pipe: &str,
-    options: &Options,
-    start: Duration,
-    what: &str,
-    pause: &mut Duration,
-) -> Result<Conn, PipeError> {
-    let uid = polyduct_os::process::user_id();
-    let name = socket_name(uid, &options.job, pipe);
-    let conn = loop {
-        match Conn::connect(&name) {
-            Ok(conn) => break conn,
-            Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
-            Err(e) => return Err(system(pipe)(e)),
-        }
-        check_patience(pipe, options, start, Duration::ZERO, what)?;
-        std::thread::sleep(*pause);
-        *pause = (*pause * 2).min(RETRY.1);
-    };
-    match conn.stranger().map_err(system(pipe))? {
-        Some(found) => Err(PipeError::Stranger { pipe: pipe.to_owned(), expected: uid, found }),
-        None => Ok(conn),
+        PipeError::BadPeer { pipe: self.opening.pipe.to_owned(), what: what.to_owned() }
     }
 }
 

@@ -22,8 +22,7 @@ use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_O
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 
-/// Names one connection.
-pub type ConnId = u64;
+pub use polyduct_message::meeting::ConnId;
 
 /// What the driver has to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,8 +124,8 @@ pub type CheckLayout = fn(layout: &str, dataset: &Dataset, units: u32, writer: b
 /// Characters kept of the reason why a unit was refused.
 const REASON_LIMIT: usize = 400;
 
-/// The conn id that stands for unit 0 itself.
-const SELF: ConnId = 0;
+/// The connection that stands for unit 0 itself.
+pub const OWN: ConnId = 0;
 
 fn side(program: u32) -> Side {
     if program == 0 {
@@ -182,8 +181,8 @@ impl<F> Rendezvous<F> {
             check_layout,
         };
         let mut actions = Vec::new();
-        r.hello(SELF, pid, me, segment.into_iter().collect(), &mut actions);
-        if let [Action::Send(SELF, FromHost::Refused(why)), ..] = &mut actions[..] {
+        r.hello(OWN, pid, me, segment.into_iter().collect(), &mut actions);
+        if let [Action::Send(OWN, FromHost::Refused(why)), ..] = &mut actions[..] {
             actions = vec![Action::Fail(why.clone())];
         }
         (r, actions)
@@ -349,7 +348,7 @@ impl<F> Rendezvous<F> {
                     Phase::Gathering => {
                         let writers_wait =
                             self.members.get(&(0, 0)).is_some_and(|m| m.hello.on_loss == OnLoss::Wait);
-                        if conn != SELF {
+                        if conn != OWN {
                             actions.push(Action::Send(conn, FromHost::Noted { writers_wait }));
                         }
                         self.build_if_complete(actions)
@@ -433,12 +432,12 @@ impl<F> Rendezvous<F> {
             actions.push(Action::Join(m.conn, name(key), m.pid, m.hello.start_time));
         }
         actions.extend(keys.iter().filter_map(|&key| self.welcome_to(key, false)));
-        self.ready(SELF, actions);
+        self.ready(OWN, actions);
     }
 
     /// `replaces`: it takes the place of a unit that was welcomed before.
     fn welcome_to(&self, key: (u32, u32), replaces: bool) -> Option<Action> {
-        let to = Some(self.members.get(&key)?.conn).filter(|&c| c != SELF)?;
+        let to = Some(self.members.get(&key)?.conn).filter(|&c| c != OWN)?;
         let mut welcome = self.welcome.clone()?;
         welcome.program = key.0.saturating_sub(1);
         let segment = (key.0 == 0 && replaces).then_some(key.1);
@@ -456,7 +455,7 @@ impl<F> Rendezvous<F> {
                 // Nobody comes any more that could need them.
                 self.segments.clear();
             }
-            let conns = self.members.values().map(|m| m.conn).filter(|&c| c != SELF);
+            let conns = self.members.values().map(|m| m.conn).filter(|&c| c != OWN);
             actions.extend(conns.map(|c| Action::Send(c, FromHost::Go)));
             actions.push(Action::Go);
             self.seat_all(actions);

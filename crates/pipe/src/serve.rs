@@ -2,27 +2,24 @@
 
 use crate::config::Options;
 use crate::error::{PipeError, Refusal, Side, UnitName};
-use crate::join::SLICE;
-use crate::rendezvous::{Action, ConnId, Rendezvous};
+use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
 use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
-use crate::watch::CROWDED;
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
-use polyduct_message::handshake::{no_descriptor, Bad, Encoded, Incoming};
+use polyduct_message::handshake::{no_descriptor, Bad};
+use polyduct_message::meeting::SLICE;
+use polyduct_message::meeting::{Connections, Heard, Shared};
 use polyduct_os::{
     clock,
-    poll::{poll, EventFd, PollItem},
-    process::{PidFd, ProcessId},
+    poll::{EventFd, PollItem},
+    process::ProcessId,
     segment::{Access, Segment},
-    socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
+    socket::Listener,
     OsError,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
-
-/// Connections that have not joined yet; for one more, the one that has been silent longest is dropped.
-const STRANGERS: usize = 256;
 
 /// How often a replacement of unit 0 looks who lives while it waits for the survivors.
 const REVIVAL_SLICE: Duration = Duration::from_millis(20);
@@ -64,35 +61,17 @@ pub fn opening<T>(
     }
 }
 
-struct Peer {
-    conn: Conn,
-    /// Also hangs up when a forked child keeps the socket open.
-    process: Option<PidFd>,
-    pid: u32,
-    unit: Option<UnitName>,
-    outbox: VecDeque<(Encoded, Vec<Attached>)>,
-    /// Too many descriptors are on their way for those that wait in the outbox.
-    crowded: bool,
-}
-
-/// What goes along with a message. Its descriptor is looked up when the message leaves: what waits takes up none.
-#[derive(Clone, Copy)]
-enum Attached {
-    Control,
-    Slots(u32),
-}
-
 /// Makes unit 0's own slots once the dataset is known.
 type MakeSlots = Box<dyn FnOnce(&Welcome) -> Result<Segment, String> + Send>;
 
 /// Everything the thread holds.
 pub struct Server {
-    listener: Listener,
-    peers: HashMap<ConnId, Peer>,
-    next_id: ConnId,
-    rendezvous: Rendezvous<OwnedFd>,
+    connections: Connections,
+    /// Units that have a place in the control segment.
+    units: HashMap<ConnId, UnitName>,
+    rendezvous: Rendezvous<Shared>,
     /// The control segment, where anybody may still be given it, and what lies in it.
-    control: Option<(Option<OwnedFd>, Opened)>,
+    control: Option<(Option<Shared>, Opened)>,
     outcome: Option<mpsc::Sender<Outcome>>,
     make_slots: Option<MakeSlots>,
     /// Bytes of unit 0's own slots.
@@ -106,7 +85,7 @@ impl Server {
     /// A server for a bound listener. `actions` are what the rendezvous said when it was made.
     pub fn new(
         listener: Listener,
-        rendezvous: Rendezvous<OwnedFd>,
+        rendezvous: Rendezvous<Shared>,
         outcome: mpsc::Sender<Outcome>,
         stop: Arc<EventFd>,
         slots_len: usize,
@@ -114,9 +93,8 @@ impl Server {
     ) -> Server {
         let started = clock::now();
         Server {
-            listener,
-            peers: HashMap::new(),
-            next_id: 1,
+            connections: Connections::new(listener, PROTOCOL),
+            units: HashMap::new(),
             rendezvous,
             control: None,
             outcome: Some(outcome),
@@ -139,19 +117,26 @@ impl Server {
 
     /// Runs until stopped, or until the pipe has failed to open.
     pub fn run(mut self, first: Vec<Action>) {
-        let mut buffer = vec![0; MESSAGE_LIMIT];
         self.carry_out(first);
         while self.outcome.is_some() || self.rendezvous.is_running() {
-            let ids: Vec<ConnId> = self.peers.keys().copied().collect();
-            let Some((stopped, knocked, ready)) = self.wait(&ids) else { return };
-            if stopped {
-                return;
+            let mut timeout = self.outcome.as_ref().map(|_| self.deadline.saturating_sub(clock::now()));
+            if self.rendezvous.is_reviving() {
+                // A survivor that dies before it is back tells nobody.
+                timeout = timeout.map(|t| t.min(REVIVAL_SLICE));
             }
-            for id in ready {
-                self.serve(id, &mut buffer);
+            // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but gone.
+            let ready = self.connections.wait(vec![PollItem::readable(&*self.stop)], timeout);
+            let Some(ready) = ready.ok().filter(|ready| !ready.others[0]) else { return };
+            for id in ready.conns {
+                self.serve(id);
             }
-            if knocked {
-                self.welcome_strangers(&mut buffer);
+            if ready.knocked {
+                // A failing accept (no descriptors left) turns that one away; the others go on.
+                let refusal = |e: &OsError| FromHost::Refused(Refusal::System { error: e.to_string() });
+                while let Some(id) = self.connections.accept(refusal) {
+                    // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
+                    self.serve(id);
+                }
             }
             self.go_on_if_revived();
             if self.outcome.is_some() && clock::now() >= self.deadline {
@@ -162,103 +147,13 @@ impl Server {
         }
     }
 
-    /// Waits for something to happen: a stop, a knock, or connections to look at.
-    fn wait(&self, ids: &[ConnId]) -> Option<(bool, bool, Vec<ConnId>)> {
-        let mut timeout = self.outcome.as_ref().map(|_| self.deadline.saturating_sub(clock::now()));
-        if self.rendezvous.is_reviving() {
-            // A survivor that dies before it is back tells nobody.
-            timeout = timeout.map(|t| t.min(REVIVAL_SLICE));
-        }
-        if self.peers.values().any(|peer| peer.crowded) {
-            timeout = Some(timeout.map_or(CROWDED, |t| t.min(CROWDED)));
-        }
-        let mut items = vec![PollItem::readable(&*self.stop), PollItem::readable(&self.listener)];
-        for id in ids {
-            let peer = &self.peers[id];
-            // Who does not take its answers is not asked for more questions.
-            items.push(match peer.outbox.is_empty() {
-                true => PollItem::readable(&peer.conn),
-                false if peer.crowded => PollItem::hangup(&peer.conn),
-                false => PollItem::writable(&peer.conn),
-            });
-            items.push(match &peer.process {
-                Some(process) => PollItem::readable(process),
-                None => PollItem::hangup(&peer.conn),
-            });
-        }
-        // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but gone.
-        poll(&mut items, timeout).ok()?;
-        let is_ready =
-            |id: &ConnId, items: &[PollItem]| self.peers[id].crowded || items.iter().any(PollItem::is_ready);
-        let ready = ids.iter().zip(items[2..].chunks(2)).filter(|(id, items)| is_ready(id, items));
-        Some((items[0].is_ready(), items[1].is_ready(), ready.map(|(&id, _)| id).collect()))
-    }
-
-    fn welcome_strangers(&mut self, buffer: &mut [u8]) {
-        // A failing accept (no descriptors left) turns that one away; the others go on.
-        let refuse = |conn: &Conn, error: &OsError| {
-            let refused = FromHost::Refused(Refusal::System { error: error.to_string() });
-            let _ = PROTOCOL.encode(&refused).and_then(|m| m.send(conn, &[]));
-        };
-        while let Ok(Some(conn)) = self.listener.accept_or(refuse) {
-            let Ok(cred) = conn.peer() else { continue };
-            if conn.stranger() != Ok(None) {
-                tracing::warn!(uid = cred.uid, pid = cred.pid, "turned a connection away");
-                continue;
-            }
-            let strangers = || self.peers.keys().filter(|&&id| !self.rendezvous.is_member(id));
-            if strangers().count() >= STRANGERS {
-                let oldest = strangers().min().copied();
-                oldest.into_iter().for_each(|id| self.hang_up(id));
-            }
-            let process = conn.peer_pidfd().ok().map(PidFd::shared);
-            let id = self.next_id;
-            self.peers.insert(
-                id,
-                Peer { conn, process, pid: cred.pid, unit: None, outbox: VecDeque::new(), crowded: false },
-            );
-            self.next_id += 1;
-            // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
-            self.serve(id, buffer);
-        }
-    }
-
-    fn serve(&mut self, id: ConnId, buffer: &mut [u8]) {
-        self.flush(id);
+    fn serve(&mut self, id: ConnId) {
         loop {
-            let Some(peer) = self.peers.get(&id) else { return };
-            if !peer.outbox.is_empty() {
-                if peer.process.as_ref().is_some_and(|p| !p.is_alive()) {
-                    self.hang_up(id);
-                }
-                return;
-            }
-            match PROTOCOL.receive::<ToHost>(&peer.conn, buffer) {
-                Incoming::Message(message, fds) => {
-                    // Where the two do not mean the same by a number, others may who are beside that unit.
-                    let space = self.rendezvous.space(HOST);
-                    let pid = match &message {
-                        ToHost::Hello(hello) if space == 0 || hello.space != space => hello.pid,
-                        _ => peer.pid,
-                    };
-                    if matches!(message, ToHost::Hello(_)) {
-                        self.hear_who_left();
-                    }
-                    let actions = match bad_slots(&message, &fds) {
-                        Some(why) => vec![Action::Send(id, FromHost::Refused(why)), Action::Drop(id)],
-                        None => self.rendezvous.handle(id, pid, message, fds),
-                    };
-                    self.carry_out(actions);
-                }
-                Incoming::Nothing => {
-                    // Nothing more to read, and yet its process may be over while a child of it holds the socket.
-                    if peer.process.as_ref().is_some_and(|p| !p.is_alive()) {
-                        self.hang_up(id);
-                    }
-                    return;
-                }
-                Incoming::Closed => return self.hang_up(id),
-                Incoming::Bad(bad) => {
+            match self.connections.hear::<ToHost>(id) {
+                Heard::Message(message, fds) => self.handle(id, message, fds),
+                Heard::Nothing => return,
+                Heard::Gone => return self.hang_up(id),
+                Heard::Bad(bad) => {
                     let why = match bad {
                         Bad::Malformed => Refusal::Malformed,
                         Bad::NoDescriptor => Refusal::System { error: no_descriptor().to_string() },
@@ -267,27 +162,40 @@ impl Server {
                         }
                     };
                     self.rendezvous.leave(id);
-                    self.carry_out(vec![Action::Send(id, FromHost::Refused(why))]);
+                    self.connections.send(id, &FromHost::Refused(why), Vec::new());
                     return self.hang_up(id);
                 }
             }
         }
     }
 
+    fn handle(&mut self, id: ConnId, message: ToHost, fds: Vec<OwnedFd>) {
+        // Where the two do not mean the same by a number, others may who are beside that unit.
+        let space = self.rendezvous.space(HOST);
+        let pid = match &message {
+            ToHost::Hello(hello) if space == 0 || hello.space != space => hello.pid,
+            _ => self.connections.pid(id),
+        };
+        if matches!(message, ToHost::Hello(_)) {
+            self.hear_who_left();
+        }
+        let actions = match bad_slots(&message, &fds) {
+            Some(why) => vec![Action::Send(id, FromHost::Refused(why)), Action::Drop(id)],
+            None => {
+                let fds = fds.into_iter().map(Shared::new).collect();
+                self.rendezvous.handle(id, pid, message, fds)
+            }
+        };
+        if self.rendezvous.is_member(id) {
+            self.connections.admit(id);
+        }
+        self.carry_out(actions);
+    }
+
     /// Somebody asks for a place: who had it may have left a moment ago.
     fn hear_who_left(&mut self) {
-        let members: Vec<ConnId> =
-            self.peers.keys().copied().filter(|&id| self.rendezvous.is_member(id)).collect();
-        let mut items = Vec::with_capacity(2 * members.len());
-        for peer in members.iter().map(|id| &self.peers[id]) {
-            items.push(PollItem::hangup(&peer.conn));
-            items.push(peer.process.as_ref().map_or(PollItem::hangup(&peer.conn), PollItem::readable));
-        }
-        if poll(&mut items, Some(Duration::ZERO)).is_ok() {
-            let left = members.iter().zip(items.chunks(2)).filter(|(_, i)| i.iter().any(PollItem::is_ready));
-            let left: Vec<ConnId> = left.map(|(&id, _)| id).collect();
-            let mut buffer = vec![0; MESSAGE_LIMIT];
-            left.into_iter().for_each(|id| self.serve(id, &mut buffer));
+        for id in self.connections.look_at(&self.connections.admitted()) {
+            self.serve(id);
         }
         if let Some((_, Opened { slots, .. })) = &self.control {
             self.rendezvous.closed(slots.units().filter(|&unit| slots.is_closed(unit)));
@@ -296,14 +204,15 @@ impl Server {
     }
 
     fn hang_up(&mut self, id: ConnId) {
-        let Some(peer) = self.peers.remove(&id) else { return };
-        let closed = match (&self.control, peer.unit) {
+        self.connections.drop(id);
+        let unit = self.units.remove(&id);
+        let closed = match (&self.control, unit) {
             (Some((_, opened)), Some(unit)) => opened.slots.is_closed(unit),
             _ => false,
         };
         let actions = self.rendezvous.hangup(id, closed);
         self.carry_out(actions);
-        if let (Some((_, opened)), true) = (&self.control, peer.unit.is_some()) {
+        if let (Some((_, opened)), Some(_)) = (&self.control, unit) {
             opened.slots.wake_all();
         }
     }
@@ -311,14 +220,16 @@ impl Server {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Send(to, message) => self.send(to, &message, Vec::new()),
+                Action::Send(to, message) => self.connections.send(to, &message, Vec::new()),
                 Action::Welcome { to, welcome, segment } => {
-                    let slots = segment.map(Attached::Slots);
-                    let along = [Attached::Control].into_iter().chain(slots).collect();
-                    self.send(to, &FromHost::Welcome(welcome), along);
+                    let control = self.control.as_ref().and_then(|(fd, _)| fd.clone());
+                    let slots = segment.and_then(|unit| self.rendezvous.segment(unit).cloned());
+                    let along = control.into_iter().chain(slots).collect();
+                    self.connections.send(to, &FromHost::Welcome(welcome), along);
                 }
                 Action::Segment(to, unit) => {
-                    self.send(to, &FromHost::Segment(unit), vec![Attached::Slots(unit)]);
+                    let slots = self.rendezvous.segment(unit).cloned();
+                    self.connections.send(to, &FromHost::Segment(unit), slots.into_iter().collect());
                 }
                 Action::Drop(id) => self.hang_up(id),
                 Action::Build(welcome) => {
@@ -331,8 +242,8 @@ impl Server {
                     let control = self.rendezvous.control().and_then(|fd| fd.try_clone().ok());
                     match control.map(|fd| attach("", fd, &welcome)) {
                         Some(Ok((fd, slots))) => {
-                            self.control =
-                                Some((Some(fd), Opened { slots, welcome, late: None, waits: false }))
+                            let opened = Opened { slots, welcome, late: None, waits: false };
+                            self.control = Some((Some(Shared::new(fd)), opened));
                         }
                         other => {
                             let error = other.and_then(Result::err).map_or(String::new(), |e| e.to_string());
@@ -345,8 +256,8 @@ impl Server {
                     if let Some((_, opened)) = &self.control {
                         opened.slots.join(unit, (pid, start_time), self.rendezvous.space(unit));
                     }
-                    if let Some(peer) = self.peers.get_mut(&id) {
-                        peer.unit = Some(unit);
+                    if id != OWN {
+                        self.units.insert(id, unit);
                     }
                 }
                 Action::Seat(program, units) => self.places(|slots| slots.seat(program, units)),
@@ -434,39 +345,10 @@ impl Server {
         let late = self.make_slots.take().map(|make| make(&welcome)).transpose()?;
         if let Some(own) = &late {
             let fd = own.fd().try_clone_to_owned().map_err(|e| e.to_string())?;
-            self.rendezvous.set_segment(HOST.unit, fd);
+            self.rendezvous.set_segment(HOST.unit, Shared::new(fd));
         }
-        self.control = Some((Some(fd), Opened { slots, welcome, late, waits: false }));
+        self.control = Some((Some(Shared::new(fd)), Opened { slots, welcome, late, waits: false }));
         Ok(())
-    }
-
-    fn send(&mut self, to: ConnId, message: &FromHost, along: Vec<Attached>) {
-        let Some(peer) = self.peers.get_mut(&to) else { return };
-        if let Ok(encoded) = PROTOCOL.encode(message) {
-            peer.outbox.push_back((encoded, along));
-        }
-        self.flush(to);
-    }
-
-    fn flush(&mut self, id: ConnId) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        peer.crowded = false;
-        let (control, rendezvous) = (&self.control, &self.rendezvous);
-        while let Some((message, along)) = peer.outbox.front() {
-            let fds = along.iter().filter_map(|along| match along {
-                Attached::Control => control.as_ref().and_then(|(fd, _)| fd.as_ref().map(AsFd::as_fd)),
-                Attached::Slots(unit) => rendezvous.segment(*unit).map(AsFd::as_fd),
-            });
-            match message.send(&peer.conn, &fds.collect::<Vec<_>>()) {
-                Ok(Sent::WouldBlock) => return,
-                Err(OsError::TooManyInFlight { .. }) => {
-                    peer.crowded = true;
-                    return;
-                }
-                // A peer that is gone is noticed by its hangup.
-                Ok(Sent::Done) | Err(_) => peer.outbox.pop_front(),
-            };
-        }
     }
 }
 

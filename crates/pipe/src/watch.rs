@@ -6,11 +6,11 @@ use crate::join::Joining;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, ToHost, Welcome, PROTOCOL};
-use polyduct_message::handshake::Incoming;
+use polyduct_message::meeting::{pause, Connection, Failure, Patience};
 use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     process::{PidFd, ProcessId},
-    socket::{Conn, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
+    socket::{Conn, DESCRIPTOR_LIMIT},
     OsError,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// How often a new unit 0 is looked for.
 const RETRY: Duration = Duration::from_millis(2);
-
-/// How soon descriptors are sent again that too many others were on their way beside.
-pub(crate) const CROWDED: Duration = Duration::from_millis(5);
 
 /// What a unit keeps to be able to come back to a new unit 0: what it is, and the memory of the pipe. Every unit keeps all of
 /// that, so that nothing is lost while one of them lives.
@@ -53,43 +50,66 @@ impl Keepsake {
         Ok(Some(Keepsake { socket: joining.socket(), hello, control, slots }))
     }
 
-    /// Hands all of it over. `None` where that did not succeed, or the port was closed meanwhile.
-    fn hand_over(&self, conn: &Conn, stop: &EventFd) -> Option<()> {
-        let send = |message: &ToHost, fds: &[BorrowedFd<'_>]| loop {
-            match PROTOCOL.encode(message).and_then(|m| m.send(conn, fds)) {
-                Ok(Sent::Done) => return Some(()),
-                Ok(Sent::WouldBlock) => {
-                    let mut items = [PollItem::readable(stop), PollItem::writable(conn)];
-                    if poll(&mut items, None).is_err() || items[0].is_ready() {
-                        return None;
-                    }
-                }
-                // They arrive as their receivers read.
-                Err(OsError::TooManyInFlight { .. }) => {
-                    if poll(&mut [PollItem::readable(stop)], Some(CROWDED)).map_or(true, |n| n > 0) {
-                        return None;
-                    }
-                }
-                Err(_) => return None,
-            }
-        };
+    /// Hands all of it over, and waits until this unit may go on.
+    fn hand_over(&self, conn: &mut Connection, until: &Until<'_>) -> Result<(), Passed> {
+        let send =
+            |message: &ToHost, fds: &[BorrowedFd<'_>]| conn.send(message, fds, until, "the new unit 0");
         send(&ToHost::Hello(self.hello.clone()), &[self.control.as_fd()])?;
         for chunk in self.slots.chunks(DESCRIPTOR_LIMIT) {
             let units = chunk.iter().map(|(unit, _)| *unit).collect();
             let fds: Vec<_> = chunk.iter().map(|(_, slots)| slots.as_fd()).collect();
             send(&ToHost::Slots(units), &fds)?;
         }
-        send(&ToHost::Ready, &[])
+        send(&ToHost::Ready, &[])?;
+        match conn.receive(until, "the new unit 0")?.0 {
+            FromHost::Go => Ok(()),
+            _ => Err(Passed),
+        }
+    }
+}
+
+/// An attempt came to nothing.
+struct Passed;
+
+/// Waits until the port is closed, or its stream has failed.
+struct Until<'a> {
+    slots: &'a Slots,
+    stop: &'a EventFd,
+}
+
+impl Until<'_> {
+    fn is_over(&self) -> bool {
+        let stopped =
+            poll(&mut [PollItem::readable(self.stop)], Some(Duration::ZERO)).map_or(true, |n| n > 0);
+        stopped || self.slots.fault().is_some()
+    }
+}
+
+impl Patience for Until<'_> {
+    type Error = Passed;
+
+    fn left(&self, _: &str) -> Result<Duration, Passed> {
+        match self.is_over() {
+            true => Err(Passed),
+            false => Ok(Duration::MAX),
+        }
+    }
+
+    fn stop(&self) -> Option<&EventFd> {
+        Some(self.stop)
+    }
+
+    fn failed(&self, _: Failure) -> Passed {
+        Passed
     }
 }
 
 /// Watches until stopped.
-pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake>, stop: Arc<EventFd>) {
+pub fn run(mut conn: Connection, me: UnitName, slots: Slots, keepsake: Option<Keepsake>, stop: Arc<EventFd>) {
     loop {
-        let host = conn.peer_pidfd().ok().map(PidFd::shared);
         let lost = loop {
-            let mut items = vec![PollItem::readable(&*stop), PollItem::readable(&conn)];
-            items.extend(host.as_ref().map(PollItem::readable));
+            let mut items = vec![PollItem::readable(&*stop)];
+            items.extend(conn.items());
             if poll(&mut items, None).is_err() || items[0].is_ready() {
                 return;
             }
@@ -101,7 +121,7 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
                 return watch_processes(me, &slots, &stop);
             }
             // Old systems give no descriptor of a process in another namespace: its connection ends with it.
-            if items[1].is_hangup() || host.as_ref().is_some_and(|h| !h.is_alive()) {
+            if items[1].is_hangup() || conn.has_ended() {
                 break slots.process(HOST).0;
             }
         };
@@ -114,26 +134,14 @@ pub fn run(mut conn: Conn, me: UnitName, slots: Slots, keepsake: Option<Keepsake
 }
 
 /// Brings this unit to the replacement of unit 0. `None` when the port was closed meanwhile.
-fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Conn> {
-    let mut buffer = vec![0; MESSAGE_LIMIT];
+fn come_back(keepsake: &Keepsake, slots: &Slots, stop: &EventFd) -> Option<Connection> {
+    let until = Until { slots, stop };
     loop {
-        if poll(&mut [PollItem::readable(stop)], Some(RETRY)).map_or(true, |n| n > 0)
-            || slots.fault().is_some()
-        {
-            return None;
-        }
-        let Ok(conn) = Conn::connect(&keepsake.socket) else { continue };
-        if conn.stranger() != Ok(None) {
-            continue;
-        }
-        if keepsake.hand_over(&conn, stop).is_none() {
-            continue;
-        }
-        let mut items = [PollItem::readable(stop), PollItem::readable(&conn)];
-        if poll(&mut items, None).is_err() || items[0].is_ready() {
-            return None;
-        }
-        if let Incoming::Message(FromHost::Go, _) = PROTOCOL.receive(&conn, &mut buffer) {
+        pause(&until, &mut RETRY.clone(), "the new unit 0").ok()?;
+        let conn =
+            Conn::connect(&keepsake.socket).ok().and_then(|conn| Connection::over(conn, PROTOCOL).ok());
+        let Some(mut conn) = conn else { continue };
+        if keepsake.hand_over(&mut conn, &until).is_ok() {
             return Some(conn);
         }
     }

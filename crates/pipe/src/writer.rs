@@ -19,6 +19,7 @@ use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
+use polyduct_message::meeting::Shared;
 use polyduct_os::{
     clock,
     poll::EventFd,
@@ -470,7 +471,7 @@ fn serve(
         e => system(pipe)(e),
     })?;
     let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
-    let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?;
+    let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?.map(Shared::new);
     let id = fresh_id().map_err(system(pipe))?;
     let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();

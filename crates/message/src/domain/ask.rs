@@ -3,29 +3,18 @@
 use super::board::Board;
 use super::gather::Refusal;
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
-use crate::handshake::{no_descriptor, Bad, Incoming};
+use crate::meeting::{self, Connection, Failure, SLICE};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
 use polyduct_os::{
     clock,
-    poll::{poll, PollItem},
     process::{user_id, PidFd},
-    socket::{Conn, Sent, MESSAGE_LIMIT},
-    OsError,
+    socket::Conn,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
-
-/// How often who is asked is looked for, at first and at most.
-pub(super) const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(20));
-/// How much longer than the lowest unit the others wait for its word on who is missing.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// How soon descriptors are sent again that too many others were on their way beside.
-pub(super) const CROWDED: Duration = Duration::from_millis(5);
-/// How often a wait looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// Asked now and then by who waits for the others of its host: what it fails with ends the wait.
 pub type Watch<'a> = &'a dyn Fn() -> Result<(), MessageError>;
@@ -81,6 +70,36 @@ impl<'a> Patience<'a> {
     }
 }
 
+/// A question to a unit, for as long as there is patience.
+struct Asking<'a> {
+    patience: &'a Patience<'a>,
+    to: Address,
+}
+
+impl meeting::Patience for Asking<'_> {
+    type Error = MessageError;
+
+    fn left(&self, what: &str) -> Result<Duration, MessageError> {
+        self.patience.slice()?.ok_or_else(|| self.patience.over(what))
+    }
+
+    fn failed(&self, why: Failure) -> MessageError {
+        let unit = self.to;
+        match why {
+            Failure::System(e) => e.into(),
+            Failure::Stranger(found) => MessageError::Stranger { unit, expected: user_id(), found },
+            Failure::HungUp => {
+                MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
+            }
+            Failure::Version(found) => {
+                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                MessageError::Refused { domain: self.patience.who.name.to_owned(), reason }
+            }
+            Failure::Malformed => out_of_turn(unit, "an unreadable answer"),
+        }
+    }
+}
+
 /// Connects to another unit's socket and asks it something; waits for the answer.
 pub(super) fn ask(
     patience: &Patience<'_>,
@@ -88,79 +107,23 @@ pub(super) fn ask(
     question: &Ask,
     fds: &[BorrowedFd<'_>],
 ) -> Result<(Answer, Vec<OwnedFd>), MessageError> {
-    let name = socket_name(patience.who.place, to);
-    let mut pause = RETRY.0;
-    let conn = loop {
-        match Conn::connect(&name) {
-            Ok(conn) => break conn,
-            Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
-            Err(e) => return Err(e.into()),
-        }
-        if patience.is_gone() {
-            return Err(hung_up(to));
-        }
-        let Some(slice) = patience.slice()? else {
-            return Err(patience.over(&format!("unit {to} to listen")));
+    let (name, asking) = (socket_name(patience.who.place, to), Asking { patience, to });
+    let listens = format!("unit {to} to listen");
+    let mut conn = Connection::open(PROTOCOL, &name, &asking, &listens, &|| !patience.is_gone())?;
+    *patience.asked.borrow_mut() = conn.process().cloned();
+    let answers = format!("an answer of unit {to}");
+    conn.send(question, fds, &asking, &answers)?;
+    loop {
+        let (units, fds) = match conn.receive(&asking, &answers)? {
+            (Answer::Processes(units), fds) => (units, fds),
+            answered => return Ok(answered),
         };
-        std::thread::sleep(pause.min(slice));
-        pause = (pause * 2).min(RETRY.1);
-    };
-    if let Some(found) = conn.stranger()? {
-        return Err(MessageError::Stranger { unit: to, expected: user_id(), found });
-    }
-    *patience.asked.borrow_mut() = conn.peer_pidfd().ok();
-    let question = PROTOCOL.encode(question)?;
-    loop {
-        match question.send(&conn, fds) {
-            Ok(Sent::Done) => break,
-            Ok(Sent::WouldBlock) => wait(patience, to, &PollItem::writable(&conn))?,
-            // It may have said why before it hung up.
-            Err(OsError::PeerClosed) => break,
-            // They arrive as their receivers read.
-            Err(e @ OsError::TooManyInFlight { .. }) => match patience.slice()? {
-                Some(slice) => std::thread::sleep(slice.min(CROWDED)),
-                None => return Err(e.into()),
-            },
-            Err(e) => return Err(e.into()),
+        let mut handed = patience.handed.borrow_mut();
+        if units.len() != fds.len() || handed.len() + fds.len() > patience.who.near.len() {
+            return Err(out_of_turn(to, "processes that nobody is"));
         }
-    }
-    let mut buffer = vec![0; MESSAGE_LIMIT];
-    loop {
-        match PROTOCOL.receive::<Answer>(&conn, &mut buffer) {
-            Incoming::Message(Answer::Processes(units), fds) => {
-                let mut handed = patience.handed.borrow_mut();
-                if units.len() != fds.len() || handed.len() + fds.len() > patience.who.near.len() {
-                    return Err(out_of_turn(to, "processes that nobody is"));
-                }
-                for (unit, fd) in units.into_iter().zip(fds) {
-                    handed.insert(unit, PidFd::handed(fd)?);
-                }
-            }
-            Incoming::Message(answer, fds) => return Ok((answer, fds)),
-            Incoming::Nothing => wait(patience, to, &PollItem::readable(&conn))?,
-            Incoming::Closed => return Err(hung_up(to)),
-            Incoming::Bad(Bad::Version(found)) => {
-                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                return Err(MessageError::Refused { domain: patience.who.name.to_owned(), reason });
-            }
-            Incoming::Bad(Bad::NoDescriptor) => return Err(no_descriptor().into()),
-            Incoming::Bad(Bad::Malformed) => return Err(out_of_turn(to, "an unreadable answer")),
-        }
-    }
-}
-
-fn hung_up(unit: Address) -> MessageError {
-    MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
-}
-
-/// Waits for a connection to another unit to become ready.
-fn wait(patience: &Patience<'_>, to: Address, item: &PollItem<'_>) -> Result<(), MessageError> {
-    loop {
-        let Some(slice) = patience.slice()? else {
-            return Err(patience.over(&format!("an answer of unit {to}")));
-        };
-        if poll(&mut [item.clone()], Some(slice))? > 0 {
-            return Ok(());
+        for (unit, fd) in units.into_iter().zip(fds) {
+            handed.insert(unit, PidFd::handed(fd)?);
         }
     }
 }

@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 /// Units of a domain, at most.
 pub const MAX_UNITS: u32 = 4096;
 
-/// Names a connection.
-pub type ConnId = u64;
+pub use crate::meeting::ConnId;
 
 /// What a unit says first to the lowest of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,7 +237,8 @@ impl Gathering {
         Some(Action::Complete(self.members.values().map(|m| m.process).collect(), self.conns()))
     }
 
-    fn conns(&self) -> Vec<ConnId> {
+    /// The connections by which units came.
+    pub fn conns(&self) -> Vec<ConnId> {
         self.members.values().filter_map(|m| m.conn).collect()
     }
 

@@ -8,21 +8,21 @@ mod join;
 
 use join::{ask_to_join, gather};
 
-use super::ask::{Watch, CROWDED};
+use super::ask::Watch;
 use super::board::Board;
 use super::gather::{ConnId, Join, Members, Refusal};
 use super::hosts::Processes;
-use crate::handshake::{Bad, Encoded, Incoming, Protocol};
+use crate::handshake::{Bad, Protocol};
+use crate::meeting::{Connections, Heard, Shared};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::{
-    poll::{poll, EventFd, PollItem},
+    poll::{EventFd, PollItem},
     process::{user_id, PidFd},
-    socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
+    socket::{Conn, Listener},
     OsError,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,8 +30,6 @@ use std::time::Duration;
 
 /// What the messages begin with.
 pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 4 };
-/// Connections that have said nothing yet; for one more, the oldest is dropped.
-const STRANGERS: usize = 256;
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,9 +147,9 @@ pub fn socket_name(domain: &str, unit: Address) -> Vec<u8> {
     format!("polyduct/{}/domain/{domain}/{unit}", user_id()).into_bytes()
 }
 
-/// The units of a domain on one host, as this one has joined them: the listener is bound, all are there.
+/// The units of a domain on one host, as this one has joined them: it listens, all are there.
 pub struct Joined {
-    listener: Listener,
+    connections: Connections,
     /// The board.
     pub board: Board,
     /// The processes of all units.
@@ -170,10 +168,12 @@ impl Joined {
             OsError::AddrInUse { .. } => taken(who),
             e => e.into(),
         })?;
-        match who.near.first() {
-            Some(&first) if first != who.unit => ask_to_join(who, watch, first, listener),
-            _ => gather(who, watch, listener),
-        }
+        let mut connections = Connections::new(listener, PROTOCOL);
+        let (board, members) = match who.near.first() {
+            Some(&first) if first != who.unit => ask_to_join(who, watch, first)?,
+            _ => gather(who, watch, &mut connections)?,
+        };
+        Ok(Joined { connections, board, members })
     }
 
     /// Starts the thread.
@@ -183,9 +183,8 @@ impl Joined {
     pub fn serve(self, unit: Address, events: impl Events) -> Result<Host, MessageError> {
         let stop = Arc::new(EventFd::new()?);
         let stopped = stop.clone();
-        let Joined { listener, board, members } = self;
-        let (strangers, late) = (BTreeMap::new(), VecDeque::new());
-        let server = Server { listener, me: unit, board, members, strangers, next: 1, late, events };
+        let Joined { connections, board, members } = self;
+        let server = Server { connections, me: unit, board, members, events };
         let thread = std::thread::Builder::new()
             .name("polyduct-host".into())
             .spawn(move || server.run(&stopped))
@@ -223,37 +222,9 @@ impl Drop for Host {
     }
 }
 
-/// A connection that is served, and who is at its other end.
-struct Peer {
-    conn: Conn,
-    pid: u32,
-    /// Its process, where it has no number here.
-    process: Option<PidFd>,
-}
-
-/// Accepts whoever waits at the listener and is of this user.
-fn accept(listener: &Listener, unit: Address, peers: &mut BTreeMap<ConnId, Peer>, next: &mut ConnId) {
-    // A failing accept (no descriptors left) turns that one away; the others go on.
-    let refuse = |conn: &Conn, error: &OsError| {
-        answer(conn, &Answer::Refused(Refusal::System { unit, error: error.to_string() }), &[]);
-    };
-    while let Ok(Some(conn)) = listener.accept_or(refuse) {
-        match (conn.stranger(), conn.peer()) {
-            (Ok(None), Ok(cred)) => {
-                peers.insert(*next, Peer { conn, pid: cred.pid, process: None });
-                *next += 1;
-            }
-            (_, cred) => tracing::warn!(?cred, "turned a connection away"),
-        }
-    }
-}
-
-/// Sends an answer to one who waits for nothing else; whoever does not take it is not waited for.
-fn answer(conn: &Conn, answer: &Answer, fds: &[BorrowedFd<'_>]) {
-    let sent = PROTOCOL.encode(answer).and_then(|m| m.send(conn, fds));
-    if sent != Ok(Sent::Done) {
-        tracing::warn!("an answer was not taken");
-    }
+/// What somebody is told for whom no descriptor is left.
+fn refusal(unit: Address) -> impl Fn(&OsError) -> Answer {
+    move |error| Answer::Refused(Refusal::System { unit, error: error.to_string() })
 }
 
 fn bad(bad: Bad) -> Refusal {
@@ -264,61 +235,39 @@ fn bad(bad: Bad) -> Refusal {
 }
 
 struct Server<E> {
-    listener: Listener,
+    connections: Connections,
     me: Address,
     board: Board,
     members: Processes,
-    strangers: BTreeMap<ConnId, Peer>,
-    next: ConnId,
-    /// Answers whose descriptors too many others were on their way beside.
-    late: VecDeque<Late>,
     events: E,
-}
-
-/// An answer that is sent again, and what comes with it.
-struct Late {
-    conn: Conn,
-    message: Encoded,
-    fds: Vec<OwnedFd>,
 }
 
 impl<E: Events> Server<E> {
     fn run(mut self, stop: &EventFd) {
         let mut others = self.watched();
-        let mut buffer = vec![0; MESSAGE_LIMIT];
         loop {
-            let ids: Vec<ConnId> = self.strangers.keys().copied().collect();
-            let mut items = vec![PollItem::readable(stop), PollItem::readable(&self.listener)];
-            items.extend(others.iter().map(|(_, p)| PollItem::readable(p)));
-            items.extend(self.strangers.values().map(|p| PollItem::readable(&p.conn)));
+            let mut items = vec![PollItem::readable(stop)];
+            items.extend(others.iter().map(|(_, process)| PollItem::readable(process)));
             // A failing poll (no memory) ends the watch: deaths are then noticed by deadlines only.
-            let again = (!self.late.is_empty()).then_some(CROWDED);
-            if poll(&mut items, again).is_err() || items[0].is_ready() {
+            let Ok(ready) = self.connections.wait(items, None) else { return };
+            if ready.others[0] {
                 return;
             }
-            let ready: Vec<bool> = items[1..].iter().map(PollItem::is_ready).collect();
-            let (knocked, gone) = (ready[0], &ready[1..=others.len()]);
-            let asked = ids.iter().zip(&ready[1 + others.len()..]).filter(|(_, ready)| **ready);
-            self.late.retain(|late| {
-                let fds: Vec<_> = late.fds.iter().map(AsFd::as_fd).collect();
-                matches!(late.message.send(&late.conn, &fds), Err(OsError::TooManyInFlight { .. }))
-            });
-            for (&id, _) in asked {
-                self.serve(id, &mut buffer);
+            for id in ready.conns {
+                self.serve(id);
             }
-            if knocked {
-                accept(&self.listener, self.me, &mut self.strangers, &mut self.next);
-                while self.strangers.len() > STRANGERS {
-                    self.strangers.pop_first();
+            if ready.knocked {
+                while let Some(id) = self.connections.accept(refusal(self.me)) {
+                    self.serve(id);
                 }
                 if self.board.first_to_give_up().is_some() {
                     self.events.gave_up();
                 }
             }
-            let mut gone = gone.iter();
+            let mut ended = ready.others[1..].iter();
             let (events, board) = (&mut self.events, &self.board);
             others.retain(|(unit, _)| {
-                let ended = gone.next().copied().unwrap_or(false);
+                let ended = ended.next().copied().unwrap_or(false);
                 if ended {
                     events.gone(*unit, board.has_left(*unit));
                 }
@@ -342,63 +291,53 @@ impl<E: Events> Server<E> {
         others
     }
 
-    /// Answers with descriptors: later, where too many are on their way.
-    fn hand(&mut self, conn: Conn, answer: &Answer, fds: &[BorrowedFd<'_>]) {
-        let sent = PROTOCOL.encode(answer).map(|m| (m.send(&conn, fds), m));
-        match sent {
-            Ok((Ok(Sent::Done), _)) => {}
-            Ok((Err(OsError::TooManyInFlight { .. }), message)) if self.late.len() < STRANGERS => {
-                let fds: Result<Vec<_>, _> = fds.iter().map(BorrowedFd::try_clone_to_owned).collect();
-                match fds {
-                    Ok(fds) => self.late.push_back(Late { conn, message, fds }),
-                    Err(error) => tracing::warn!(%error, "an answer cannot be kept"),
-                }
-            }
-            _ => tracing::warn!("an answer was not taken"),
-        }
+    /// Looks at what a connection says: a question, answered at once.
+    fn serve(&mut self, id: ConnId) {
+        let (answer, fds) = match self.connections.hear::<Ask>(id) {
+            Heard::Message(ask, fds) => match self.answer(self.connections.pid(id), ask, fds) {
+                Some(answer) => answer,
+                None => return self.connections.drop(id),
+            },
+            Heard::Nothing => return,
+            Heard::Gone => return self.connections.drop(id),
+            Heard::Bad(b) => (Answer::Refused(bad(b)), Vec::new()),
+        };
+        self.connections.send(id, &answer, fds);
+        self.connections.finish(id);
     }
 
-    /// Looks at what a connection says: a question, answered at once.
-    fn serve(&mut self, id: ConnId, buffer: &mut [u8]) {
-        let Some(Peer { conn, pid, .. }) = self.strangers.remove(&id) else { return };
-        let asked = PROTOCOL.receive::<Ask>(&conn, buffer);
-        let refuse = |why| answer(&conn, &Answer::Refused(why), &[]);
-        match asked {
-            Incoming::Message(Ask::Link { unit }, fds) => {
+    /// The answer to the process `pid`, and what goes along.
+    fn answer(&mut self, pid: u32, ask: Ask, fds: Vec<OwnedFd>) -> Option<(Answer, Vec<Shared>)> {
+        let not_a_member = |unit| Refusal::NotAMember { unit, pid };
+        let here = |error| Refusal::System { unit: self.me, error };
+        let answer = match ask {
+            Ask::Link { unit } => {
                 let member = self.members.may_be(unit, pid) && unit != self.me;
                 // The unit with the lower address makes the segment.
                 let theirs =
                     Handed::from_fds(fds).filter(|h| member && h.segment.is_some() == (unit < self.me));
-                let Some(theirs) = theirs else { return refuse(Refusal::NotAMember { unit, pid }) };
-                match self.events.linked(unit, theirs) {
-                    Ok(mine) => self.hand(conn, &Answer::Linked, &mine.fds()),
-                    Err(error) => refuse(Refusal::System { unit: self.me, error }),
-                }
+                let linked = theirs.ok_or_else(|| not_a_member(unit));
+                linked.and_then(|theirs| self.events.linked(unit, theirs).map_err(here)).map(|mine| {
+                    let fds = [Some(mine.bell), mine.segment].into_iter().flatten();
+                    (Answer::Linked, fds.map(Shared::new).collect())
+                })
             }
-            Incoming::Message(Ask::Region { unit, id }, _) => {
-                if !self.members.may_be(unit, pid) {
-                    return refuse(Refusal::NotAMember { unit, pid });
+            Ask::Region { unit, .. } if !self.members.may_be(unit, pid) => Err(not_a_member(unit)),
+            Ask::Region { id, .. } => self.events.region(id).map_err(here).map(|region| match region {
+                Whereabouts::Segment(fd) => (Answer::Region, vec![Shared::new(fd)]),
+                Whereabouts::Memory { address, len, gate } => {
+                    (Answer::Memory { address, len }, vec![Shared::new(gate)])
                 }
-                match self.events.region(id) {
-                    Ok(Whereabouts::Segment(fd)) => self.hand(conn, &Answer::Region, &[fd.as_fd()]),
-                    Ok(Whereabouts::Memory { address, len, gate }) => {
-                        self.hand(conn, &Answer::Memory { address, len }, &[gate.as_fd()]);
-                    }
-                    Err(error) => refuse(Refusal::System { unit: self.me, error }),
-                }
-            }
+            }),
             // Who has left wants the next domain of this name: not this one, which is about to close.
-            Incoming::Message(Ask::Join(join), _)
-                if self.members.is_known(join.unit) && self.board.is_leaving(join.unit) => {}
-            Incoming::Message(Ask::Join(join), _) => {
+            Ask::Join(join) if self.members.is_known(join.unit) && self.board.is_leaving(join.unit) => {
+                return None
+            }
+            Ask::Join(join) => {
                 let there = self.members.pid(join.unit).unwrap_or(0);
-                refuse(Refusal::Duplicate { unit: join.unit, pid: there });
+                Err(Refusal::Duplicate { unit: join.unit, pid: there })
             }
-            Incoming::Nothing => {
-                self.strangers.insert(id, Peer { conn, pid, process: None });
-            }
-            Incoming::Closed => {}
-            Incoming::Bad(b) => refuse(bad(b)),
-        }
+        };
+        Some(answer.unwrap_or_else(|why| (Answer::Refused(why), Vec::new())))
     }
 }

@@ -15,7 +15,6 @@ use super::wire::{Ask, Tell};
 use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Side, UnitName};
-use crate::join::{RETRY, SLICE};
 use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
@@ -23,6 +22,7 @@ use crate::serve::HOST;
 use crate::slots::{bits::MAX_UNITS, fault::Fault, geometry::MAX_PROGRAMS, Begin, Next, Stop};
 use crate::watch::no_thread;
 use polyduct_message::link::net::Fault as LinkFault;
+use polyduct_message::meeting::{RETRY, SLICE};
 use polyduct_message::{domain::Domain, LinkError, MessageError};
 use polyduct_os::{
     clock,

@@ -5,8 +5,9 @@ use super::place::Place;
 use super::Trust;
 use crate::config::Options;
 use crate::error::{PipeError, UnitName};
-use crate::join::{check_patience, ORDER, RETRY, SLICE};
+use crate::join::{check_patience, ORDER};
 use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
+use polyduct_message::meeting::{RETRY, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{
     clock,

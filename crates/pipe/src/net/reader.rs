@@ -16,7 +16,7 @@ use crate::bind::from_wire;
 use crate::config::{Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{PipeError, Scope, Side, UnitName};
-use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};
+use crate::join::{check_options, check_patience, hello, system};
 use crate::port::{kernels, Share, Stats};
 use crate::reader::{conversion, Expect};
 use crate::slots::{Next, Turn};
@@ -24,6 +24,7 @@ use crate::wire::Role;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;
+use polyduct_message::meeting::{GRACE, SLICE};
 use polyduct_os::{
     clock,
     poll::{poll, PollItem},

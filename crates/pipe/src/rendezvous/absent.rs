@@ -1,6 +1,6 @@
 //! Who goes, and who does not come.
 
-use super::{name, Action, ConnId, Phase, Rendezvous, SELF};
+use super::{name, Action, ConnId, Phase, Rendezvous, OWN};
 use crate::config::OnLoss;
 use crate::error::Refusal;
 use crate::programs::who;
@@ -68,7 +68,7 @@ impl<F> Rendezvous<F> {
         self.phase = Phase::Over;
         self.ended = Some(why.clone());
         let early = std::mem::take(&mut self.early);
-        let conns = self.by_conn.keys().copied().filter(|&c| c != SELF).chain(early.iter().map(|e| e.conn));
+        let conns = self.by_conn.keys().copied().filter(|&c| c != OWN).chain(early.iter().map(|e| e.conn));
         let conns: Vec<ConnId> = conns.chain(self.guests.drain()).collect();
         let mut actions: Vec<_> =
             conns.into_iter().map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();

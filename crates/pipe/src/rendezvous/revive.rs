@@ -1,7 +1,7 @@
 //! A unit 0 that replaces another: the survivors come back to it with what they kept of the pipe.
 
 use super::admit::same_pipe;
-use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, SELF};
+use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, OWN};
 use crate::error::{Refusal, Side, UnitName};
 use crate::wire::{FromHost, Hello, Role};
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl<F> Rendezvous<F> {
             actions.push(Action::Revive(welcome.clone()));
             if let Some(me) = self.members.get_mut(&(0, 0)) {
                 me.ready = true;
-                actions.push(Action::Join(SELF, name((0, 0)), me.pid, me.hello.start_time));
+                actions.push(Action::Join(OWN, name((0, 0)), me.pid, me.hello.start_time));
             }
             // The slots that unit 0 came with are of no use where readers have its predecessor's mapped.
             self.segments.clear();

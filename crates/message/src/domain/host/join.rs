@@ -1,77 +1,71 @@
 //! The units of a host meet: the lowest gathers the others, who ask it to join.
 
-use super::{accept, answer, bad, Answer, Ask, Joined, Peer, Who, PROTOCOL, STRANGERS};
-use crate::domain::ask::{ask, out_of_turn, Patience, Watch, CROWDED, GRACE, RETRY};
+use super::{bad, refusal, Answer, Ask, Who};
+use crate::domain::ask::{ask, out_of_turn, Patience, Watch};
 use crate::domain::board::Board;
 use crate::domain::gather::{Action, ConnId, Gathering, Join, Members, Process, Refusal};
 use crate::domain::hosts::Processes;
-use crate::handshake::Incoming;
+use crate::meeting::{Connections, Heard, Shared, GRACE, RETRY};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::clock;
-use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::PidFd;
-use polyduct_os::socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT};
-use polyduct_os::OsError;
+use polyduct_os::socket::DESCRIPTOR_LIMIT;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::AsFd;
 
 /// The lowest unit waits for the others. Where it does not go on, all who have come are told why; where units meet across
 /// hosts, each hears of a loss by itself.
 pub(super) fn gather(
     who: &Who<'_>,
     watch: Option<Watch<'_>>,
-    listener: Listener,
-) -> Result<Joined, MessageError> {
-    let mut peers = BTreeMap::new();
-    let joined = gather_all(who, watch, listener, &mut peers);
+    connections: &mut Connections,
+) -> Result<(Board, Processes), MessageError> {
+    let gathered = gather_all(who, watch, connections);
     let failed =
-        joined.as_ref().err().filter(|e| watch.is_none() && !matches!(e, MessageError::Refused { .. }));
+        gathered.as_ref().err().filter(|e| watch.is_none() && !matches!(e, MessageError::Refused { .. }));
     if let Some(error) = failed {
         let why = Refusal::System { unit: who.unit, error: error.to_string() };
-        peers.values().for_each(|peer| answer(&peer.conn, &Answer::Refused(why.clone()), &[]));
+        for id in connections.all() {
+            connections.send(id, &Answer::Refused(why.clone()), Vec::new());
+        }
     }
-    joined
+    gathered
 }
 
 fn gather_all(
     who: &Who<'_>,
     watch: Option<Watch<'_>>,
-    listener: Listener,
-    peers: &mut BTreeMap<ConnId, Peer>,
-) -> Result<Joined, MessageError> {
+    connections: &mut Connections,
+) -> Result<(Board, Processes), MessageError> {
     let me = Process::current()?;
     let patience = Patience { watch, ..Patience::new(who) };
     let (mut gathering, mut action) = Gathering::new(who.units, who.near, me);
-    let (mut next, mut buffer) = (1, vec![0; MESSAGE_LIMIT]);
+    // Descriptors that units brought of their processes, which have no number here.
+    let mut brought = BTreeMap::new();
     loop {
         match action.take() {
-            Some(Action::Refuse(conn, why)) => {
-                if let Some(peer) = peers.remove(&conn) {
-                    answer(&peer.conn, &Answer::Refused(why), &[]);
-                }
+            Some(Action::Refuse(id, why)) => {
+                connections.send(id, &Answer::Refused(why), Vec::new());
+                connections.finish(id);
             }
             Some(Action::Complete(members, conns)) => {
                 let board = Board::create(who.units)?;
-                let welcome = Answer::Welcome(members.clone());
-                let processes = Handed::new(who, &members, &conns, peers)?;
-                for (peer, process) in conns.iter().filter_map(|c| peers.get(c)).zip(&members[1..]) {
-                    let told = processes.tell(&patience, &peer.conn, process);
-                    let told =
-                        told.and_then(|()| hand(&patience, &peer.conn, &welcome, &[board.segment().fd()]));
-                    match told {
-                        // Who is gone is noticed by all who are not.
-                        Err(MessageError::System(OsError::PeerClosed)) => {}
-                        told => told?,
-                    }
+                let fd = board.segment().fd().try_clone_to_owned().map_err(no_descriptor)?;
+                let (board_fd, welcome) = (Shared::new(fd), Answer::Welcome(members.clone()));
+                let processes = Handed::new(who, &members, &conns, (connections, brought))?;
+                for (&id, process) in conns.iter().zip(&members[1..]) {
+                    processes.tell(connections, id, process);
+                    connections.send(id, &welcome, vec![board_fd.clone()]);
                 }
+                wait_until_taken(&patience, connections, &conns)?;
                 let members = Processes::new(who.near, members, who.unit, processes.unnumbered(&me));
-                return Ok(Joined { listener, board, members });
+                return Ok((board, members));
             }
             Some(Action::Fail(why, conns)) => {
-                let peers = conns.iter().filter_map(|c| peers.get(c));
-                peers.for_each(|p| answer(&p.conn, &Answer::Refused(why.clone()), &[]));
+                for id in conns {
+                    connections.send(id, &Answer::Refused(why.clone()), Vec::new());
+                }
                 return Err(MessageError::Refused { domain: who.name.to_owned(), reason: why });
             }
             None => {}
@@ -80,52 +74,79 @@ fn gather_all(
             action = gathering.handle_deadline(patience.waited().as_millis() as u64);
             continue;
         };
-        let ids: Vec<ConnId> = peers.keys().copied().collect();
-        let mut items = vec![PollItem::readable(&listener)];
-        items.extend(peers.values().map(|p| PollItem::readable(&p.conn)));
-        poll(&mut items, Some(slice))?;
-        let ready: Vec<bool> = items.iter().map(PollItem::is_ready).collect();
-        for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
-            let Some(peer) = peers.get_mut(id) else { continue };
-            let new = match PROTOCOL.receive::<Ask>(&peer.conn, &mut buffer) {
-                Incoming::Message(Ask::Join(join), fds) => {
-                    let pid = peer.pid;
+        let ready = connections.wait(Vec::new(), Some(slice))?;
+        let mut ids = ready.conns;
+        while let Some(id) = ready.knocked.then(|| connections.accept(refusal(who.unit))).flatten() {
+            ids.push(id);
+        }
+        for id in ids {
+            action = match connections.hear::<Ask>(id) {
+                Heard::Message(Ask::Join(join), fds) => {
                     if !join.process.shares_numbers(&me) {
-                        peer.process = fds.into_iter().next().and_then(|fd| PidFd::handed(fd).ok());
+                        let handed = fds.into_iter().next().and_then(|fd| PidFd::handed(fd).ok());
+                        brought.extend(handed.map(|process| (id, process)));
                     }
+                    // Whoever joined and has hung up since is not counted in, though that was not noticed
+                    // before the last one came.
                     if gathering.lacks_one() {
-                        forget_hangups(&mut gathering, peers)?;
+                        for gone in connections.look_at(&gathering.conns()) {
+                            gathering.handle_hangup(gone);
+                            connections.drop(gone);
+                        }
                     }
-                    gathering.handle_join(*id, pid, &join)
+                    let action = gathering.handle_join(id, connections.pid(id), &join);
+                    if gathering.has_joined(id) {
+                        connections.admit(id);
+                    }
+                    action
                 }
-                Incoming::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
-                    Some(Action::Refuse(*id, Refusal::Malformed))
+                Heard::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
+                    Some(Action::Refuse(id, Refusal::Malformed))
                 }
-                Incoming::Nothing => None,
-                Incoming::Closed => {
-                    gathering.handle_hangup(*id);
-                    peers.remove(id);
+                Heard::Nothing => None,
+                Heard::Gone => {
+                    gathering.handle_hangup(id);
+                    connections.drop(id);
                     None
                 }
-                Incoming::Bad(b) => Some(Action::Refuse(*id, bad(b))),
+                Heard::Bad(b) => Some(Action::Refuse(id, bad(b))),
             };
-            if matches!(new, Some(Action::Refuse(..))) {
-                gathering.handle_hangup(*id);
+            if matches!(action, Some(Action::Refuse(..))) {
+                gathering.handle_hangup(id);
             }
-            action = new;
             if action.is_some() {
                 // The others are still readable the next time round.
                 break;
             }
         }
-        if ready[0] {
-            accept(&listener, who.unit, peers, &mut next);
-            if peers.len() > STRANGERS + who.near.len() {
-                let silent = peers.keys().copied().find(|&id| !gathering.has_joined(id));
-                silent.into_iter().for_each(|id| drop(peers.remove(&id)));
+    }
+}
+
+/// Waits until all that was sent to these is on its way: who goes on may leave, and what waited would go with it.
+fn wait_until_taken(
+    patience: &Patience<'_>,
+    connections: &mut Connections,
+    conns: &[ConnId],
+) -> Result<(), MessageError> {
+    while conns.iter().any(|&id| !connections.is_flushed(id)) {
+        let slice =
+            patience.slice()?.ok_or_else(|| patience.over("a unit of this host to take its welcome"))?;
+        let ready = connections.wait(Vec::new(), Some(slice))?;
+        for id in ready.conns {
+            // Who is gone is noticed by all who are not.
+            if matches!(connections.hear::<Ask>(id), Heard::Gone) {
+                connections.drop(id);
             }
         }
+        while ready.knocked && connections.accept(refusal(patience.who.unit)).is_some() {}
     }
+    conns.iter().for_each(|&id| connections.finish(id));
+    Ok(())
+}
+
+fn no_descriptor(e: std::io::Error) -> MessageError {
+    let errno = polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::MFILE);
+    crate::link::net::socket::sys("dup", "what all units of this host share", errno).into()
 }
 
 /// The processes of all units, to be handed to those for whom they have no number.
@@ -137,7 +158,7 @@ impl Handed {
         who: &Who<'_>,
         members: &Members,
         conns: &[ConnId],
-        peers: &BTreeMap<ConnId, Peer>,
+        (connections, mut brought): (&Connections, BTreeMap<ConnId, PidFd>),
     ) -> Result<Handed, MessageError> {
         let Some((me, others)) = members.split_first() else { return Ok(Handed(Vec::new())) };
         if others.iter().all(|process| process.shares_numbers(me)) {
@@ -145,24 +166,23 @@ impl Handed {
         }
         let mut all = vec![(who.unit, *me, PidFd::own()?)];
         for ((conn, process), &unit) in conns.iter().zip(others).zip(&who.near[1..]) {
-            let Some(peer) = peers.get(conn) else { continue };
-            let handed = peer.process.as_ref().map_or_else(|| peer.conn.peer_pidfd(), PidFd::try_clone);
-            let lost =
-                |e| MessageError::PeerLost { unit, reason: format!("its process cannot be watched: {e}") };
-            all.push((unit, *process, handed.map_err(lost)?));
+            let Some(handed) = brought.remove(conn).or_else(|| connections.process(*conn).cloned()) else {
+                let reason = "its process cannot be watched".to_owned();
+                return Err(MessageError::PeerLost { unit, reason });
+            };
+            all.push((unit, *process, handed));
         }
         Ok(Handed(all))
     }
 
     /// Hands one unit, which runs in `process`, those that it does not know by number.
-    fn tell(&self, patience: &Patience<'_>, conn: &Conn, process: &Process) -> Result<(), MessageError> {
+    fn tell(&self, connections: &mut Connections, id: ConnId, process: &Process) {
         let unknown: Vec<_> = self.0.iter().filter(|(_, other, _)| !process.shares_numbers(other)).collect();
         for chunk in unknown.chunks(DESCRIPTOR_LIMIT) {
             let units = chunk.iter().map(|(unit, ..)| *unit).collect();
-            let fds: Vec<_> = chunk.iter().map(|(.., process)| process.as_fd()).collect();
-            hand(patience, conn, &Answer::Processes(units), &fds)?;
+            let fds = chunk.iter().map(|(.., process)| process.descriptor()).collect();
+            connections.send(id, &Answer::Processes(units), fds);
         }
-        Ok(())
     }
 
     /// Those that have no number for the process `me`.
@@ -172,54 +192,12 @@ impl Handed {
     }
 }
 
-/// Sends an answer with descriptors: as soon as not too many others are on their way, and there is room for it.
-fn hand(
-    patience: &Patience<'_>,
-    conn: &Conn,
-    answer: &Answer,
-    fds: &[BorrowedFd<'_>],
-) -> Result<(), MessageError> {
-    let message = PROTOCOL.encode(answer)?;
-    loop {
-        let sent = message.send(conn, fds);
-        if sent == Ok(Sent::Done) {
-            return Ok(());
-        }
-        let Some(slice) = patience.slice()? else {
-            return match sent {
-                Err(e) => Err(e.into()),
-                Ok(_) => Err(patience.over("a unit of this host to take its welcome")),
-            };
-        };
-        match sent {
-            Ok(_) => drop(poll(&mut [PollItem::writable(conn)], Some(slice))?),
-            // They arrive as their receivers read.
-            Err(OsError::TooManyInFlight { .. }) => std::thread::sleep(slice.min(CROWDED)),
-            Err(e) => return Err(e.into()),
-        }
-    }
-}
-
-/// Whoever joined and has hung up since is not counted in, though that was not noticed before the last one came.
-fn forget_hangups(gathering: &mut Gathering, peers: &mut BTreeMap<ConnId, Peer>) -> Result<(), MessageError> {
-    let joined: Vec<ConnId> = peers.keys().copied().filter(|&id| gathering.has_joined(id)).collect();
-    let mut items: Vec<_> = joined.iter().map(|id| PollItem::readable(&peers[id].conn)).collect();
-    poll(&mut items, Some(Duration::ZERO))?;
-    let hung_up: Vec<bool> = items.iter().map(PollItem::is_hangup).collect();
-    for (&id, _) in joined.iter().zip(hung_up).filter(|(_, hung_up)| *hung_up) {
-        gathering.handle_hangup(id);
-        peers.remove(&id);
-    }
-    Ok(())
-}
-
 /// Any other unit asks the lowest.
 pub(super) fn ask_to_join(
     who: &Who<'_>,
     watch: Option<Watch<'_>>,
     first: Address,
-    listener: Listener,
-) -> Result<Joined, MessageError> {
+) -> Result<(Board, Processes), MessageError> {
     let question = Ask::Join(Join { unit: who.unit, units: who.units, process: Process::current()? });
     let own = PidFd::own()?;
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
@@ -254,7 +232,7 @@ pub(super) fn ask_to_join(
             let board = Board::attach(fds.remove(0), who.units)?;
             let members = Processes::new(who.near, members, who.unit, patience.handed.take());
             match members.are_told() {
-                true => Ok(Joined { listener, board, members }),
+                true => Ok((board, members)),
                 false => Err(out_of_turn(first, "a welcome without the processes that have no number here")),
             }
         }

@@ -3,7 +3,7 @@
 use super::{Client, VERDICT};
 use crate::config::Options;
 use crate::error::{PipeError, Refusal, UnitName};
-use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY};
+use crate::join::{check_patience, fresh_id, ORDER};
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
 use crate::net::hub::steps_ahead;
@@ -15,6 +15,7 @@ use crate::net::Trust;
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
+use polyduct_message::meeting::{GRACE, RETRY};
 use polyduct_os::clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,0 +1,248 @@
+//! Serves the connections that processes of this user make to the name of a unit.
+
+use super::CROWDED;
+use crate::handshake::{Bad, Encoded, Incoming, Protocol};
+use polyduct_os::{
+    poll::{poll, PollItem},
+    process::PidFd,
+    socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
+    OsError,
+};
+use serde::{de::DeserializeOwned, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names a connection; 0 is none.
+pub type ConnId = u64;
+
+/// A descriptor that is handed out, maybe to many: what waits to be sent takes up no further one.
+pub type Shared = Arc<OwnedFd>;
+
+/// Connections whose process has not been admitted; for one more, the one that came first is dropped.
+const STRANGERS: usize = 256;
+
+struct Peer {
+    conn: Conn,
+    /// Hangs up also when a forked child keeps the socket open.
+    process: Option<PidFd>,
+    pid: u32,
+    outbox: VecDeque<(Encoded, Vec<Shared>)>,
+    /// Too many descriptors are on their way for those that wait in the outbox.
+    crowded: bool,
+    admitted: bool,
+    /// Closed when the outbox is empty.
+    ends: bool,
+}
+
+impl Peer {
+    fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| !process.is_alive())
+    }
+}
+
+/// What a connection has said.
+pub enum Heard<T> {
+    /// A message, and the descriptors that came along.
+    Message(T, Vec<OwnedFd>),
+    /// Nothing more for now.
+    Nothing,
+    /// It hung up, or its process has ended.
+    Gone,
+    /// Something else than a message of the protocol.
+    Bad(Bad),
+}
+
+/// What has happened.
+pub struct Ready {
+    /// For each of the other descriptors whether something came.
+    pub others: Vec<bool>,
+    /// Somebody waits to be [accepted](Connections::accept).
+    pub knocked: bool,
+    /// Connections to be [heard](Connections::hear).
+    pub conns: Vec<ConnId>,
+}
+
+/// The listener of a unit, and who has come to it.
+pub struct Connections {
+    listener: Listener,
+    protocol: Protocol,
+    peers: BTreeMap<ConnId, Peer>,
+    next: ConnId,
+    buffer: Vec<u8>,
+}
+
+impl Connections {
+    /// Nobody has come yet.
+    pub fn new(listener: Listener, protocol: Protocol) -> Connections {
+        Connections { listener, protocol, peers: BTreeMap::new(), next: 1, buffer: vec![0; MESSAGE_LIMIT] }
+    }
+
+    /// Waits until something happens to a connection or one of `others`, or `timeout` is over.
+    ///
+    /// # Errors
+    /// The system's, where it cannot wait for so many.
+    pub fn wait(&self, others: Vec<PollItem<'_>>, timeout: Option<Duration>) -> Result<Ready, OsError> {
+        let crowded = self.peers.values().any(|peer| peer.crowded);
+        let timeout = if crowded { Some(timeout.map_or(CROWDED, |t| t.min(CROWDED))) } else { timeout };
+        let first = others.len() + 1;
+        let mut items = others;
+        items.reserve(1 + 2 * self.peers.len());
+        items.push(PollItem::readable(&self.listener));
+        for peer in self.peers.values() {
+            // Who does not take its answers is not asked for more questions.
+            items.push(match peer.outbox.is_empty() {
+                true => PollItem::readable(&peer.conn),
+                false if peer.crowded => PollItem::hangup(&peer.conn),
+                false => PollItem::writable(&peer.conn),
+            });
+            items.push(match &peer.process {
+                Some(process) => PollItem::readable(process),
+                None => PollItem::hangup(&peer.conn),
+            });
+        }
+        poll(&mut items, timeout)?;
+        let ready = |items: &[PollItem<'_>]| items.iter().any(PollItem::is_ready);
+        let conns = self.peers.iter().zip(items[first..].chunks(2));
+        let conns = conns.filter(|((_, peer), items)| peer.crowded || ready(items)).map(|((&id, _), _)| id);
+        let (conns, knocked) = (conns.collect(), items[first - 1].is_ready());
+        Ok(Ready { others: items[..first - 1].iter().map(PollItem::is_ready).collect(), knocked, conns })
+    }
+
+    /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told `refusal` of that.
+    pub fn accept<T: Serialize>(&mut self, refusal: impl Fn(&OsError) -> T) -> Option<ConnId> {
+        let protocol = self.protocol;
+        let refuse = |conn: &Conn, error: &OsError| {
+            let _ = protocol.encode(&refusal(error)).and_then(|message| message.send(conn, &[]));
+        };
+        loop {
+            let conn = self.listener.accept_or(refuse).ok()??;
+            if conn.stranger() != Ok(None) {
+                tracing::warn!(cred = ?conn.peer(), "turned a connection away");
+                continue;
+            }
+            let strangers = || self.peers.iter().filter(|(_, peer)| !peer.admitted).map(|(&id, _)| id);
+            if strangers().count() >= STRANGERS {
+                let oldest = strangers().next();
+                oldest.into_iter().for_each(|id| self.drop(id));
+            }
+            return Some(self.adopt(conn));
+        }
+    }
+
+    /// Serves a connection that was made in another way.
+    pub fn adopt(&mut self, conn: Conn) -> ConnId {
+        let id = self.next;
+        self.next += 1;
+        let (pid, process) =
+            (conn.peer().map_or(0, |cred| cred.pid), conn.peer_pidfd().ok().map(PidFd::shared));
+        let (outbox, crowded, admitted, ends) = (VecDeque::new(), false, false, false);
+        self.peers.insert(id, Peer { conn, process, pid, outbox, crowded, admitted, ends });
+        id
+    }
+
+    /// A connection is a unit's: strangers do not push it out.
+    pub fn admit(&mut self, id: ConnId) {
+        self.peers.entry(id).and_modify(|peer| peer.admitted = true);
+    }
+
+    /// Who has been [admitted](Self::admit), in the order in which they came.
+    pub fn admitted(&self) -> Vec<ConnId> {
+        self.peers.iter().filter(|(_, peer)| peer.admitted).map(|(&id, _)| id).collect()
+    }
+
+    /// Everybody who is there.
+    pub fn all(&self) -> Vec<ConnId> {
+        self.peers.keys().copied().collect()
+    }
+
+    /// The number of the process at the other end, as this process sees it; 0 where it has none here.
+    pub fn pid(&self, id: ConnId) -> u32 {
+        self.peers.get(&id).map_or(0, |peer| peer.pid)
+    }
+
+    /// The process at the other end, where the system gives a descriptor of it.
+    pub fn process(&self, id: ConnId) -> Option<&PidFd> {
+        self.peers.get(&id)?.process.as_ref()
+    }
+
+    /// Connections of `ids` that have something to say, or are gone.
+    pub fn look_at(&self, ids: &[ConnId]) -> Vec<ConnId> {
+        let peers: Vec<_> = ids.iter().filter_map(|id| Some((*id, self.peers.get(id)?))).collect();
+        let mut items = Vec::with_capacity(2 * peers.len());
+        for (_, peer) in &peers {
+            items.push(PollItem::hangup(&peer.conn));
+            items.push(peer.process.as_ref().map_or(PollItem::hangup(&peer.conn), PollItem::readable));
+        }
+        if poll(&mut items, Some(Duration::ZERO)).is_err() {
+            return Vec::new();
+        }
+        let gone =
+            peers.iter().zip(items.chunks(2)).filter(|(_, items)| items.iter().any(PollItem::is_ready));
+        gone.map(|((id, _), _)| *id).collect()
+    }
+
+    /// The next message of a connection, after what waits for it was sent. Who does not take that is not heard.
+    pub fn hear<T: DeserializeOwned>(&mut self, id: ConnId) -> Heard<T> {
+        self.flush(id);
+        let Some(peer) = self.peers.get(&id) else { return Heard::Gone };
+        if !peer.outbox.is_empty() {
+            return if peer.has_ended() { Heard::Gone } else { Heard::Nothing };
+        }
+        match self.protocol.receive(&peer.conn, &mut self.buffer) {
+            Incoming::Message(message, fds) => Heard::Message(message, fds),
+            // Nothing more to read, and yet its process may be over while a child of it holds the socket.
+            Incoming::Nothing if peer.has_ended() => Heard::Gone,
+            Incoming::Nothing => Heard::Nothing,
+            Incoming::Closed => Heard::Gone,
+            Incoming::Bad(bad) => Heard::Bad(bad),
+        }
+    }
+
+    /// Sends now, or as soon as there is room. Who is gone is noticed by its hangup.
+    pub fn send<T: Serialize>(&mut self, id: ConnId, message: &T, fds: Vec<Shared>) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        match self.protocol.encode(message) {
+            Ok(encoded) => peer.outbox.push_back((encoded, fds)),
+            Err(error) => tracing::warn!(%error, "an answer cannot be sent"),
+        }
+        self.flush(id);
+    }
+
+    /// Whether nothing waits to be sent to this one.
+    pub fn is_flushed(&self, id: ConnId) -> bool {
+        self.peers.get(&id).is_none_or(|peer| peer.outbox.is_empty())
+    }
+
+    /// Hangs up, as soon as everything was sent.
+    pub fn finish(&mut self, id: ConnId) {
+        self.peers.entry(id).and_modify(|peer| peer.ends = true);
+        self.flush(id);
+    }
+
+    /// Hangs up.
+    pub fn drop(&mut self, id: ConnId) {
+        self.peers.remove(&id);
+    }
+
+    fn flush(&mut self, id: ConnId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.crowded = false;
+        while let Some((message, fds)) = peer.outbox.front() {
+            let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+            match message.send(&peer.conn, &fds) {
+                Ok(Sent::WouldBlock) => return,
+                // They arrive as their receivers read.
+                Err(OsError::TooManyInFlight { .. }) => {
+                    peer.crowded = true;
+                    return;
+                }
+                Ok(Sent::Done) | Err(_) => peer.outbox.pop_front(),
+            };
+        }
+        if peer.ends {
+            self.peers.remove(&id);
+        }
+    }
+}
