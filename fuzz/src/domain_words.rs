@@ -58,7 +58,7 @@ fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(bytes: &[u8]) {
     if let Ok(value) = postcard::from_bytes::<T>(bytes) {
         let again = say(&value);
         assert_eq!(postcard::from_bytes::<T>(&again).as_ref(), Ok(&value));
-        let mut message = [&PROTOCOL.magic[..], &PROTOCOL.version.to_le_bytes(), &[0, 0]].concat();
+        let mut message = [&b"PDUC"[..], &PROTOCOL.version.to_le_bytes(), &[0, PROTOCOL.kind]].concat();
         message.extend(again);
         assert_eq!(PROTOCOL.decode::<T>(&message), Ok(Some(value)));
     }
@@ -270,7 +270,7 @@ fn main() {
         )),
         say(&Answer::Memory { address: u64::MAX, len: 4096 }),
         say(&Answer::Refused(missing)),
-        [&b"PDDM\x03\0\0\0"[..], &say(&Ask::Link { unit: 4 })].concat(),
+        [&b"PDUC\x07\0\0\x02"[..], &say(&Ask::Link { unit: 4 })].concat(),
     ];
     let words = [
         events(&[join(9, 5)]),

@@ -5,22 +5,19 @@
 
 mod driver;
 
-use polyduct_store::file::wire::{parse, print, Fault, FromHost, Spec, ToHost, VERSION};
+use polyduct_message::handshake::unpack;
+use polyduct_store::file::wire::{Fault, FromHost, Spec, ToHost};
 use serde::{de::DeserializeOwned, Serialize};
 use std::fmt::Debug;
 
+fn print(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("words")
+}
+
 fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(input: &[u8]) -> Option<T> {
-    match parse::<T>(input) {
-        Ok(message) => {
-            let again = print(&message).expect("words");
-            assert_eq!(parse::<T>(&again).as_ref(), Ok(&message));
-            Some(message)
-        }
-        Err(what) => {
-            assert!(!what.is_empty());
-            None
-        }
-    }
+    let message = unpack::<T>(input).ok()?;
+    assert_eq!(unpack::<T>(&print(&message)).as_ref(), Ok(&message));
+    Some(message)
 }
 
 fn spec() -> Spec {
@@ -50,18 +47,16 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let hello =
-        |spec| print(&ToHost::Hello { unit: 1, program: "p".into(), spec, scattered: true }).expect("words");
-    let failed = |fault| print(&FromHost::Failed(fault)).expect("words");
+    let hello = |spec| print(&ToHost::Hello { unit: 1, program: "p".into(), spec, scattered: true });
+    let failed = |fault| print(&FromHost::Failed(fault));
     let text = || "text".to_owned();
     let seeds = [
         hello(spec()),
         hello(Spec { shape: vec![1 << 40, 3], layout: "*,block".into(), ..spec() }),
-        print(&ToHost::Closed { steps: 300 }).expect("words"),
-        print(&ToHost::Abort { reason: text() }).expect("words"),
-        print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) })
-            .expect("words"),
-        print(&FromHost::Committed).expect("words"),
+        print(&ToHost::Closed { steps: 300 }),
+        print(&ToHost::Abort { reason: text() }),
+        print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) }),
+        print(&FromHost::Committed),
         failed(Fault::Lost { unit: 1, pid: 7 }),
         failed(Fault::Disagree { unit: 1, what: text(), expected: text(), found: text() }),
         failed(Fault::Missing { missing: text(), waited_ms: 900 }),
@@ -70,7 +65,6 @@ fn main() {
         failed(Fault::Busy),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
-    let words: [&[u8]; 6] =
-        [&[VERSION], b"\x00", b"\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80", b"\x09"];
+    let words: [&[u8]; 5] = [b"\x00", b"\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80", b"\x09"];
     driver::run(&seeds, &words, target);
 }

@@ -1,8 +1,9 @@
 //! How processes of one host talk before they share memory: values in messages of a Unix socket, with descriptors.
 //!
-//! A message is a header of 8 bytes, a magic of four, the version (u16, little endian), a kind (0 the body follows, 1 the
-//! body lies in the segment that is the last descriptor) and a zero, then the body in [postcard] form. The version is
-//! looked at before anything else, so that two versions can tell each other apart for ever.
+//! A message is a header of 8 bytes: a magic of four, the version (u16, little endian), where the body is (0 it follows, 1 it
+//! lies in the segment that is the last descriptor) and what meets (a pipe, a domain, the writers of a file); then the body
+//! in [postcard] form. The version is looked at before anything else, so that two versions can tell each other apart for
+//! ever.
 
 use polyduct_os::{
     segment::{Access, Segment},
@@ -16,14 +17,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub const BODY_LIMIT: usize = 8 << 20;
 const HEADER: usize = 8;
 
-/// A protocol: what its messages begin with.
+/// What every message begins with.
+const MAGIC: [u8; 4] = *b"PDUC";
+/// The version of all that is said in these messages, whatever meets.
+pub const VERSION: u16 = 7;
+
+/// What the header of a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
-    /// Tells it from others.
-    pub magic: [u8; 4],
-    /// Processes of different versions do not understand each other.
+    /// What meets: those of different kinds never understand each other.
+    pub kind: u8,
+    /// Processes of different versions do not, either, but are told so.
     pub version: u16,
 }
+
+/// The units of a pipe.
+pub const PIPE: Protocol = Protocol { kind: 1, version: VERSION };
+/// The units of a domain.
+pub const DOMAIN: Protocol = Protocol { kind: 2, version: VERSION };
+/// The units that write a file.
+pub const FILE: Protocol = Protocol { kind: 3, version: VERSION };
 
 /// Why a message could not be read.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,14 +85,14 @@ impl Protocol {
     /// [`Bad`], for any bytes that are no message.
     pub fn decode<T: DeserializeOwned>(&self, message: &[u8]) -> Result<Option<T>, Bad> {
         let (header, body) = message.split_at_checked(HEADER).ok_or(Bad::Malformed)?;
-        if header[..4] != self.magic {
+        if header[..4] != MAGIC {
             return Err(Bad::Malformed);
         }
         let version = u16::from_le_bytes([header[4], header[5]]);
         if version != self.version {
             return Err(Bad::Version(version));
         }
-        if header[7] != 0 {
+        if header[7] != self.kind {
             return Err(Bad::Malformed);
         }
         match header[6] {
@@ -89,10 +102,10 @@ impl Protocol {
         }
     }
 
-    fn header(&self, kind: u8) -> Vec<u8> {
-        let mut m = self.magic.to_vec();
+    fn header(&self, body: u8) -> Vec<u8> {
+        let mut m = MAGIC.to_vec();
         m.extend(self.version.to_le_bytes());
-        m.extend([kind, 0]);
+        m.extend([body, self.kind]);
         m
     }
 
@@ -173,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const P: Protocol = Protocol { magic: *b"TEST", version: 3 };
+    const P: Protocol = Protocol { kind: 9, version: 3 };
 
     #[test]
     fn messages_of_any_length_arrive() {

@@ -95,7 +95,9 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 #[test]
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
-        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x01\0\0\0", b"PDDM\x04\0\x07\0", b"PDDM"] {
+        for bytes in
+            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x07\0\0\x01", b"PDUC\x07\0\x07\x02", b"PDUC"]
+        {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
             assert_eq!(refusal(&conn), Refusal::Malformed, "{bytes:?}");
@@ -105,7 +107,7 @@ fn garbage_is_refused() {
         assert_eq!(refusal(&conn), Refusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDDM\x04\0\0\0\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&b"PDUC\x07\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, Refusal::Malformed | Refusal::NotAMember { .. }), "{cut}: {why}");
@@ -120,8 +122,12 @@ fn another_version_is_refused_by_name() {
         let other = Protocol { version: 77, ..PROTOCOL };
         assert_eq!(other.encode(&join(1, 2)).unwrap().send(&conn, &[]), Ok(Sent::Done));
         let why = refusal(&conn);
-        assert_eq!(why, Refusal::Version { expected: 4, found: 77 });
-        assert!(why.to_string().contains("77") && why.to_string().contains("version 4"), "{why}");
+        assert_eq!(why, Refusal::Version { expected: PROTOCOL.version.into(), found: 77 });
+        assert!(
+            why.to_string().contains("77")
+                && why.to_string().contains(&format!("version {}", PROTOCOL.version)),
+            "{why}"
+        );
     });
 }
 

@@ -3,11 +3,10 @@
 
 use crate::config::{OnLoss, Policy};
 use crate::error::Refusal;
-use polyduct_message::handshake::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDUC", version: 6 };
+pub use polyduct_message::handshake::PIPE as PROTOCOL;
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 

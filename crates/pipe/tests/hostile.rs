@@ -327,7 +327,7 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         );
     });
     assert!(error.to_string().contains("one too many"), "{error}");
-    let error = with_false_host(|conn| send_raw(conn, b"PDUC\x09\x00\x00\x00", &[]));
+    let error = with_false_host(|conn| send_raw(conn, b"PDUC\x09\x00\x00\x01", &[]));
     let words = error.to_string();
     assert!(
         words.contains("version 9") && words.contains(&format!("version {}", PROTOCOL.version)),

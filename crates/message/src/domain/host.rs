@@ -12,7 +12,7 @@ use super::ask::Watch;
 use super::board::Board;
 use super::gather::{ConnId, Join, Members, Refusal};
 use super::hosts::Processes;
-use crate::handshake::{Bad, Protocol};
+use crate::handshake::Bad;
 use crate::meeting::{Connections, Heard, Shared};
 use crate::types::Address;
 use crate::MessageError;
@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the messages begin with.
-pub const PROTOCOL: Protocol = Protocol { magic: *b"PDDM", version: 4 };
+pub use crate::handshake::DOMAIN as PROTOCOL;
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -66,7 +66,8 @@ pub struct Ready {
 
 /// The listener of a unit, and who has come to it.
 pub struct Connections {
-    listener: Listener,
+    /// `None`: nobody comes any more.
+    listener: Option<Listener>,
     protocol: Protocol,
     peers: BTreeMap<ConnId, Peer>,
     next: ConnId,
@@ -76,7 +77,13 @@ pub struct Connections {
 impl Connections {
     /// Nobody has come yet.
     pub fn new(listener: Listener, protocol: Protocol) -> Connections {
-        Connections { listener, protocol, peers: BTreeMap::new(), next: 1, buffer: vec![0; MESSAGE_LIMIT] }
+        let (listener, peers, buffer) = (Some(listener), BTreeMap::new(), vec![0; MESSAGE_LIMIT]);
+        Connections { listener, protocol, peers, next: 1, buffer }
+    }
+
+    /// The name is free for another.
+    pub fn stop_listening(&mut self) {
+        self.listener = None;
     }
 
     /// Waits until something happens to a connection or one of `others`, or `timeout` is over.
@@ -86,10 +93,9 @@ impl Connections {
     pub fn wait(&self, others: Vec<PollItem<'_>>, timeout: Option<Duration>) -> Result<Ready, OsError> {
         let crowded = self.peers.values().any(|peer| peer.crowded);
         let timeout = if crowded { Some(timeout.map_or(CROWDED, |t| t.min(CROWDED))) } else { timeout };
-        let first = others.len() + 1;
+        let first = others.len();
         let mut items = others;
         items.reserve(1 + 2 * self.peers.len());
-        items.push(PollItem::readable(&self.listener));
         for peer in self.peers.values() {
             // Who does not take its answers is not asked for more questions.
             items.push(match peer.outbox.is_empty() {
@@ -102,12 +108,15 @@ impl Connections {
                 None => PollItem::hangup(&peer.conn),
             });
         }
+        items.extend(self.listener.as_ref().map(PollItem::readable));
         poll(&mut items, timeout)?;
-        let ready = |items: &[PollItem<'_>]| items.iter().any(PollItem::is_ready);
-        let conns = self.peers.iter().zip(items[first..].chunks(2));
-        let conns = conns.filter(|((_, peer), items)| peer.crowded || ready(items)).map(|((&id, _), _)| id);
-        let (conns, knocked) = (conns.collect(), items[first - 1].is_ready());
-        Ok(Ready { others: items[..first - 1].iter().map(PollItem::is_ready).collect(), knocked, conns })
+        let (others, items) = items.split_at(first);
+        let (peers, listener) = items.split_at(2 * self.peers.len());
+        let any = |items: &[PollItem<'_>]| items.iter().any(PollItem::is_ready);
+        let conns = self.peers.iter().zip(peers.chunks(2));
+        let conns = conns.filter(|((_, peer), items)| peer.crowded || any(items)).map(|((&id, _), _)| id);
+        let others = others.iter().map(PollItem::is_ready).collect();
+        Ok(Ready { others, knocked: any(listener), conns: conns.collect() })
     }
 
     /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told `refusal` of that.
@@ -117,7 +126,7 @@ impl Connections {
             let _ = protocol.encode(&refusal(error)).and_then(|message| message.send(conn, &[]));
         };
         loop {
-            let conn = self.listener.accept_or(refuse).ok()??;
+            let conn = self.listener.as_ref()?.accept_or(refuse).ok()??;
             if conn.stranger() != Ok(None) {
                 tracing::warn!(cred = ?conn.peer(), "turned a connection away");
                 continue;
@@ -244,5 +253,89 @@ impl Connections {
         if peer.ends {
             self.peers.remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::FILE;
+
+    /// A unit at this name, and a way to connect to it.
+    fn at(name: &str) -> (Connections, impl Fn() -> Conn) {
+        let name = format!("polyduct-test/{}/{name}", std::process::id()).into_bytes();
+        let connections = Connections::new(Listener::bind(&name).unwrap(), FILE);
+        (connections, move || Conn::connect(&name).unwrap())
+    }
+
+    fn say(conn: &Conn, number: u32) {
+        assert_eq!(FILE.encode(&number).unwrap().send(conn, &[]), Ok(Sent::Done));
+    }
+
+    fn told(conn: &Conn) -> Option<u32> {
+        match FILE.receive(conn, &mut vec![0; MESSAGE_LIMIT]) {
+            Incoming::Message(number, _) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_crowd_of_strangers_pushes_out_no_unit() {
+        let (mut connections, connect) = at("crowd");
+        let unit = connect();
+        say(&unit, 7);
+        let id = connections.accept(|_| 0u32).unwrap();
+        assert!(matches!(connections.hear::<u32>(id), Heard::Message(7, _)));
+        connections.admit(id);
+        let crowd: Vec<Conn> = (0..STRANGERS + 3)
+            .map(|_| {
+                let conn = connect();
+                connections.accept(|_| 0u32).unwrap();
+                conn
+            })
+            .collect();
+        assert_eq!(connections.all().len(), STRANGERS + 1);
+        assert_eq!(connections.admitted(), [id]);
+        connections.send(id, &8u32, Vec::new());
+        assert_eq!(told(&unit), Some(8));
+        let is_gone = |conn: &&Conn| matches!(FILE.receive::<u32>(conn, &mut [0; 99]), Incoming::Closed);
+        assert_eq!(crowd.iter().filter(is_gone).count(), 3, "those that came first");
+    }
+
+    #[test]
+    fn the_last_word_is_heard_though_ours_was_not() {
+        let (mut connections, connect) = at("last");
+        let unit = connect();
+        let id = connections.accept(|_| 0u32).unwrap();
+        say(&unit, 1);
+        connections.send(id, &2u32, Vec::new());
+        connections.finish(id);
+        assert_eq!((told(&unit), told(&unit)), (Some(2), None));
+        assert!(connections.all().is_empty());
+    }
+
+    #[test]
+    fn who_takes_nothing_is_sent_the_rest_later_and_not_heard_before() {
+        let (mut connections, connect) = at("slow");
+        let unit = connect();
+        let id = connections.accept(|_| 0u32).unwrap();
+        let mut sent = 0;
+        while connections.is_flushed(id) {
+            connections.send(id, &sent, Vec::new());
+            sent += 1;
+        }
+        say(&unit, 9);
+        assert!(matches!(connections.hear::<u32>(id), Heard::Nothing));
+        let mut came = 0;
+        while came < sent {
+            match told(&unit) {
+                Some(number) => {
+                    assert_eq!(number, came);
+                    came += 1;
+                }
+                None => assert!(matches!(connections.hear::<u32>(id), Heard::Nothing | Heard::Message(9, _))),
+            }
+        }
+        assert!(connections.is_flushed(id));
     }
 }

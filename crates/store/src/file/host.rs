@@ -6,12 +6,10 @@
 
 use super::form::Form;
 use super::target::Draft;
-use super::wire::{self, Fault, FromHost, Incoming, Spec, ToHost};
-use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::process::PidFd;
-use polyduct_os::socket::{Conn, Listener, MESSAGE_LIMIT};
+use super::wire::{self, unreadable, Fault, FromHost, Spec, ToHost, PROTOCOL};
+use polyduct_message::meeting::{ConnId, Connections, Heard, Shared};
+use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::{clock, Errno, OsError};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A process that exits closes its connections a little before it counts as gone.
@@ -22,35 +20,22 @@ const LINGER: Duration = Duration::from_millis(500);
 
 /// A unit that has joined.
 struct Member {
-    conn: Conn,
-    pid: u32,
-    /// `None` for unit 0, whose process this is, and where the system cannot give one.
-    process: Option<PidFd>,
+    id: ConnId,
     scattered: bool,
     closed: Option<u64>,
 }
 
 /// What unit 0's thread works with.
 pub struct Host {
-    listener: Listener,
+    connections: Connections,
     draft: Draft,
     form: Form,
     spec: Spec,
     program: String,
     members: Vec<Option<Member>>,
-    /// Connected, but has not said who it is.
-    unknown: Vec<Option<Conn>>,
     welcomed: bool,
     start: Duration,
     open_timeout: Duration,
-    buffer: Vec<u8>,
-}
-
-/// What has become of a connection.
-enum Event {
-    Member(usize),
-    Unknown(usize),
-    Listener,
 }
 
 impl Host {
@@ -65,20 +50,21 @@ impl Host {
         open_timeout: Duration,
     ) -> Host {
         let (conn, scattered) = own;
+        let mut connections = Connections::new(listener, PROTOCOL);
+        let id = connections.adopt(conn);
+        connections.admit(id);
         let mut members: Vec<Option<Member>> = (0..spec.units).map(|_| None).collect();
-        members[0] = Some(Member { conn, pid: std::process::id(), process: None, scattered, closed: None });
+        members[0] = Some(Member { id, scattered, closed: None });
         Host {
-            listener,
+            connections,
             draft,
             form,
             spec,
             program: program.to_owned(),
             members,
-            unknown: Vec::new(),
             welcomed: false,
             start: clock::now(),
             open_timeout,
-            buffer: vec![0; MESSAGE_LIMIT],
         }
     }
 
@@ -88,8 +74,8 @@ impl Host {
         if let Err(fault @ Fault::Disagree { .. }) = &end {
             self.linger(fault);
         }
-        self.accept();
-        let Host { listener, draft, form, members, unknown, .. } = self;
+        while self.accept().is_some() {}
+        let Host { mut connections, draft, form, members, .. } = self;
         let message = match end {
             Ok(steps) => match draft.commit(&form, steps) {
                 Ok(()) => FromHost::Committed,
@@ -101,14 +87,15 @@ impl Host {
             }
         };
         // The name is free before anybody hears that this file is over, for those who write it again at once.
-        drop(listener);
+        connections.stop_listening();
         for member in members.into_iter().flatten() {
-            let _ = wire::send(&member.conn, &message, &[]);
+            connections.send(member.id, &message, Vec::new());
+            connections.drop(member.id);
         }
         // Those who came too late, or never said who they are.
         let message = if message == FromHost::Committed { FromHost::Failed(Fault::Busy) } else { message };
-        for conn in unknown.into_iter().flatten() {
-            let _ = wire::send(&conn, &message, &[]);
+        for id in connections.all() {
+            connections.send(id, &message, Vec::new());
         }
     }
 
@@ -124,14 +111,13 @@ impl Host {
                 (None, true) => None,
                 (None, false) => Some(self.time_left()?),
             };
-            for event in self.wait(timeout).map_err(host_failed)? {
-                match event {
-                    Event::Listener => self.accept(),
-                    Event::Member(unit) => self.hear(unit)?,
-                    Event::Unknown(i) => self.meet(i)?,
-                }
+            let ready = self.connections.wait(Vec::new(), timeout).map_err(host_failed)?;
+            for id in ready.conns {
+                self.hear(id)?;
             }
-            self.unknown.retain(Option::is_some);
+            while let Some(id) = ready.knocked.then(|| self.accept()).flatten() {
+                self.hear(id)?;
+            }
             // Nobody has died or given up in the meantime.
             if let Some(steps) = closed {
                 return Ok(steps);
@@ -145,28 +131,23 @@ impl Host {
         let mut to_come = self.members.iter().filter(|m| m.is_none()).count().saturating_sub(1);
         while to_come > 0 {
             let Some(left) = LINGER.checked_sub(clock::now().saturating_sub(start)) else { return };
-            let Ok(events) = self.wait(Some(left)) else { return };
-            for event in events {
-                let i = match event {
-                    Event::Listener => {
-                        self.accept();
-                        continue;
-                    }
-                    Event::Unknown(i) => i,
-                    // Whatever becomes of those who have joined, they are told in the end.
-                    Event::Member(_) => return,
-                };
-                let Some(conn) = self.unknown.get_mut(i).and_then(Option::take) else { continue };
-                match wire::receive::<ToHost>(&conn, &mut self.buffer) {
-                    Incoming::Nothing => self.unknown[i] = Some(conn),
-                    Incoming::Message(ToHost::Hello { .. }, _) => {
-                        let _ = wire::send(&conn, &FromHost::Failed(fault.clone()), &[]);
+            let Ok(ready) = self.connections.wait(Vec::new(), Some(left)) else { return };
+            let mut ids = ready.conns;
+            ids.extend(std::iter::from_fn(|| self.accept()));
+            for id in ids {
+                // Whatever becomes of those who have joined, they are told in the end.
+                if self.unit_of(id).is_some() {
+                    return;
+                }
+                match self.connections.hear::<ToHost>(id) {
+                    Heard::Nothing => {}
+                    Heard::Message(ToHost::Hello { .. }, _) => {
+                        self.turn_away(id, fault.clone());
                         to_come -= 1;
                     }
-                    _ => {}
+                    _ => self.connections.drop(id),
                 }
             }
-            self.unknown.retain(Option::is_some);
         }
     }
 
@@ -193,11 +174,10 @@ impl Host {
         let lockable = temporary.is_none() || self.form.slabs.is_some();
         let shared = lockable && self.members.iter().flatten().any(|m| m.scattered);
         let message = FromHost::Welcome { shared, temporary };
-        for unit in 0..self.members.len() {
-            let Some(member) = &self.members[unit] else { continue };
-            if wire::send(&member.conn, &message, &[self.draft.file.as_fd()]).is_err() {
-                return Err(self.gone(unit));
-            }
+        let file = self.draft.file.try_clone().map_err(|e| host_failed(no_descriptor(&e)))?;
+        let file = Shared::new(file.into());
+        for member in self.members.iter().flatten() {
+            self.connections.send(member.id, &message, vec![file.clone()]);
         }
         Ok(())
     }
@@ -218,126 +198,94 @@ impl Host {
         Ok(first.filter(|_| all).map(|f| f.1))
     }
 
-    /// Waits until something has happened.
-    fn wait(&self, timeout: Option<Duration>) -> Result<Vec<Event>, OsError> {
-        let mut items = vec![PollItem::readable(&self.listener)];
-        let mut events = vec![Event::Listener];
-        for (i, conn) in self.unknown.iter().enumerate() {
-            let Some(conn) = conn else { continue };
-            items.push(PollItem::readable(conn));
-            events.push(Event::Unknown(i));
-        }
-        for (unit, member) in self.members.iter().enumerate() {
-            let Some(member) = member else { continue };
-            items.push(PollItem::readable(&member.conn));
-            events.push(Event::Member(unit));
-            if let Some(process) = &member.process {
-                items.push(PollItem::readable(process));
-                events.push(Event::Member(unit));
-            }
-        }
-        poll(&mut items, timeout)?;
-        Ok(events
-            .into_iter()
-            .zip(&items)
-            .filter(|(_, item)| item.is_ready())
-            .map(|(event, _)| event)
-            .collect())
+    /// Takes in one who waits. Without descriptors the listener turns one away; the others go on.
+    fn accept(&mut self) -> Option<ConnId> {
+        let errno = Errno::MFILE.raw_os_error();
+        self.connections.accept(|_| FromHost::Failed(Fault::System { op: "accept".into(), errno }))
     }
 
-    fn accept(&mut self) {
-        // Without descriptors the listener turns one away; the others go on.
-        let refuse = |conn: &Conn, _: &OsError| {
-            let fault = Fault::System { op: "accept".into(), errno: Errno::MFILE.raw_os_error() };
-            let _ = wire::send(conn, &FromHost::Failed(fault), &[]);
+    fn unit_of(&self, id: ConnId) -> Option<usize> {
+        self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.id == id))
+    }
+
+    fn turn_away(&mut self, id: ConnId, fault: Fault) {
+        self.connections.send(id, &FromHost::Failed(fault), Vec::new());
+        self.connections.finish(id);
+    }
+
+    /// Somebody has said something, or is gone.
+    fn hear(&mut self, id: ConnId) -> Result<(), Fault> {
+        let heard = self.connections.hear::<ToHost>(id);
+        let Some(unit) = self.unit_of(id) else {
+            match heard {
+                Heard::Message(ToHost::Hello { unit, program, spec, scattered }, _) => {
+                    return self.meet(id, (unit, program, spec, scattered));
+                }
+                Heard::Nothing => {}
+                Heard::Message(..) => {
+                    self.turn_away(id, Fault::BadPeer { unit: 0, what: "no hello".into() });
+                }
+                Heard::Bad(bad) => self.turn_away(id, Fault::BadPeer { unit: 0, what: unreadable(&bad) }),
+                Heard::Gone => self.connections.drop(id),
+            }
+            return Ok(());
         };
-        while let Ok(Some(conn)) = self.listener.accept_or(refuse) {
-            if conn.stranger() == Ok(None) && self.unknown.len() < self.members.len() + 16 {
-                self.unknown.push(Some(conn));
-            }
-        }
-    }
-
-    /// A unit has said something, or is gone.
-    fn hear(&mut self, unit: usize) -> Result<(), Fault> {
+        let number = unit as u32;
         let Some(member) = &mut self.members[unit] else { return Ok(()) };
-        match wire::receive::<ToHost>(&member.conn, &mut self.buffer) {
-            Incoming::Message(ToHost::Closed { steps }, _) if member.closed.is_none() && self.welcomed => {
+        match heard {
+            Heard::Message(ToHost::Closed { steps }, _) if member.closed.is_none() && self.welcomed => {
                 member.closed = Some(steps);
                 Ok(())
             }
-            Incoming::Message(ToHost::Abort { reason }, _) => {
-                Err(Fault::Aborted { unit: unit as u32, reason })
-            }
-            Incoming::Message(..) => {
-                Err(Fault::BadPeer { unit: unit as u32, what: "a message out of turn".into() })
-            }
-            Incoming::Bad(what) => Err(Fault::BadPeer { unit: unit as u32, what }),
-            Incoming::Closed => Err(self.gone(unit)),
-            Incoming::Nothing => match member.process.as_ref().is_none_or(PidFd::is_alive) {
-                true => Ok(()),
-                false => Err(Fault::Lost { unit: unit as u32, pid: member.pid }),
-            },
+            Heard::Message(ToHost::Abort { reason }, _) => Err(Fault::Aborted { unit: number, reason }),
+            Heard::Message(..) => Err(Fault::BadPeer { unit: number, what: "a message out of turn".into() }),
+            Heard::Bad(bad) => Err(Fault::BadPeer { unit: number, what: unreadable(&bad) }),
+            Heard::Gone => Err(self.gone(number, id)),
+            Heard::Nothing => Ok(()),
         }
     }
 
     /// Why a unit's connection is closed.
-    fn gone(&self, unit: usize) -> Fault {
-        let member = self.members[unit].as_ref();
-        let exited = member
-            .and_then(|m| m.process.as_ref())
-            .is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
-        let (unit, pid) = (unit as u32, member.map_or(0, |m| m.pid));
-        match exited {
-            true => Fault::Lost { unit, pid },
+    fn gone(&self, unit: u32, id: ConnId) -> Fault {
+        let process = self.connections.process(id);
+        match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
+            true => Fault::Lost { unit, pid: self.connections.pid(id) },
             false => Fault::Aborted { unit, reason: "it closed its connection".into() },
         }
     }
 
     /// Somebody says who it is. Units that disagree end it for all; others are turned away.
-    fn meet(&mut self, i: usize) -> Result<(), Fault> {
-        let Some(conn) = self.unknown.get_mut(i).and_then(Option::take) else { return Ok(()) };
-        let turn_away = |fault| {
-            let _ = wire::send(&conn, &FromHost::Failed(fault), &[]);
-        };
-        let (unit, program, spec, scattered) = match wire::receive::<ToHost>(&conn, &mut self.buffer) {
-            Incoming::Nothing => {
-                self.unknown[i] = Some(conn);
-                return Ok(());
-            }
-            Incoming::Message(ToHost::Hello { unit, program, spec, scattered }, _) => {
-                (unit, program, spec, scattered)
-            }
-            Incoming::Message(..) => {
-                turn_away(Fault::BadPeer { unit: 0, what: "no hello".into() });
-                return Ok(());
-            }
-            Incoming::Bad(what) => {
-                turn_away(Fault::BadPeer { unit: 0, what });
-                return Ok(());
-            }
-            Incoming::Closed => return Ok(()),
-        };
+    fn meet(
+        &mut self,
+        id: ConnId,
+        (unit, program, spec, scattered): (u32, String, Spec, bool),
+    ) -> Result<(), Fault> {
         if program != self.program {
-            turn_away(Fault::Busy);
+            self.turn_away(id, Fault::Busy);
             return Ok(());
         }
         if let Some((what, expected, found)) = self.spec.difference(&spec) {
             let fault = Fault::Disagree { unit, what: what.to_owned(), expected, found };
-            turn_away(fault.clone());
+            self.turn_away(id, fault.clone());
             return Err(fault);
         }
         match self.members.get_mut(unit as usize) {
-            None => turn_away(Fault::BadPeer { unit, what: "no such unit".into() }),
-            Some(Some(there)) => turn_away(Fault::Duplicate { unit, pid: there.pid }),
+            None => self.turn_away(id, Fault::BadPeer { unit, what: "no such unit".into() }),
+            Some(Some(there)) => {
+                let pid = self.connections.pid(there.id);
+                self.turn_away(id, Fault::Duplicate { unit, pid });
+            }
             Some(place) => {
-                let pid = conn.peer().map_or(0, |p| p.pid);
-                let process = conn.peer_pidfd().ok();
-                *place = Some(Member { conn, pid, process, scattered, closed: None });
+                *place = Some(Member { id, scattered, closed: None });
+                self.connections.admit(id);
             }
         }
         Ok(())
     }
+}
+
+fn no_descriptor(e: &std::io::Error) -> OsError {
+    OsError::sys("dup", "the file", Errno::from_io_error(e).unwrap_or(Errno::MFILE))
 }
 
 fn host_failed(e: OsError) -> Fault {

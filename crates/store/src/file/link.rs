@@ -82,7 +82,7 @@ pub fn meet(
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
-            (Member::own(ours, &path, &options.program), None, Some(thread))
+            (Member::own(ours, &path, options)?, None, Some(thread))
         }
         unit => {
             let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };

@@ -1,31 +1,75 @@
 //! A unit's connection to unit 0.
 
-use super::wire::{self, Fault, FromHost, Incoming, ToHost};
-use super::{Options, SLICE};
+use super::wire::{unreadable, Fault, FromHost, ToHost, PROTOCOL};
+use super::{wire, Options};
 use crate::FileError;
-use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::process::PidFd;
-use polyduct_os::socket::{Conn, MESSAGE_LIMIT};
-use polyduct_os::{clock, OsError};
+use polyduct_message::handshake::Bad;
+use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
+use polyduct_os::socket::Conn;
+use polyduct_os::{clock, process};
 use std::fs::File;
 use std::time::Duration;
 
-/// The first and the longest pause between attempts to find unit 0.
-const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
-const GRACE: Duration = Duration::from_millis(500);
 /// A process that exits closes its connections a little before it counts as gone.
 const EXIT_LAG: Duration = Duration::from_millis(20);
 
 /// A place among the units that write a file.
 pub struct Member {
-    conn: Conn,
-    /// Unit 0's process; `None` in unit 0 itself.
-    host: Option<PidFd>,
-    host_pid: u32,
+    conn: Connection,
     path: String,
     program: String,
-    buffer: Vec<u8>,
+}
+
+/// The time that a unit waits.
+struct Wait<'a> {
+    options: &'a Options,
+    path: &'a str,
+    start: Duration,
+    limit: Option<Duration>,
+    what: &'static str,
+}
+
+impl<'a> Wait<'a> {
+    fn new(path: &'a str, options: &'a Options, limit: Option<Duration>, what: &'static str) -> Self {
+        Wait { options, path, start: clock::now(), limit, what }
+    }
+
+    /// Until the file is open. Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    fn opening(path: &'a str, options: &'a Options, what: &'static str) -> Self {
+        Wait::new(path, options, Some(options.open_timeout.saturating_add(GRACE)), what)
+    }
+}
+
+impl Patience for Wait<'_> {
+    type Error = Ended;
+
+    fn left(&self, _: &str) -> Result<Duration, Ended> {
+        self.options.patience(self.path, self.start, self.limit, self.what).map_err(Ended::Error)
+    }
+
+    fn failed(&self, why: Failure) -> Ended {
+        let path = || self.path.to_owned();
+        Ended::Error(match why {
+            Failure::HungUp => return Ended::HungUp,
+            Failure::System(e) => FileError::os(self.path)(e),
+            Failure::Stranger(found) => {
+                FileError::Stranger { path: path(), expected: process::user_id(), found }
+            }
+            Failure::Version(found) => {
+                FileError::BadPeer { path: path(), unit: 0, what: unreadable(&Bad::Version(found)) }
+            }
+            Failure::Malformed => {
+                FileError::BadPeer { path: path(), unit: 0, what: unreadable(&Bad::Malformed) }
+            }
+        })
+    }
+}
+
+/// How a wait ends without an answer.
+enum Ended {
+    /// Unit 0 is gone.
+    HungUp,
+    Error(FileError),
 }
 
 /// The file, and how to write it.
@@ -39,13 +83,24 @@ pub struct Welcome {
 
 impl Member {
     /// Unit 0's own place.
-    pub fn own(conn: Conn, path: &str, program: &str) -> Member {
-        Member::over(conn, None, std::process::id(), path, program)
+    ///
+    /// # Errors
+    /// The system's, where it does not say who is at the other end.
+    pub fn own(conn: Conn, path: &str, options: &Options) -> Result<Member, FileError> {
+        let wait = Wait::opening(path, options, "unit 0 to open the file");
+        let conn = Connection::over(conn, PROTOCOL).map_err(|why| wait.failed(why));
+        Member::over(conn, path, options)
     }
 
-    fn over(conn: Conn, host: Option<PidFd>, host_pid: u32, path: &str, program: &str) -> Member {
-        let (path, program) = (path.to_owned(), program.to_owned());
-        Member { conn, host, host_pid, path, program, buffer: vec![0; MESSAGE_LIMIT] }
+    fn over(conn: Result<Connection, Ended>, path: &str, options: &Options) -> Result<Member, FileError> {
+        match conn {
+            Ok(conn) => Ok(Member { conn, path: path.to_owned(), program: options.program.clone() }),
+            Err(Ended::Error(error)) => Err(error),
+            Err(Ended::HungUp) => {
+                let what = "unit 0 is gone".into();
+                Err(FileError::BadPeer { path: path.to_owned(), unit: 0, what })
+            }
+        }
     }
 
     /// Finds unit 0 at `name`, waiting for it to come, and says `hello`.
@@ -53,35 +108,15 @@ impl Member {
     /// # Errors
     /// [`FileError::Timeout`], [`FileError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
     pub fn connect(name: &[u8], hello: &ToHost, path: &str, options: &Options) -> Result<Member, FileError> {
-        let start = clock::now();
-        let mut pause = RETRY.0;
-        let conn = loop {
-            match Conn::connect(name) {
-                Ok(conn) => break conn,
-                Err(OsError::NotListening { .. } | OsError::ListenerBusy { .. }) => {}
-                Err(e) => return Err(FileError::os(path)(e)),
-            }
-            let left = options.patience(
-                path,
-                start,
-                Some(options.open_timeout.saturating_add(GRACE)),
-                "unit 0 to open the file",
-            )?;
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(RETRY.1);
-        };
-        let peer = conn.peer().map_err(FileError::os(path))?;
-        if let Some(found) = conn.stranger().map_err(FileError::os(path))? {
-            let expected = polyduct_os::process::user_id();
-            return Err(FileError::Stranger { path: path.to_owned(), expected, found });
-        }
-        let host = conn.peer_pidfd().ok();
-        let member = Member::over(conn, host, peer.pid, path, &options.program);
-        match wire::send(&member.conn, hello, &[]) {
-            // If it has hung up, it may have said why; the welcome is waited for next.
-            Ok(()) | Err(OsError::PeerClosed) => Ok(member),
-            Err(e) => Err(FileError::os(path)(e)),
-        }
+        let wait = Wait::opening(path, options, "unit 0 to open the file");
+        let conn = Connection::open(PROTOCOL, name, &wait, wait.what, &|| true);
+        let member = Member::over(conn, path, options)?;
+        member.say(hello, &wait)?;
+        Ok(member)
+    }
+
+    fn say(&self, message: &ToHost, wait: &Wait<'_>) -> Result<(), FileError> {
+        self.conn.send(message, &[], wait, wait.what).map_err(|ended| self.ended(ended))
     }
 
     /// Waits until all units have come, and gets the file.
@@ -89,8 +124,8 @@ impl Member {
     /// # Errors
     /// What unit 0 says; [`FileError::PeerLost`]; [`FileError::Timeout`], [`FileError::Interrupted`].
     pub fn welcome(&mut self, options: &Options, waited: &mut Duration) -> Result<Welcome, FileError> {
-        let limit = Some(options.open_timeout.saturating_add(GRACE));
-        match self.wait(options, limit, "all other units to open the file", waited)? {
+        let path = self.path.clone();
+        match self.wait(&Wait::opening(&path, options, "all other units to open the file"), waited)? {
             (FromHost::Welcome { shared, temporary }, Some(file)) => Ok(Welcome { file, shared, temporary }),
             _ => Err(self.out_of_turn()),
         }
@@ -100,26 +135,29 @@ impl Member {
     ///
     /// # Errors
     /// Why it has.
-    pub fn check(&mut self) -> Result<(), FileError> {
-        match self.receive()? {
-            None => Ok(()),
-            Some(_) => Err(self.out_of_turn()),
+    pub fn check(&mut self, options: &Options) -> Result<(), FileError> {
+        let ended = self.conn.has_ended();
+        match self.conn.try_receive() {
+            Ok(None) if ended => Err(self.lost()),
+            Ok(None) => Ok(()),
+            Ok(Some((FromHost::Failed(fault), _))) => Err(fault.error(&self.path, &self.program)),
+            Ok(Some(_)) => Err(self.out_of_turn()),
+            Err(why) => {
+                let path = self.path.clone();
+                let ended = Wait::opening(&path, options, "unit 0").failed(why);
+                Err(self.ended(ended))
+            }
         }
     }
 
-    /// Says that this unit's bytes of so many steps are in the file.
+    /// Says that this unit's bytes of so many steps are in the file. That unit 0 does not hear it is known when it
+    /// does not [commit](Self::committed).
     ///
     /// # Errors
-    /// Why unit 0 does not hear it.
-    pub fn say_closed(&mut self, steps: u64) -> Result<(), FileError> {
-        match wire::send(&self.conn, &ToHost::Closed { steps }, &[]) {
-            Ok(()) => Ok(()),
-            Err(OsError::PeerClosed) => Err(match self.check() {
-                Err(e) => e,
-                Ok(()) => self.lost(),
-            }),
-            Err(e) => Err(FileError::os(&self.path)(e)),
-        }
+    /// The system's refusals; [`FileError::Timeout`] and [`FileError::Interrupted`].
+    pub fn say_closed(&self, steps: u64, options: &Options) -> Result<(), FileError> {
+        let wait = Wait::new(&self.path, options, options.timeout, "unit 0 to listen");
+        self.say(&ToHost::Closed { steps }, &wait)
     }
 
     /// Waits until the file is there under its name.
@@ -127,7 +165,9 @@ impl Member {
     /// # Errors
     /// Why it will not be; [`FileError::Timeout`] and [`FileError::Interrupted`], after which one may wait again.
     pub fn committed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
-        match self.wait(options, options.timeout, "all other units to close the file", waited)?.0 {
+        let path = self.path.clone();
+        let wait = Wait::new(&path, options, options.timeout, "all other units to close the file");
+        match self.wait(&wait, waited)?.0 {
             FromHost::Committed => Ok(()),
             _ => Err(self.out_of_turn()),
         }
@@ -135,61 +175,36 @@ impl Member {
 
     /// Says that this unit gives up.
     pub fn abort(self, reason: &str) {
-        let _ = wire::send(&self.conn, &ToHost::Abort { reason: wire::cut(reason, 1000) }, &[]);
+        self.conn.post(&ToHost::Abort { reason: wire::cut(reason, 1000) });
     }
 
     /// Unit 0's process, as the kernel saw it.
     pub fn host_pid(&self) -> u32 {
-        self.host_pid
+        self.conn.pid()
     }
 
-    fn wait(
-        &mut self,
-        options: &Options,
-        limit: Option<Duration>,
-        what: &'static str,
-        total: &mut Duration,
-    ) -> Result<(FromHost, Option<File>), FileError> {
-        let start = clock::now();
-        let end = loop {
-            match self.receive() {
-                Ok(None) => {}
-                Ok(Some(message)) => break Ok(message),
-                Err(e) => break Err(e),
-            }
-            // Looked at before sleeping, but after the last message was taken: it may have died after that.
-            let left = match options.patience(&self.path, start, limit, what) {
-                Ok(left) => left.min(SLICE),
-                Err(e) => break Err(e),
-            };
-            let mut items = vec![PollItem::readable(&self.conn)];
-            items.extend(self.host.as_ref().map(PollItem::readable));
-            if let Err(e) = poll(&mut items, Some(left)) {
-                break Err(FileError::os(&self.path)(e));
-            }
-        };
-        *total += clock::now().saturating_sub(start);
-        end
+    fn wait(&mut self, wait: &Wait<'_>, total: &mut Duration) -> Result<(FromHost, Option<File>), FileError> {
+        let heard = self.conn.receive(wait, wait.what);
+        *total += clock::now().saturating_sub(wait.start);
+        match heard {
+            Ok((FromHost::Failed(fault), _)) => Err(fault.error(&self.path, &self.program)),
+            Ok((message, fds)) => Ok((message, fds.into_iter().next().map(File::from))),
+            Err(ended) => Err(self.ended(ended)),
+        }
     }
 
-    /// The next message, if there is one; a failure is an error.
-    fn receive(&mut self) -> Result<Option<(FromHost, Option<File>)>, FileError> {
-        // A process that has exited says no more than what it has said.
-        let gone = self.host.as_ref().is_some_and(|h| !h.is_alive());
-        match wire::receive::<FromHost>(&self.conn, &mut self.buffer) {
-            Incoming::Message(FromHost::Failed(fault), _) => Err(fault.error(&self.path, &self.program)),
-            Incoming::Message(message, fds) => Ok(Some((message, fds.into_iter().next().map(File::from)))),
-            Incoming::Nothing if gone => Err(self.lost()),
-            Incoming::Nothing => Ok(None),
-            Incoming::Closed => Err(self.lost()),
-            Incoming::Bad(what) => Err(FileError::BadPeer { path: self.path.clone(), unit: 0, what }),
+    fn ended(&self, ended: Ended) -> FileError {
+        match ended {
+            Ended::HungUp => self.lost(),
+            Ended::Error(error) => error,
         }
     }
 
     fn lost(&self) -> FileError {
-        let exited = self.host.as_ref().is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
+        let process = self.conn.process();
+        let exited = process.is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
         let fault = match exited {
-            true => Fault::Lost { unit: 0, pid: self.host_pid },
+            true => Fault::Lost { unit: 0, pid: self.host_pid() },
             false => Fault::Aborted { unit: 0, reason: "it closed its connection".into() },
         };
         fault.error(&self.path, &self.program)

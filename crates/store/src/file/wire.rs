@@ -1,18 +1,16 @@
 //! What the units of a program that writes one file say to each other.
 //!
-//! A message is one byte, the version, and a body in postcard's form. Unit 0 listens at an abstract socket whose name is
-//! made of the user, the directory and the file's name; the others connect.
+//! Unit 0 listens at an abstract socket whose name is made of the user, the directory and the file's name; the others
+//! connect, and all talk in the messages of [`polyduct_message::handshake`].
 
 use crate::FileError;
-use polyduct_message::handshake::unpack;
-use polyduct_os::socket::{Conn, Received, Sent, MESSAGE_LIMIT};
+use polyduct_message::handshake::Bad;
 use polyduct_os::{Errno, OsError};
-use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Version of these messages.
-pub const VERSION: u8 = 1;
+/// What the messages begin with.
+pub use polyduct_message::handshake::FILE as PROTOCOL;
 
 /// What must be the same in all units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,60 +133,13 @@ impl Fault {
     }
 }
 
-/// What came from a connection.
-pub enum Incoming<T> {
-    Message(T, Vec<OwnedFd>),
-    Nothing,
-    /// The other end is gone.
-    Closed,
-    /// It is there, but does not speak this language.
-    Bad(String),
-}
-
-/// Receives a message, if there is one.
-///
-/// A peer that hangs up with something of ours unread resets the connection, and the system tells that before it gives out
-/// what the peer had said last. So an end is believed when it is met twice.
-pub fn receive<T: DeserializeOwned>(conn: &Conn, buffer: &mut [u8]) -> Incoming<T> {
-    let received = match conn.recv(buffer) {
-        Ok(Received::Closed) => conn.recv(buffer),
-        other => other,
-    };
-    match received {
-        Ok(Received::WouldBlock) => Incoming::Nothing,
-        Ok(Received::Closed) => Incoming::Closed,
-        Ok(Received::Message { len, fds }) => match parse(&buffer[..len]) {
-            Ok(message) => Incoming::Message(message, fds),
-            Err(what) => Incoming::Bad(what),
-        },
-        Err(e) => Incoming::Bad(e.to_string()),
+/// What is wrong with something that is no message.
+pub fn unreadable(bad: &Bad) -> String {
+    match bad {
+        Bad::Version(found) => format!("messages of version {found}, expected {}", PROTOCOL.version),
+        Bad::NoDescriptor => "a message whose descriptor found no room".into(),
+        Bad::Malformed => "an unreadable message".into(),
     }
-}
-
-/// Understands a message.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse<T: DeserializeOwned>(message: &[u8]) -> Result<T, String> {
-    match message.split_first() {
-        Some((&VERSION, body)) => unpack(body).map_err(|e| format!("an unreadable message: {e}")),
-        version => Err(format!("messages of version {}, expected {VERSION}", version.map_or(0, |v| *v.0))),
-    }
-}
-
-/// Sends a message. Peers say little, so a connection that takes no more belongs to one that does not listen.
-pub fn send<T: Serialize>(conn: &Conn, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OsError> {
-    let encoded =
-        print(message).ok_or(OsError::MessageLength { len: MESSAGE_LIMIT + 1, limit: MESSAGE_LIMIT })?;
-    match conn.send(&encoded, fds)? {
-        Sent::Done => Ok(()),
-        Sent::WouldBlock => Err(OsError::PeerClosed),
-    }
-}
-
-/// A message as it is sent.
-pub fn print<T: Serialize>(message: &T) -> Option<Vec<u8>> {
-    postcard::to_extend(message, vec![VERSION]).ok()
 }
 
 /// FNV-1a: the same in every build.
@@ -207,7 +158,6 @@ pub fn cut(text: &str, limit: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn spec() -> Spec {
         Spec {
@@ -227,22 +177,6 @@ mod tests {
         assert_eq!(spec().difference(&other), Some(("shape", "[12, 8]".into(), "[8, 12]".into())));
         let other = Spec { layout_hash: 8, ..spec() };
         assert!(matches!(spec().difference(&other), Some(("layout", ours, theirs)) if ours != theirs));
-    }
-
-    #[test]
-    fn messages_arrive_as_they_were_sent() {
-        let (a, b) = Conn::pair().unwrap();
-        let message = ToHost::Hello { unit: 3, program: "p".into(), spec: spec(), scattered: true };
-        send(&a, &message, &[]).unwrap();
-        let mut buffer = vec![0; MESSAGE_LIMIT];
-        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Message(m, _) if m == message));
-        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Nothing));
-        let _ = a.send(&[VERSION + 1, 0], &[]).unwrap();
-        assert!(
-            matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Bad(what) if what.contains("version 2"))
-        );
-        drop(a);
-        assert!(matches!(receive::<ToHost>(&b, &mut buffer), Incoming::Closed));
     }
 
     /// As docs/wire.md has them.
@@ -287,34 +221,6 @@ mod tests {
         {
             let error = Fault::System { op: "write".into(), errno }.error("x", "p");
             assert_eq!(error, FileError::sys("x", "write", expected), "{errno}");
-        }
-    }
-
-    #[test]
-    fn the_last_word_is_heard_though_ours_was_not() {
-        let (a, b) = Conn::pair().unwrap();
-        send(&a, &ToHost::Closed { steps: 1 }, &[]).unwrap();
-        send(&b, &FromHost::Failed(Fault::Busy), &[]).unwrap();
-        drop(b);
-        let mut buffer = vec![0; 1024];
-        let last = FromHost::Failed(Fault::Busy);
-        assert!(matches!(receive::<FromHost>(&a, &mut buffer), Incoming::Message(m, _) if m == last));
-        assert!(matches!(receive::<FromHost>(&a, &mut buffer), Incoming::Closed));
-    }
-
-    proptest! {
-        #[test]
-        fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 1..200), version: bool) {
-            let (a, b) = Conn::pair().unwrap();
-            let mut bytes = bytes;
-            if version {
-                bytes[0] = VERSION;
-            }
-            let _ = a.send(&bytes, &[]).unwrap();
-            let mut buffer = vec![0; 1024];
-            let _ = receive::<ToHost>(&b, &mut buffer);
-            let _ = a.send(&bytes, &[]).unwrap();
-            let _ = receive::<FromHost>(&b, &mut buffer);
         }
     }
 }

@@ -276,7 +276,7 @@ impl FileWriter {
             }
             State::Open(mut link) => {
                 let said = match &mut link {
-                    Link::Among { member, .. } => member.say_closed(self.next),
+                    Link::Among { member, .. } => member.say_closed(self.next, &self.options),
                     Link::Alone(_) => Ok(()),
                 };
                 self.state = State::Closing(link);
@@ -331,7 +331,7 @@ impl FileWriter {
         }
         let start = clock::now();
         while clock::now().saturating_sub(start) < NEWS {
-            if let Err(reason) = member.check() {
+            if let Err(reason) = member.check(&self.options) {
                 return reason;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -344,7 +344,7 @@ impl FileWriter {
         self.options.check_interrupt(&self.path)?;
         let checked = match &mut self.state {
             State::Open(Link::Alone(_)) => Ok(()),
-            State::Open(Link::Among { member, .. }) => member.check(),
+            State::Open(Link::Among { member, .. }) => member.check(&self.options),
             State::Failed(e) => return Err(e.clone()),
             State::Closing(_) | State::Closed => return Err(FileError::Closed { path: self.path.clone() }),
         };
