@@ -134,7 +134,7 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     // What every path carries.
     ("datagram", "a datagram to another machine, its header included", 1200, 512, 65_000),
     // To measure or test a network on one host.
-    ("near", "in a domain across hosts: 1, units of one host share memory; 0, they use the network", 1, 0, 1),
+    ("near", "across hosts: 1, units of one host share memory; 0, they use the network", 1, 0, 1),
 ];
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use crate::error::PipeError;
 use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
 pub use crate::slots::{bell::Interrupt, names::Policy};
+use polyduct_message::domain::HostId;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -146,11 +147,23 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// Across hosts: a host that says nothing for so long is given up. Who hangs up is known to be gone at once.
     pub silence: Duration,
+    /// Across hosts: units of one host share memory. Otherwise they use the network to each other, too: for tests and
+    /// comparisons.
+    pub near: bool,
     /// Asked during blocking calls.
     pub interrupt: Option<Interrupt>,
 }
 
 impl Options {
+    /// Where this process runs, if units of its host are to share memory with it.
+    pub(crate) fn host(&self) -> Option<HostId> {
+        if self.near {
+            HostId::of_this_process(0)
+        } else {
+            None
+        }
+    }
+
     /// Checks depth, readers and policy, which have the same limits whatever is opened.
     ///
     /// # Errors
@@ -188,6 +201,7 @@ impl Default for Options {
             open_timeout: Duration::from_secs(60),
             on_loss: OnLoss::Raise,
             silence: Duration::from_secs(10),
+            near: true,
             interrupt: None,
         }
     }

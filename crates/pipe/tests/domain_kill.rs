@@ -3,7 +3,7 @@
 mod common;
 
 use common::at::{At, Port};
-use common::net::{near, trust, Across};
+use common::net::{near, trust, Across, Near};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::Domain;
@@ -32,7 +32,7 @@ fn victim(spec: &str) {
         _ => {
             let place = Place { host: f[0].into(), port: f[1].parse().unwrap(), name: "test".into() };
             let options = near(f[2].parse().unwrap());
-            read(&Across { place, trust: trust(true) }, "victim", &options, hold);
+            read(&Across { place, trust: trust(true), near: Near::None }, "victim", &options, hold);
         }
     }
 }

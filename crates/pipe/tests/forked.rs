@@ -4,7 +4,7 @@
 mod common;
 
 use common::at::{At, Read, Write};
-use common::net::{place, trust, Across};
+use common::net::{place, trust, Across, Near};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::poll::{poll, EventFd, PollItem};
@@ -36,7 +36,12 @@ fn unit(spec: &str) {
     match f[3].split_once(':') {
         Some((host, port)) => {
             let place = Place { host: host.into(), port: port.parse().unwrap(), name: "forked".into() };
-            run(&Across { place, trust: trust(true) }, f[0], f[1].parse().unwrap(), f[2] == "true");
+            run(
+                &Across { place, trust: trust(true), near: Near::None },
+                f[0],
+                f[1].parse().unwrap(),
+                f[2] == "true",
+            );
         }
         None => run(&f[3].to_owned(), f[0], f[1].parse().unwrap(), f[2] == "true"),
     }

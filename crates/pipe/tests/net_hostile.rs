@@ -118,7 +118,7 @@ fn garbage_and_port_scans_during_a_run_harm_nobody() {
     for trusted in [true, false] {
         over.store(false, Ordering::Relaxed);
         let mut pipe = NetPipe::new(&data, "block,*", 2, &[("*,block", 2)]);
-        pipe.at = Across::trusting(trusted);
+        pipe.at = Across::far(trusted);
         let at = format!("{}:{}", pipe.at.place.host, pipe.at.place.port);
         std::thread::scope(|s| {
             let scanner = s.spawn(|| {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::net::{place, trust, Across, NetPipe};
+use common::net::{place, trust, Across, Near, NetPipe};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{parent_id, PidFd, ProcessId};
@@ -30,7 +30,7 @@ fn unit(spec: &str) {
     let place = Place { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
     let trust = trust(f[3] == "true");
     if f[0] == "t" {
-        return many(&Across { place, trust });
+        return many(&Across { place, trust, near: Near::None });
     }
     let timeout = Some(Duration::from_secs(60));
     if f[0] == "w" {
@@ -81,7 +81,7 @@ fn many(at: &Across) {
     let data = Dataset::new(&[u64::from(READERS)], ElemType::U64).unwrap();
     let readers = [("block", READERS)];
     let mut pipe = NetPipe::new(&data, "block", 1, &readers);
-    (pipe.at.place, pipe.at.trust) = (at.place.clone(), at.trust.clone());
+    (pipe.at.place, pipe.at.trust, pipe.at.near) = (at.place.clone(), at.trust.clone(), Near::None);
     pipe.run(
         |mut w, _| {
             (0..STEPS).for_each(|step| assert!(w.write(&[step as u8; 8 * READERS as usize]).unwrap()));

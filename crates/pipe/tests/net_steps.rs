@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::net::{address_of, place, trust, Across, NetPipe};
+use common::net::{address_of, place, trust, Across, Near, NetPipe};
 use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
@@ -14,7 +14,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64, trusted: bool) {
-    suite::check(Across::trusting(trusted), shape, (src, writers), (dst, readers), steps);
+    for near in [Near::None, Near::All, Near::Even] {
+        let at = Across { near, ..Across::trusting(trusted) };
+        suite::check(at, shape, (src, writers), (dst, readers), steps);
+    }
+}
+
+/// Each pair of units: by memory, over the network, and both within one pipe.
+fn each() -> [Across; 3] {
+    [Near::None, Near::All, Near::Even].map(|near| Across { near, ..Across::trusting(true) })
 }
 
 #[test]
@@ -27,7 +35,7 @@ fn rows_reach_columns() {
 fn long_runs_go_straight_and_short_ones_in_frames() {
     for trusted in [true, false] {
         for dst in ["*,block", "*,block;order=F", "cyclic,*", "*,cyclic(3)", "block,*;halo=2,0"] {
-            check(&[700, 1024], "block,*", 2, dst, 2, 3, trusted);
+            suite::check(Across::far(trusted), &[700, 1024], ("block,*", 2), (dst, 2), 3);
         }
     }
 }
@@ -81,7 +89,7 @@ fn several_reader_programs_each_get_every_step_in_their_own_layout() {
 
 #[test]
 fn element_types_change_on_the_way_only_when_asked() {
-    suite::element_types_change_only_when_asked(Across::trusting(false), 40_000);
+    each().into_iter().for_each(|at| suite::element_types_change_only_when_asked(at, 40_000));
 }
 
 #[test]
@@ -103,7 +111,8 @@ fn a_writer_of_plain_bytes_takes_the_readers_dataset() {
 
 #[test]
 fn lossy_queues_deliver_whole_steps_in_order() {
-    suite::lossy_queues_deliver_whole_steps_in_order::<Across>(300);
+    // From place to place units are near, far, or both.
+    (0..3).for_each(|_| suite::lossy_queues_deliver_whole_steps_in_order::<Across>(300));
 }
 
 #[test]
@@ -230,12 +239,12 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
 
 #[test]
 fn a_name_opens_again_at_once() {
-    suite::a_name_opens_again_at_once(Across::trusting(true), 40);
+    each().into_iter().for_each(|at| suite::a_name_opens_again_at_once(at, 15));
 }
 
 #[test]
 fn readers_follow_each_other() {
-    suite::readers_follow_each_other(Across::trusting(true));
+    each().into_iter().for_each(suite::readers_follow_each_other);
 }
 
 #[test]

@@ -283,11 +283,12 @@ impl Open {
     }
 }
 
-/// Options of a pipe across hosts: how long hosts may be silent is a setting of each.
+/// Options of a pipe across hosts: how long hosts may be silent, and whether units of one share memory, are settings of each.
 ///
 /// # Errors
 /// [`Error::Message`] with what is wrong with the settings.
 pub(crate) fn across(options: &Options) -> Result<Options, Error> {
     let config = Config::load().map_err(polyduct_message::MessageError::from)?;
-    Ok(Options { silence: config.time("silence"), ..options.clone() })
+    let near = config.bytes("near") != 0;
+    Ok(Options { silence: config.time("silence"), near, ..options.clone() })
 }

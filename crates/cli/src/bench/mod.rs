@@ -120,6 +120,9 @@ fn memory() -> Round {
     let line = limits::line(false);
     let name = format!("bench-{}", std::process::id());
     let step = rows_to_columns(&format!("pipe:{name}"), 40, &[])?;
+    let key: String = key()?;
+    let by_address =
+        rows_to_columns(&format!("pipe://{}/{name}", address()?), 40, &[("POLYDUCT_JOB_KEY", key.as_str())])?;
     let ping = Work::Ping { name: name.clone(), steps: 20_000 };
     let [one_way] = run(&[(ping, 1), (Work::Pong { name }, 1)], &[])?[..] else {
         return Err("no figure of small steps".into());
@@ -129,6 +132,8 @@ fn memory() -> Round {
         row("memory", "copy, two cores", two, "GB/s"),
         row("memory", "cache line from core to core", line * 1e9, "ns"),
         row("pipe", "rows to columns, 2 to 2 processes, 64 MiB", bytes / step / 1e9, "GB/s")
+            .of("copy, two cores", two),
+        row("pipe", "the same by the address of this host", bytes / by_address / 1e9, "GB/s")
             .of("copy, two cores", two),
         row("pipe", "a step of 8 bytes, one way", one_way * 1e9, "ns")
             .of("cache line from core to core", line * 1e9),

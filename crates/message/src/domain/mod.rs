@@ -49,7 +49,7 @@ pub use channel::{Channel, ChannelOptions};
 pub use collective::{Came, Collective};
 pub use dispatch::{Context, Message};
 pub use far::Put;
-pub use hosts::Reach;
+pub use hosts::{HostId, Reach};
 pub use lent::Lent;
 pub use meet::Network;
 pub use memory::Notice;

@@ -88,7 +88,7 @@ pub fn guest(
         Ok(Some(porch.insert(there).addr()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
-    let senders = Senders::new(&pipe, &welcome, options.unit)?;
+    let senders = Senders::new(&pipe, &welcome, options.unit, options.host())?;
     let Some(porch) = porch else { return Err(client.bad("no porch")) };
     let accepting = senders.clone();
     let accepts = spawn(&pipe, move || accepting.accept(porch))?;

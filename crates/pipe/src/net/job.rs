@@ -2,6 +2,7 @@
 //! when it takes more.
 
 use super::channel::Channel;
+use super::near::Handing;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::store::Store;
 use super::wire::{LaneOpen, Want};
@@ -53,21 +54,35 @@ pub struct Job {
     next: u64,
     sending: Option<Sending>,
     frame: Vec<u8>,
+    /// The unit maps the slots: of a step it is told only that it is there.
+    maps: bool,
+    /// They are on their way to it.
+    handing: Option<Handing>,
 }
 
 impl Job {
-    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come.
-    pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, Fault> {
-        channel.post(&LaneOpen { bytes: route.bytes() })?;
-        Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new() })
+    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come, or where the slots are
+    /// handed out.
+    pub fn new(
+        of: (u32, u32),
+        mut channel: Channel,
+        route: Route,
+        from: u64,
+        handing: Option<Handing>,
+    ) -> Result<Job, Fault> {
+        let slots = handing.as_ref().map(|handing| handing.name().to_vec());
+        channel.post(&LaneOpen { bytes: route.bytes(), slots })?;
+        let maps = handing.is_some();
+        Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new(), maps, handing })
     }
 
     /// What to wait for.
-    pub fn item(&self) -> PollItem<'_> {
-        match self.is_stuck() {
+    pub fn items(&self) -> [PollItem<'_>; 2] {
+        let item = || match self.is_stuck() {
             true => PollItem::writable(&self.channel),
             false => PollItem::readable(&self.channel),
-        }
+        };
+        [item(), self.handing.as_ref().map_or_else(item, Handing::item)]
     }
 
     /// Whether nothing can be done before the socket takes more.
@@ -82,7 +97,7 @@ impl Job {
 
     /// When to [serve](Job::serve) it though nothing happens.
     pub fn deadline(&self) -> Option<Duration> {
-        self.channel.deadline()
+        self.channel.deadline().into_iter().chain(self.handing.as_ref().and_then(Handing::deadline)).min()
     }
 
     /// Sends what there is to send; `ready` says whether its socket has something new. Returns whether there
@@ -92,6 +107,11 @@ impl Job {
     /// Why the connection is of no further use.
     pub fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
         let (mut turn, mut ready) = (TURN, ready);
+        if let Some(handing) = &mut self.handing {
+            if handing.go_on()? {
+                self.handing = None;
+            }
+        }
         loop {
             if !self.channel.flush()? {
                 return Ok(false);
@@ -141,9 +161,11 @@ impl Job {
 
     /// Sends as much of the step as one system call takes.
     fn send(&mut self, stock: &Stock<'_>) -> Result<Sent, Fault> {
-        let Job { sending, route, frame, channel, .. } = self;
+        let Job { sending, route, frame, channel, maps, .. } = self;
         let Some(sending) = sending else { return Ok(Sent::All) };
-        sending.advance(route, frame, stock)?;
+        if !*maps {
+            sending.advance(route, frame, stock)?;
+        }
         let slot = sending.memory.slice(0..stock.len).unwrap_or_default();
         let mut parts = Vec::with_capacity(SLICES + 1);
         parts.push(IoSlice::new(&sending.header[sending.headed..]));

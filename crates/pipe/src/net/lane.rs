@@ -1,21 +1,38 @@
 //! A reader's end of a connection to a writer unit: the bytes of a step land where they belong.
 
 use super::channel::Channel;
+use super::near::Coming;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::wire::{LaneOpen, Want};
+use crate::slots::Turn;
+use crate::threads::Threads;
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::OpTable;
 use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
+use polyduct_os::{poll::PollItem, segment::Segment};
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 /// Runs that one system call fills, at most.
 const RUNS: usize = 64;
 /// Bytes that one lane takes before the next has its turn.
 const TURN: usize = 1 << 20;
+
+/// Whether the writer's slots are mapped.
+enum Near {
+    /// It sends their bytes.
+    No,
+    /// That did not succeed.
+    Never,
+    /// They are on their way.
+    Coming(Coming),
+    /// They are: of a step comes only that it is there.
+    Mapped(Vec<Segment<()>>),
+}
 
 /// A connection to a writer unit.
 pub struct Lane {
@@ -35,13 +52,17 @@ pub struct Lane {
     buffer: Vec<u8>,
     waits: bool,
     open: bool,
+    /// Slots of the writer, and bytes of each.
+    slots: (u32, usize),
+    near: Near,
     /// Connections that brought nothing, one after the other.
     fruitless: u32,
 }
 
 impl Lane {
     /// A lane whose writer has been told what for.
-    pub fn new(unit: u32, addr: SocketAddr, channel: Channel, route: Route) -> Lane {
+    /// It has so many `slots`, of so many bytes.
+    pub fn new(unit: u32, addr: SocketAddr, channel: Channel, route: Route, slots: (u32, usize)) -> Lane {
         Lane {
             unit,
             addr,
@@ -55,6 +76,8 @@ impl Lane {
             buffer: Vec::new(),
             waits: false,
             open: false,
+            slots,
+            near: Near::No,
             fruitless: 0,
         }
     }
@@ -64,6 +87,9 @@ impl Lane {
         self.channel = channel;
         self.runs.clear();
         (self.frame, self.open) = (None, false);
+        if !matches!(self.near, Near::Never) {
+            self.near = Near::No;
+        }
         self.fruitless += 1;
         if self.waits {
             self.begin();
@@ -83,11 +109,64 @@ impl Lane {
     /// Whether the writer has opened its end; looks for that.
     pub fn is_open(&mut self) -> Result<bool, Fault> {
         self.channel.flush()?;
-        if let Some(LaneOpen { bytes }) = self.channel.next()? {
+        if self.open {
+            return Ok(true);
+        }
+        if matches!(self.near, Near::No | Near::Never) {
+            let Some(LaneOpen { bytes, slots }) = self.channel.next()? else { return Ok(false) };
             self.check_len(bytes)?;
-            self.open = true;
+            match slots.map(|name| Coming::new(&name, self.slots.0, self.slots.1)) {
+                None => {
+                    self.open = true;
+                    return Ok(true);
+                }
+                Some(Ok(coming)) => self.near = Near::Coming(coming),
+                Some(Err(fault)) => return Err(self.has_no_slots(&fault)),
+            }
+        }
+        // What follows on the connection is about steps.
+        if let Near::Coming(coming) = &mut self.near {
+            match coming.take() {
+                Ok(None) => {}
+                Ok(Some(slots)) => (self.near, self.open) = (Near::Mapped(slots), true),
+                Err(fault) => return Err(self.has_no_slots(&fault)),
+            }
         }
         Ok(self.open)
+    }
+
+    /// The slots cannot be mapped: their bytes are asked for, by another connection.
+    fn has_no_slots(&mut self, fault: &Fault) -> Fault {
+        tracing::warn!(unit = self.unit, %fault, "slots of a unit of this host cannot be mapped");
+        self.near = Near::Never;
+        LinkError::Closed.into()
+    }
+
+    /// Whether the next connection may ask for slots to map.
+    pub fn may_map(&self) -> bool {
+        !matches!(self.near, Near::Never)
+    }
+
+    /// Whether the writer's slots are mapped.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.near, Near::Mapped(_))
+    }
+
+    /// Where the writer's slots come.
+    pub fn coming(&self) -> Option<BorrowedFd<'_>> {
+        match &self.near {
+            Near::Coming(coming) => Some(coming.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// What to wait for.
+    pub fn items(&self) -> impl Iterator<Item = PollItem<'_>> {
+        let coming = match &self.near {
+            Near::Coming(coming) => Some(coming.item()),
+            _ => None,
+        };
+        [PollItem::readable(&self.channel)].into_iter().chain(coming)
     }
 
     /// Asks for a step, where the queue may drop some.
@@ -108,10 +187,9 @@ impl Lane {
     /// Takes what has come of `step` into `part`. Returns whether there may be more at once.
     pub fn receive(
         &mut self,
-        step: u64,
+        Turn { step, slot, .. }: Turn,
         part: &mut [u8],
-        kernels: Kernels,
-        conversion: Option<Conversion>,
+        (kernels, conversion, threads): (Kernels, Option<Conversion>, Threads),
     ) -> Result<bool, Fault> {
         // It is one that was opened anew where the writer has yet to say so.
         if !self.open && !self.is_open()? {
@@ -125,7 +203,17 @@ impl Lane {
                 self.have += n.unwrap_or(0);
                 if self.have == self.header.len() {
                     self.check_header(step)?;
-                    self.advance();
+                    match &self.near {
+                        Near::Mapped(slots) => {
+                            let slot = slots.get(slot as usize);
+                            let slot = slot.and_then(|slot| slot.slice(0..self.slots.1).ok());
+                            let slot =
+                                slot.ok_or(LinkError::OutOfTurn { what: "a slot that there is not" })?;
+                            self.route.copy((kernels, conversion, threads), slot, part)?;
+                            self.waits = false;
+                        }
+                        _ => self.advance(),
+                    }
                 }
                 n
             } else if let Some((table, len, have)) = &mut self.frame {

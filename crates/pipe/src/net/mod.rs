@@ -36,6 +36,7 @@
 //! | [`route`] | which bytes, in which order |
 //! | [`store`], [`senders`], [`job`] | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`] | a reader's end of a connection to a writer |
+//! | [`near`] | slots that a reader of the same host maps |
 //! | [`enter`] | how a writer's unit comes in |
 //! | [`writer`], [`reader`] | the two ends |
 
@@ -49,6 +50,7 @@ mod job;
 #[doc(hidden)]
 pub mod lane;
 mod mend;
+mod near;
 mod place;
 mod porch;
 mod reader;

@@ -20,15 +20,13 @@ use crate::join::{check_options, check_patience, hello, system};
 use crate::port::{kernels, Share, Stats};
 use crate::reader::{conversion, Expect};
 use crate::slots::{Next, Turn};
+use crate::threads::Threads;
 use crate::wire::Role;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
-use polyduct_message::domain::Domain;
+use polyduct_message::domain::{Domain, HostId};
 use polyduct_message::meeting::{GRACE, SLICE};
-use polyduct_os::{
-    clock,
-    poll::{poll, PollItem},
-};
+use polyduct_os::{clock, poll::poll};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -41,6 +39,8 @@ struct Dials {
     trust: Trust,
     options: Options,
     program: u32,
+    /// Where this process runs, if it would map slots.
+    host: Option<HostId>,
     /// Lost writer units are replaced.
     replaced: bool,
 }
@@ -53,7 +53,7 @@ impl Dials {
         name: UnitName,
         addr: SocketAddr,
         (open_timeout, start): (Duration, Duration),
-        from: u64,
+        (from, may_map): (u64, bool),
         check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
     ) -> Result<Channel, PipeError> {
         let Dials { place, trust, program, .. } = self;
@@ -61,7 +61,12 @@ impl Dials {
         // One that is replaced may be there again.
         let mut channel = dial(place, trust, &options, start, &[addr], (name, !self.replaced), check_in)?;
         channel
-            .post(&First::Lane { program: *program, unit: options.unit, from })
+            .post(&First::Lane {
+                program: *program,
+                unit: options.unit,
+                from,
+                host: self.host.filter(|_| may_map),
+            })
             .map_err(link(&place.to_string(), name))?;
         Ok(channel)
     }
@@ -72,9 +77,9 @@ impl Dials {
         client: &mut Client,
         name: UnitName,
         addr: SocketAddr,
-        start: Duration,
+        (start, may_map): (Duration, bool),
     ) -> Result<Channel, PipeError> {
-        let from = client.from;
+        let from = (client.from, may_map);
         let check_in = || {
             client.check_in()?;
             Ok(client.moved(name.unit))
@@ -116,7 +121,7 @@ impl Dials {
                 client.check_going(step)?;
                 Ok(client.moved(name.unit))
             };
-            match self.connect(name, lane.addr, (patience, began), step, check_in) {
+            match self.connect(name, lane.addr, (patience, began), (step, lane.may_map()), check_in) {
                 Err(PipeError::Timeout { .. }) if client.is_absent(name) => {}
                 connected => break connected?,
             }
@@ -139,6 +144,7 @@ pub struct NetReader {
     dst: Mapping,
     conversion: Option<Conversion>,
     kernels: Kernels,
+    threads: Threads,
     lossy: bool,
     /// Steps that are asked for before they are needed.
     ahead: u32,
@@ -220,14 +226,16 @@ impl NetReader {
             trust: trust.clone(),
             options: options.clone(),
             program,
+            host: options.host(),
             replaced: welcome.writers_wait,
         };
         let mut lanes = Vec::with_capacity(from.len());
         for (&writer, addr) in from.iter().zip(addrs) {
             let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
             let name = UnitName { side: Side::Writer, unit: writer };
-            let channel = dials.first(&mut client, name, addr, start)?;
-            lanes.push(Lane::new(writer, addr, channel, route));
+            let channel = dials.first(&mut client, name, addr, (start, true))?;
+            let slots = (welcome.depth, src.local_len_bytes(writer.into())? as usize);
+            lanes.push(Lane::new(writer, addr, channel, route, slots));
         }
         for lane in &mut lanes {
             let name = UnitName { side: Side::Writer, unit: lane.unit };
@@ -236,14 +244,15 @@ impl NetReader {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                        lane.replace(dials.first(&mut client, name, lane.addr, start)?);
+                        let channel = dials.first(&mut client, name, lane.addr, (start, lane.may_map()))?;
+                        lane.replace(channel);
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
                 }
                 client.check_in()?;
                 let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
-                poll(&mut [PollItem::readable(lane.channel())], Some(left.min(SLICE)))
-                    .map_err(system(&pipe))?;
+                let mut items: Vec<_> = lane.items().collect();
+                poll(&mut items, Some(left.min(SLICE))).map_err(system(&pipe))?;
             }
         }
         client.ready()?;
@@ -259,6 +268,7 @@ impl NetReader {
             dst,
             conversion,
             kernels: kernels(&given),
+            threads: Threads::of(options.units),
             lossy: welcome.policy != Policy::Block,
             ahead: steps_ahead(welcome.depth, welcome.policy),
             len,
@@ -367,7 +377,7 @@ impl NetReader {
                 Some(turn) => turn,
             },
         };
-        let received = self.receive(turn.step, part, true);
+        let received = self.receive(turn, part, true);
         if let Err(e) = received {
             if e.scope() == Scope::Operation {
                 self.kept.clear();
@@ -417,13 +427,14 @@ impl NetReader {
 
     /// Takes the bytes of a step from all lanes as they come. Returns whether all have: `false` where a lane has
     /// ended, and this call is not one that `mends` it, which takes a while.
-    fn receive(&mut self, step: u64, part: &mut [u8], mends: bool) -> Result<bool, PipeError> {
+    fn receive(&mut self, turn: Turn, part: &mut [u8], mends: bool) -> Result<bool, PipeError> {
+        let step = turn.step;
         let start = clock::now();
         let mut waited = Duration::ZERO;
         while self.lanes.iter().any(Lane::waits) {
             let mut more = false;
             for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
-                match lane.receive(step, part, self.kernels, self.conversion) {
+                match lane.receive(turn, part, (self.kernels, self.conversion, self.threads)) {
                     Ok(perhaps) => more |= perhaps,
                     Err(fault) => {
                         let unit = UnitName { side: Side::Writer, unit: lane.unit };
@@ -469,7 +480,7 @@ impl NetReader {
             }
             let pause = clock::now();
             let mut items = Vec::with_capacity(self.lanes.len() + 1);
-            items.extend(self.lanes.iter().filter(|l| l.waits()).map(|l| PollItem::readable(l.channel())));
+            items.extend(self.lanes.iter().filter(|l| l.waits()).flat_map(Lane::items));
             self.client.pause(items, start, "the rest of step", step)?;
             waited += clock::now() - pause;
         }

@@ -4,7 +4,10 @@
 //! Each side sees the sequence as [pieces](Piece): runs that lie together in its own memory, or frames that kernels gather
 //! or scatter while they stay in the cache.
 
+use crate::threads::Threads;
+use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
 use polyduct_layout::{LayoutError, Loop, Mapping, Op, OpTable, Plan};
+use polyduct_message::LinkError;
 
 /// Runs from this length on (bytes) go between memory and socket by themselves.
 const DIRECT_FROM: u64 = 1 << 10;
@@ -90,6 +93,29 @@ impl Route {
     /// Bytes of the whole sequence.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Copies all of it from the writer's slot to where it belongs in the reader's part.
+    ///
+    /// # Errors
+    /// The slot or the part is shorter than the plan.
+    pub fn copy(
+        &self,
+        (kernels, conversion, threads): (Kernels, Option<Conversion>, Threads),
+        slot: &[u8],
+        part: &mut [u8],
+    ) -> Result<(), LinkError> {
+        let part = as_shared(part);
+        let copied = threads.share(self.bytes as usize, |piece, pieces| {
+            self.tables.iter().try_for_each(|table| {
+                let (src, dst) = (Source::from(slot), Dest::from(part));
+                match conversion {
+                    None => kernels.execute_part(table, piece, pieces, src, dst),
+                    Some(to) => kernels.execute_convert_part(table, to, piece, pieces, src, dst),
+                }
+            })
+        });
+        copied.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })
     }
 
     /// The next piece, and moves the cursor behind it.

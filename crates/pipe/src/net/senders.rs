@@ -4,6 +4,7 @@
 
 use super::channel::Channel;
 use super::job::{Job, Stock};
+use super::near::Handing;
 use super::porch::Porch;
 use super::route::{End, Route};
 use super::store::Store;
@@ -15,6 +16,7 @@ use crate::port::kernels;
 use crate::wire::Welcome;
 use polyduct_copy::Kernels;
 use polyduct_layout::{Layout, Mapping};
+use polyduct_message::domain::HostId;
 use polyduct_os::{
     clock, cpu,
     poll::{poll, EventFd, PollItem},
@@ -39,6 +41,8 @@ pub struct Senders {
     len: usize,
     readers: Vec<Mapping>,
     unit: u64,
+    /// Where this process runs, if others may map the slots.
+    host: Option<HostId>,
     lossy: bool,
     kernels: Kernels,
     stop: EventFd,
@@ -59,8 +63,13 @@ struct Inbox {
 }
 
 impl Senders {
-    /// The slots of writer unit `unit` of a pipe.
-    pub fn new(pipe: &str, welcome: &Welcome, unit: u32) -> Result<Arc<Senders>, PipeError> {
+    /// The slots of writer unit `unit` of a pipe, which readers of the same host may map where the unit says which that is.
+    pub fn new(
+        pipe: &str,
+        welcome: &Welcome,
+        unit: u32,
+        host: Option<HostId>,
+    ) -> Result<Arc<Senders>, PipeError> {
         let data = from_wire(&welcome.dataset)?;
         let src = bind_writer(&welcome.layout.parse()?, &data, welcome.writers)?;
         let bind = |(layout, units): (&String, &u32)| -> Result<Mapping, PipeError> {
@@ -76,6 +85,7 @@ impl Senders {
             store: Store::new(welcome.depth, len).map_err(&system)?,
             len,
             readers,
+            host,
             unit: unit.into(),
             lossy: welcome.policy != Policy::Block,
             kernels: kernels(src.dataset()),
@@ -93,7 +103,14 @@ impl Senders {
 
     /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on. One that makes no
     /// sense is dropped. Of two for one unit the later counts: the unit was replaced, or lost the connection.
-    pub fn adopt(self: &Arc<Self>, channel: Channel, program: u32, unit: u32, from: u64) {
+    /// Where it runs on this `host`, it may map the slots.
+    pub fn adopt(
+        self: &Arc<Self>,
+        channel: Channel,
+        (program, unit): (u32, u32),
+        from: u64,
+        host: Option<HostId>,
+    ) {
         let Some(dst) = self.readers.get(program as usize).filter(|m| u64::from(unit) < m.units()) else {
             return tracing::warn!(program, unit, "turned a lane away: there is no such reader");
         };
@@ -101,7 +118,11 @@ impl Senders {
             Ok(Some(route)) => route,
             _ => return tracing::warn!(program, unit, "turned a lane away: nothing goes there"),
         };
-        let job = match Job::new((program, unit), channel, route, from) {
+        let handing = host.filter(|_| self.host == host).map(|_| Handing::new(&self.store));
+        // Where that cannot be, the bytes are sent.
+        let handing =
+            handing.and_then(|handing| handing.inspect_err(|e| tracing::warn!(%e, "no slots")).ok());
+        let job = match Job::new((program, unit), channel, route, from, handing) {
             Ok(job) => job,
             Err(fault) => return tracing::warn!(program, unit, %fault, "a lane ended"),
         };
@@ -147,8 +168,8 @@ impl Senders {
             }
             let Ok(came) = porch.serve(clock::now()) else { return };
             for (channel, first) in came {
-                if let First::Lane { program, unit, from } = first {
-                    self.adopt(channel, program, unit, from);
+                if let First::Lane { program, unit, from, host } = first {
+                    self.adopt(channel, (program, unit), from, host);
                 }
             }
         }
@@ -207,17 +228,18 @@ impl Senders {
 /// Waits until a thread is woken or one of its sockets has something new; not at all where there is `more` to
 /// do. Returns which have, or are to be looked after.
 fn wait(wake: &EventFd, jobs: &[Job], more: bool) -> Result<Vec<bool>, OsError> {
-    let mut items = Vec::with_capacity(jobs.len() + 1);
+    let mut items = Vec::with_capacity(2 * jobs.len() + 1);
     items.push(PollItem::readable(wake));
-    items.extend(jobs.iter().map(Job::item));
+    items.extend(jobs.iter().flat_map(Job::items));
     let at = jobs.iter().filter_map(Job::deadline).min();
     let look = at.map(|at| at.saturating_sub(clock::now()));
     poll(&mut items, if more { Some(Duration::ZERO) } else { look })?;
     let is_woken = items[0].is_ready();
     let now = clock::now();
-    let ready =
-        |(item, job): (&PollItem<'_>, &Job)| item.is_ready() || job.deadline().is_some_and(|at| at <= now);
-    let ready = items[1..].iter().zip(jobs).map(ready).collect();
+    let ready = |(items, job): (&[PollItem<'_>], &Job)| {
+        items.iter().any(PollItem::is_ready) || job.deadline().is_some_and(|at| at <= now)
+    };
+    let ready = items[1..].chunks(2).zip(jobs).map(ready).collect();
     if is_woken {
         wake.drain()?;
     }

@@ -15,6 +15,7 @@ use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
+use polyduct_message::domain::HostId;
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_os::{
     clock,
@@ -82,6 +83,8 @@ pub struct Server {
     /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
     early: Vec<(Channel, First)>,
     next_id: ConnId,
+    /// Where this process runs, if others may map its slots.
+    host: Option<HostId>,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
     meets_at: SocketAddr,
@@ -120,6 +123,7 @@ impl Server {
             outcome: Some(outcome),
             shared,
             silence: (options.silence, 0),
+            host: options.host(),
             started,
             deadline: started.saturating_add(options.open_timeout),
         }
@@ -187,9 +191,9 @@ impl Server {
                 continue;
             }
             match first {
-                First::Lane { program, unit, from } => {
+                First::Lane { program, unit, from, host } => {
                     if let Some((_, senders)) = &self.open {
-                        senders.adopt(channel, program, unit, from);
+                        senders.adopt(channel, (program, unit), from, host);
                     }
                 }
                 First::Again { session, heard } => self.again(channel, session, heard),
@@ -433,8 +437,8 @@ impl Server {
 
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
-        let senders =
-            Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
+        let senders = Senders::new(&self.pipe, &welcome, HOST.unit, self.host)
+            .map_err(|e| e.at(&self.pipe, HOST).to_string())?;
         self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
         self.welcome = Some(welcome);
         Ok(())

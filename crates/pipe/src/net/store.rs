@@ -3,7 +3,8 @@
 //! A slot belongs to one of them: it is taken out to be filled, and comes back shared. It is taken out again only when
 //! nobody sends from it any more.
 
-use polyduct_os::{segment::Segment, OsError};
+use polyduct_message::meeting::Shared;
+use polyduct_os::{segment::Segment, Errno, OsError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub struct Store {
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// Of the slots, for readers of this host, whoever has them.
+    descriptors: Vec<Shared>,
 }
 
 struct Inner {
@@ -32,8 +35,19 @@ impl Store {
             memory.keep_from_children();
             Ok(Slot { step: None, memory: Some(Arc::new(memory)) })
         };
-        let slots = (0..depth).map(|_| slot()).collect::<Result<_, OsError>>()?;
-        Ok(Store { inner: Mutex::new(Inner { slots }), changed: Condvar::new() })
+        let slots = (0..depth).map(|_| slot()).collect::<Result<Vec<_>, OsError>>()?;
+        let copy = |memory: &Arc<Segment>| match memory.fd().try_clone_to_owned() {
+            Ok(fd) => Ok(Shared::new(fd)),
+            Err(e) => Err(OsError::sys("dup", "a slot", Errno::from_io_error(&e).unwrap_or(Errno::MFILE))),
+        };
+        let descriptors = slots.iter().filter_map(|slot| slot.memory.as_ref()).map(copy);
+        let descriptors = descriptors.collect::<Result<_, OsError>>()?;
+        Ok(Store { inner: Mutex::new(Inner { slots }), changed: Condvar::new(), descriptors })
+    }
+
+    /// The memory of the slots, in their order.
+    pub fn descriptors(&self) -> &[Shared] {
+        &self.descriptors
     }
 
     /// How many slots there are.

@@ -4,13 +4,14 @@ use super::session::SessionId;
 use crate::error::UnitName;
 use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, ToHost};
+use polyduct_message::domain::HostId;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
 /// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
-/// again). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 9;
+/// again; 10: who shares a host shares slots). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 10;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -36,6 +37,8 @@ pub enum First {
         unit: u32,
         /// The first step that it needs, where the queue drops none.
         from: u64,
+        /// Where it runs, if it would rather map the slots.
+        host: Option<HostId>,
     },
     /// To unit 0 of the writers: the connection broke, here I am again. It says how many messages it has
     /// heard in this session, or nothing where it knows none of that name.
@@ -48,10 +51,12 @@ pub enum First {
 }
 
 /// To a reader: its lane is open, and steps follow.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaneOpen {
     /// Bytes that each step will have here.
     pub bytes: u64,
+    /// The abstract socket at which the slots are handed out, where the two are on one host: no bytes follow then.
+    pub slots: Option<Vec<u8>>,
 }
 
 /// To a writer, where the queue may drop steps: this one is wanted.

@@ -127,9 +127,9 @@ impl At for Across {
         Across::trusting(true)
     }
     fn writer(&self, given: &Given, layout: &str, options: &Options) -> Result<NetWriter, PipeError> {
-        NetWriter::open(&self.place, &self.trust, given, layout, options)
+        NetWriter::open(&self.place, &self.trust, given, layout, &self.near.options(options))
     }
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<NetReader, PipeError> {
-        NetReader::open(&self.place, &self.trust, layout, expect, options)
+        NetReader::open(&self.place, &self.trust, layout, expect, &self.near.options(options))
     }
 }

@@ -1,7 +1,7 @@
 //! Units in processes of their own that write or read until they are killed or told.
 
 use super::at::{At, Port, Read, Write};
-use super::net::{trust, Across};
+use super::net::{trust, Across, Near};
 use super::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Place;
@@ -104,7 +104,8 @@ pub fn unit_across(name: &str, shape: &[u64], spec: &str) {
     let (policy, on_loss) = (f[6].parse().unwrap(), f[9].parse().unwrap());
     let options = Options { policy, on_loss, timeout, open_timeout, ..of };
     let place = Place { host: f[4].into(), port: number(5) as u16, name: name.into() };
-    let at = Across { place, trust: trust(f[7] == "true") };
+    let near = Near::at(&place);
+    let at = Across { place, trust: trust(f[7] == "true"), near };
     let data = Dataset::new(shape, ElemType::U64).unwrap();
     run(&at, f[0], data, f[1], &options, f[10].parse().unwrap());
 }

@@ -27,6 +27,8 @@ pub fn writer_options(unit: u32, units: u32) -> Options {
         program: "w".into(),
         timeout: Some(open_timeout),
         open_timeout,
+        // What is tested here is what goes over the network, unless a test says otherwise.
+        near: false,
         ..Options::default()
     }
 }

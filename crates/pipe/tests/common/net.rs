@@ -3,7 +3,7 @@
 use super::PipeAt;
 use polyduct_message::config::Config;
 use polyduct_pipe::net::{JobKey, Place, Trust};
-use polyduct_pipe::DomainOptions;
+use polyduct_pipe::{DomainOptions, Options};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -35,11 +35,45 @@ pub fn near(near: bool) -> DomainOptions {
 pub struct Across {
     pub place: Place,
     pub trust: Trust,
+    pub near: Near,
+}
+
+/// Which units share memory with others of this host, as if they were on one.
+#[derive(Clone, Copy, Debug)]
+pub enum Near {
+    None,
+    All,
+    /// Those of even number.
+    Even,
+}
+
+impl Near {
+    /// One after the other, from place to place.
+    pub fn at(place: &Place) -> Near {
+        let last = place.host.rsplit('.').next().and_then(|n| n.parse::<usize>().ok());
+        [Near::None, Near::All, Near::Even][last.unwrap_or(0) % 3]
+    }
+
+    pub fn options(self, options: &Options) -> Options {
+        let near = match self {
+            Near::None => false,
+            Near::All => true,
+            Near::Even => options.unit % 2 == 0,
+        };
+        Options { near, ..options.clone() }
+    }
 }
 
 impl Across {
     pub fn trusting(trusted_network: bool) -> Across {
-        Across { place: place(), trust: trust(trusted_network) }
+        let place = place();
+        let near = Near::at(&place);
+        Across { place, trust: trust(trusted_network), near }
+    }
+
+    /// All go over the network.
+    pub fn far(trusted_network: bool) -> Across {
+        Across { near: Near::None, ..Across::trusting(trusted_network) }
     }
 }
 

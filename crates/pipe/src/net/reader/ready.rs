@@ -34,6 +34,7 @@ impl NetReader {
                 |lane: &&Lane| !self.client.is_absent(UnitName { side: Side::Writer, unit: lane.unit });
             for lane in self.lanes.iter().filter(|lane| lane.waits()).filter(is_there) {
                 wait.at(lane.channel(), false);
+                lane.coming().iter().for_each(|slots| wait.at(slots, false));
             }
         }
         Some(wait)
@@ -53,7 +54,7 @@ impl NetReader {
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.resize(self.len, 0);
-        let received = self.receive(turn.step, &mut kept, false);
+        let received = self.receive(turn, &mut kept, false);
         self.kept = kept;
         received.map(drop)
     }
@@ -65,8 +66,35 @@ mod tests {
     use crate::net::{JobKey, NetWriter};
     use crate::Given;
     use polyduct_layout::ElemType;
+    use polyduct_os::poll::PollItem;
     use std::net::TcpListener;
     use std::sync::Barrier;
+
+    #[test]
+    fn who_shares_a_host_shares_memory_unless_one_of_the_two_does_not_want_it() {
+        for (writer, reader) in [(true, true), (true, false), (false, true)] {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let place = Place { host: "127.0.0.1".into(), port, name: "near".into() };
+            let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: false };
+            let options = |near| Options { near, ..Options::default() };
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+                    let mut w = NetWriter::open(&place, &trust, &given, "block", &options(writer)).unwrap();
+                    (0..5).for_each(|step| assert!(w.write(&[step; 4]).unwrap()));
+                    w.close().unwrap();
+                });
+                let expect = Expect::default();
+                let mut r = NetReader::open(&place, &trust, "block", &expect, &options(reader)).unwrap();
+                assert_eq!(r.lanes[0].is_mapped(), writer && reader);
+                let mut part = [9; 4];
+                for step in 0..5 {
+                    assert_eq!((r.read(&mut part).unwrap(), part), (Some(step), [step as u8; 4]));
+                }
+                assert_eq!(r.read(&mut part).unwrap(), None);
+            });
+        }
+    }
 
     #[test]
     fn a_look_does_not_wait_for_a_connection_that_is_made_again() {
@@ -74,7 +102,7 @@ mod tests {
         let port = listens().local_addr().unwrap().port();
         let place = Place { host: "127.0.0.1".into(), port, name: "look".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
-        let (options, broken) = (Options::default(), Barrier::new(2));
+        let (options, broken) = (Options { near: false, ..Options::default() }, Barrier::new(2));
         std::thread::scope(|s| {
             s.spawn(|| {
                 let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
@@ -88,9 +116,7 @@ mod tests {
             let mut part = [9; 4];
             assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [0; 4]));
             r.lanes[0].channel().shut();
-            while r.lanes[0].is_open().is_ok() {
-                poll(&mut [PollItem::readable(r.lanes[0].channel())], None).unwrap();
-            }
+            poll(&mut [PollItem::hangup(r.lanes[0].channel())], None).unwrap();
             // Who listens there takes the connection, and does not answer.
             let deaf = listens();
             let addr = std::mem::replace(&mut r.lanes[0].addr, deaf.local_addr().unwrap());
