@@ -58,7 +58,7 @@ impl Near {
         let near = match self {
             Near::None => false,
             Near::All => true,
-            Near::Even => options.unit % 2 == 0,
+            Near::Even => options.unit.is_multiple_of(2),
         };
         Options { near, ..options.clone() }
     }
