@@ -178,6 +178,7 @@ fn run(
         layout: layout.into(),
         warm: 0,
         steps: 1,
+        at: 0.0,
     };
     Team(vec![(spec, units)]).run()
 }

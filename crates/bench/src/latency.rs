@@ -27,6 +27,7 @@ pub fn cases(rounds: Rounds) -> Vec<Case> {
                     layout: "*".into(),
                     warm: 1000,
                     steps,
+                    at: 0.0,
                 };
                 let pipe = unique();
                 let team = Team(vec![(spec(Role::Ping, &pipe), 1), (spec(Role::Pong, &pipe), 1)]);

@@ -13,6 +13,7 @@ mod kernels;
 mod latency;
 mod logp;
 mod message;
+mod opening;
 mod overlap;
 mod pattern;
 mod peers;
@@ -98,6 +99,7 @@ fn pipe(args: &PipeArgs) -> u8 {
     cases.extend(kernels::cases(rounds));
     cases.extend(plan::cases(rounds));
     cases.extend(latency::cases(rounds));
+    cases.extend(opening::cases(rounds));
     cases.extend(peers::cases(rounds, &args.peers, &args.python));
     args.choice.measure(cases, "pipe")
 }

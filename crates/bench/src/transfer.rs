@@ -37,23 +37,33 @@ impl Data {
 
 /// Seconds of one step from `from` in `writers` units to `to` in `readers` units.
 pub fn step_seconds(data: Data, from: &str, writers: u32, to: &str, readers: u32) -> Result<f64, String> {
+    step_seconds_at(&unique(), data, (from, writers), (to, readers))
+}
+
+/// The same through the pipe of this name or address.
+pub fn step_seconds_at(
+    pipe: &str,
+    data: Data,
+    (from, writers): (&str, u32),
+    (to, readers): (&str, u32),
+) -> Result<f64, String> {
     let steps = data.steps();
     let spec = |role, layout: &str| Spec {
-        pipe: String::new(),
+        pipe: pipe.into(),
         role,
         shape: vec![data.side; 2],
         elem: data.elem.into(),
         layout: layout.into(),
         warm: 4,
         steps,
+        at: 0.0,
     };
-    let pipe = unique();
-    let named = |spec: Spec| Spec { pipe: pipe.clone(), ..spec };
-    let team = Team(vec![(named(spec(Role::Write, from)), writers), (named(spec(Role::Read, to)), readers)]);
+    let team = Team(vec![(spec(Role::Write, from), writers), (spec(Role::Read, to), readers)]);
     Ok(team.run()? / steps as f64)
 }
 
-fn gigabytes(data: Data, seconds: f64) -> f64 {
+/// Gigabytes a second, of a step of so many seconds.
+pub fn gigabytes(data: Data, seconds: f64) -> f64 {
     data.bytes() as f64 / seconds / 1e9
 }
 

@@ -29,6 +29,8 @@ pub struct Spec {
     pub warm: u64,
     /// Steps that are timed.
     pub steps: u64,
+    /// When all begin to open, in seconds of the system's clock.
+    pub at: f64,
 }
 
 /// What a process does.
@@ -42,6 +44,10 @@ pub enum Role {
     Ping,
     /// Answers.
     Pong,
+    /// Opens a pipe for writing at a given time, and closes it.
+    OpenWrite,
+    /// The same for reading.
+    OpenRead,
     /// Writes a dataset in a store, whose directory is the name, from when it is open to its being safe.
     DiskWrite,
     /// The same without making it safe.
@@ -92,6 +98,18 @@ fn act(spec: &Spec) -> Result<Report, String> {
     let port = |name: &str| open(&format!("pipe:{}{name}", spec.pipe)).timeout(Duration::from_secs(60));
     let unit = polyduct::place(None, None, None, |v| std::env::var(v).ok()).map_err(text)?.unit.into();
     match spec.role {
+        Role::OpenWrite | Role::OpenRead => {
+            std::thread::sleep(Duration::try_from_secs_f64(spec.at - now()).unwrap_or_default());
+            let (mut writer, mut reader) = (None, None);
+            match spec.role {
+                Role::OpenWrite => writer = Some(port("").write(&data, &spec.layout).map_err(text)?),
+                _ => reader = Some(port("").read(&spec.layout).map_err(text)?),
+            }
+            let end = now();
+            writer.iter_mut().try_for_each(|w| w.close().map(drop)).map_err(text)?;
+            reader.iter_mut().try_for_each(|r| r.close().map(drop)).map_err(text)?;
+            Ok(Report { start: spec.at, end })
+        }
         Role::DiskWrite => disk_unit::write(spec, &data, unit, Without::default()),
         Role::DiskWriteUncommitted => {
             disk_unit::write(spec, &data, unit, Without { commit: true, sums: false })
@@ -177,6 +195,9 @@ fn act(spec: &Spec) -> Result<Report, String> {
     }
 }
 
+/// Of pipes by address.
+const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// Programs that run together: each a specification and its number of units.
 pub struct Team(pub Vec<(Spec, u32)>);
 
@@ -200,6 +221,7 @@ impl Team {
                     .env("POLYDUCT_UNIT", unit.to_string())
                     .env("POLYDUCT_UNITS", units.to_string())
                     .env("POLYDUCT_PROGRAM", format!("{:?}-{}", spec.role, std::process::id()))
+                    .env("POLYDUCT_JOB_KEY", KEY)
                     .env_remove("POLYDUCT_REPORT")
                     .stdout(Stdio::piped())
                     .spawn();
