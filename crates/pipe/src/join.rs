@@ -1,9 +1,7 @@
 //! Joining a pipe: how a unit that is not the writer's unit 0 comes in.
 
-use crate::config::{Options, PROGRAM_BYTES};
-use crate::error::{PipeError, Refusal, UnitName};
+use crate::error::{PipeError, Refusal};
 use crate::serve::HOST;
-use crate::slots::bits::MAX_UNITS;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
 use polyduct_message::handshake::{no_descriptor, Bad, Incoming};
 use polyduct_message::link::key::random;
@@ -14,6 +12,7 @@ use polyduct_os::{
     socket::{Conn, Sent, MESSAGE_LIMIT},
     Errno, OsError,
 };
+use polyduct_port::{Options, PortError, PortName, UnitName};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -65,12 +64,13 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     if (1..=80).contains(&pipe.len()) && pipe.chars().all(good) && !taken {
         return Ok(());
     }
-    Err(PipeError::BadOption {
+    Err(PipeError::Port(PortError::BadOption {
+        port: None,
         option: "pipe name",
         found: format!("{:?}", pipe.chars().take(100).collect::<String>()),
         expected: "1 to 80 letters, digits, '.', '_', '-' or '/', that begin with neither domain/ nor file/"
             .into(),
-    })
+    }))
 }
 
 /// What tells this pipe from others of its name, before and after it: see [`Welcome::id`](crate::wire::Welcome::id).
@@ -252,7 +252,11 @@ impl<'a> Joining<'a> {
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::BadPeer { pipe: self.pipe.to_owned(), what: what.to_owned() }
+        PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(self.pipe.to_owned()),
+            peer: None,
+            what: what.to_owned(),
+        })
     }
 
     /// Says that this unit goes, so that the others do not take it for dead. If that cannot be said, they do.
@@ -265,7 +269,12 @@ impl<'a> Joining<'a> {
     fn lost(&mut self) -> PipeError {
         self.hung_up = true;
         let pid = self.conn.peer().map_or(0, |p| p.pid);
-        PipeError::PeerLost { pipe: self.pipe.to_owned(), unit: HOST, pid, silence: None, program: None }
+        PipeError::Port(PortError::PeerLost {
+            port: PortName::Pipe(self.pipe.to_owned()),
+            peer: HOST.into(),
+            pid,
+            silence: None,
+        })
     }
 
     fn wait<'c>(&'c self, what: &str, item: impl Fn(&'c Conn) -> PollItem<'c>) -> Result<(), PipeError> {
@@ -316,35 +325,27 @@ pub(crate) fn check_patience(
     what: &str,
 ) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-        return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
+        return Err(PipeError::Port(PortError::Interrupted {
+            port: PortName::Pipe(pipe.to_owned()),
+            unit: None,
+        }));
     }
     let waited = clock::now() - start;
     let patience = options.open_timeout.saturating_add(grace);
     if waited >= patience {
-        return Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what: what.to_owned(), waited });
+        return Err(PipeError::Port(PortError::Timeout {
+            port: PortName::Pipe(pipe.to_owned()),
+            unit: None,
+            what: what.to_owned().into(),
+            waited,
+        }));
     }
     Ok(patience - waited)
 }
 
 /// Checks the options that both sides share, and names this unit.
-pub fn check_options(options: &Options, side: crate::error::Side) -> Result<UnitName, PipeError> {
-    let bad = |option, found: u32, expected: String| {
-        Err(PipeError::BadOption { option, found: found.to_string(), expected: expected.into() })
-    };
-    if options.units == 0 || options.units > MAX_UNITS {
-        return bad("units", options.units, format!("1 to {MAX_UNITS}"));
-    }
-    if options.unit >= options.units {
-        return bad("unit", options.unit, format!("below units, {}", options.units));
-    }
-    options.check_counts()?;
-    if options.program.len() > PROGRAM_BYTES {
-        return Err(PipeError::BadOption {
-            option: "program",
-            found: format!("{:?}…", options.program.chars().take(40).collect::<String>()),
-            expected: format!("at most {PROGRAM_BYTES} bytes").into(),
-        });
-    }
+pub fn check_options(options: &Options, side: polyduct_port::Side) -> Result<UnitName, PipeError> {
+    options.check()?;
     Ok(UnitName { side, unit: options.unit })
 }
 
@@ -358,7 +359,7 @@ mod tests {
             assert_eq!(check_name(good), Ok(()), "{good}");
         }
         for bad in ["", "a b", "domain/x", "file/1-2/x", &"x".repeat(81)] {
-            assert!(matches!(check_name(bad), Err(PipeError::BadOption { .. })), "{bad}");
+            assert!(matches!(check_name(bad), Err(PipeError::Port(PortError::BadOption { .. }))), "{bad}");
         }
     }
 }

@@ -23,8 +23,6 @@
 #[cfg(not(loom))]
 mod bind;
 #[cfg(not(loom))]
-mod config;
-#[cfg(not(loom))]
 mod domain;
 #[cfg(not(loom))]
 mod error;
@@ -55,14 +53,12 @@ pub mod wire;
 pub mod writer;
 
 #[cfg(not(loom))]
-pub use config::{Interrupt, OnLoss, Options, Policy, Readers};
-#[cfg(not(loom))]
 pub use domain::{Addresses, DomainOptions};
 #[cfg(not(loom))]
-pub use error::{PipeError, Refusal, Scope, Side, UnitName};
+pub use error::{PipeError, Refusal};
 #[cfg(not(loom))]
-pub use port::Stats;
+pub use polyduct_port::*;
 #[cfg(not(loom))]
-pub use reader::{Expect, Reader, Step, Tried};
+pub use reader::{Reader, Step, Tried};
 #[cfg(not(loom))]
 pub use writer::{Given, StepMut, Writer};

@@ -1,7 +1,6 @@
 //! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every unit.
 
-use crate::config::Options;
-use crate::error::{PipeError, Refusal, Side, UnitName};
+use crate::error::{PipeError, Refusal};
 use crate::join::SLICE;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
@@ -16,6 +15,7 @@ use polyduct_os::{
     socket::{Conn, Listener, Sent, MESSAGE_LIMIT},
     OsError,
 };
+use polyduct_port::{Options, PortError, PortName, Side, UnitName};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{mpsc, Arc};
@@ -54,11 +54,18 @@ pub fn opening<T>(
             Ok(ended) => return ended.map_err(|reason| PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
+                    return Err(PipeError::Port(PortError::Interrupted {
+                        port: PortName::Pipe(pipe.to_owned()),
+                        unit: None,
+                    }));
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() })
+                return Err(PipeError::Port(PortError::BadPeer {
+                    port: PortName::Pipe(pipe.to_owned()),
+                    peer: None,
+                    what: "the rendezvous ended".into(),
+                }))
             }
         }
     }
@@ -496,7 +503,9 @@ fn build(welcome: &Welcome) -> Result<(OwnedFd, Slots), OsError> {
 
 /// The control state in a segment that unit 0 handed over, whose descriptor comes back.
 pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(OwnedFd, Slots), PipeError> {
-    let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
+    let bad = |what: String| {
+        PipeError::Port(PortError::BadPeer { port: PortName::Pipe(pipe.to_owned()), peer: None, what })
+    };
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
     let segment = Segment::from_fd(fd, len, len, Access::ReadWrite)

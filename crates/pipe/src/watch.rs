@@ -1,7 +1,7 @@
 //! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed and left,
 //! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
 
-use crate::error::{PipeError, UnitName};
+use crate::error::PipeError;
 use crate::join::Joining;
 use crate::serve::HOST;
 use crate::slots::{fault::Fault, Slots};
@@ -13,6 +13,7 @@ use polyduct_os::{
     socket::{Conn, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
     OsError,
 };
+use polyduct_port::UnitName;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_pipe::{DomainOptions, Expect, Given, OnLoss, Options, PipeError, Policy, Readers, Refusal};
 use polyduct_pipe::{Reader, Writer};
+use polyduct_port::PortError;
 use polyduct_rig::kills::kills;
 use polyduct_rig::{kill_all, say, tests, Random, Unit};
 use rustix::process::Signal;
@@ -67,7 +68,9 @@ fn read(spec: &str) {
             Ok(format!("step {n}"))
         }
         Ok(None) => Err("end".to_owned()),
-        Err(PipeError::PeerLost { unit, pid, .. }) => Err(format!("lost {unit} {pid}")),
+        Err(PipeError::Port(PortError::PeerLost { peer: unit, pid, .. })) => {
+            Err(format!("lost {unit} {pid}"))
+        }
         Err(e) => Err(format!("error {e}")),
     };
     for line in std::io::stdin().lines() {

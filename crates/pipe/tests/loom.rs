@@ -15,8 +15,8 @@ use polyduct_os::sync::Line;
 use polyduct_pipe::slots::bell::{ring, Sleeper};
 use polyduct_pipe::slots::fault::Fault;
 use polyduct_pipe::slots::geometry::Sizes;
-use polyduct_pipe::slots::names::{Policy, Side, UnitName};
 use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
+use polyduct_port::{Policy, Side, UnitName};
 
 /// A rule that a model breaks.
 #[derive(Clone, Copy, PartialEq)]

@@ -46,8 +46,13 @@ pub use polyduct_layout as layout;
 pub use polyduct_message as message;
 pub use polyduct_os as os;
 pub use polyduct_pipe as pipe;
+pub use polyduct_pipe::Addresses;
 pub use polyduct_pipe::Tried;
-pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Readers, Stats};
+pub use polyduct_port::Options as PortOptions;
+pub use polyduct_port::{
+    Came, Interrupt, OnLoss, Peer, Policy, PortError, PortName, Readers, Scope, Side, Stats, UnitName,
+    MAX_UNITS,
+};
 pub use polyduct_store as store;
 pub use reader::Reader;
 pub use redistribute::redistribute;

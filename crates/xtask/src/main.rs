@@ -10,8 +10,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-copy", &["polyduct-layout"]),
     ("polyduct-os", &[]),
     ("polyduct-message", &["polyduct-os", "polyduct-copy"]),
-    ("polyduct-pipe", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
-    ("polyduct-store", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
+    ("polyduct-port", &["polyduct-layout"]),
+    (
+        "polyduct-pipe",
+        &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
+    ),
+    (
+        "polyduct-store",
+        &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
+    ),
     (
         "polyduct",
         &[
@@ -19,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-copy",
             "polyduct-os",
             "polyduct-message",
+            "polyduct-port",
             "polyduct-pipe",
             "polyduct-store",
         ],
@@ -35,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-layout",
             "polyduct-message",
             "polyduct-os",
+            "polyduct-port",
             "polyduct-store",
         ],
     ),

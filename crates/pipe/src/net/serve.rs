@@ -9,8 +9,7 @@ use super::senders::Senders;
 use super::session::{Session, SessionId};
 use super::silence::{seconds, silent_for};
 use super::wire::{Ask, First, Tell};
-use crate::config::Options;
-use crate::error::{Refusal, Side, UnitName};
+use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::slots::{fault::Fault, Slots};
@@ -20,6 +19,7 @@ use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
 };
+use polyduct_port::{Options, Side, UnitName};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

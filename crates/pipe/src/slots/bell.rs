@@ -3,14 +3,12 @@
 //! A bell is a [`Line`](polyduct_os::sync::Line); whoever changes what others may wait for rings it.
 
 pub use polyduct_os::bell::{ring, Sleeper};
-#[cfg(not(loom))]
 use polyduct_os::sync::Line;
-use std::sync::Arc;
+#[cfg(not(loom))]
+use polyduct_port::{Interrupt, INTERRUPT_SLICE};
+#[cfg(not(loom))]
 #[cfg(not(loom))]
 use std::time::Duration;
-
-/// A question asked now and then by every blocking call: shall it give up?
-pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How long to spin and to wait.
 #[cfg(not(loom))]
@@ -33,10 +31,6 @@ pub enum Unmet {
     /// The interrupt said so.
     Interrupted,
 }
-
-#[cfg(not(loom))]
-/// A sleeper looks for an interrupt this often, since a signal may arrive just before it falls asleep.
-const INTERRUPT_SLICE: Duration = Duration::from_millis(100);
 
 #[cfg(not(loom))]
 /// Calls `ready` until it gives something, sleeping at `bell` in between. `waited` grows by the time spent.

@@ -6,9 +6,6 @@
 
 use polyduct_os::sync::{Line, Ordering};
 
-/// The most units an arrival set can hold: 64 words of 64 bits.
-pub const MAX_UNITS: u32 = 4096;
-
 /// Where one arrival set lies among the lines of the control segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
@@ -73,6 +70,7 @@ fn mark(line: &Line, bit: u32, members: u32, sense: bool) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use polyduct_port::MAX_UNITS;
 
     #[test]
     fn the_last_arrival_completes_each_round_at_every_size() {

@@ -21,7 +21,6 @@ pub mod fault;
 pub mod geometry;
 pub mod lossy;
 mod may;
-pub mod names;
 pub mod places;
 #[cfg(all(test, not(loom)))]
 mod sim;
@@ -30,9 +29,8 @@ use bell::ring;
 use bits::Bits;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
-use names::Policy;
-use names::{Side, UnitName};
 use polyduct_os::sync::{fence, Line, Ordering};
+use polyduct_port::{Policy, Side, UnitName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

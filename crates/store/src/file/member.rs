@@ -1,12 +1,13 @@
 //! A unit's connection to unit 0.
 
 use super::wire::{self, Fault, FromHost, Incoming, ToHost};
-use super::{Options, SLICE};
+use super::Options;
 use crate::FileError;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::process::PidFd;
 use polyduct_os::socket::{Conn, MESSAGE_LIMIT};
 use polyduct_os::{clock, OsError};
+use polyduct_port::{PortError, PortName};
 use std::fs::File;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl Member {
     /// Finds unit 0 at `name`, waiting for it to come, and says `hello`.
     ///
     /// # Errors
-    /// [`FileError::Timeout`], [`FileError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
+    /// [`PortError::Timeout`], [`PortError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
     pub fn connect(name: &[u8], hello: &ToHost, path: &str, options: &Options) -> Result<Member, FileError> {
         let start = clock::now();
         let mut pause = RETRY.0;
@@ -64,7 +65,7 @@ impl Member {
             let left = options.patience(
                 path,
                 start,
-                Some(options.open_timeout.saturating_add(GRACE)),
+                Some(options.port.open_timeout.saturating_add(GRACE)),
                 "unit 0 to open the file",
             )?;
             std::thread::sleep(pause.min(left));
@@ -76,7 +77,7 @@ impl Member {
             return Err(FileError::Stranger { path: path.to_owned(), expected, found });
         }
         let host = conn.peer_pidfd().ok();
-        let member = Member::over(conn, host, peer.pid, path, &options.program);
+        let member = Member::over(conn, host, peer.pid, path, &options.port.program);
         match wire::send(&member.conn, hello, &[]) {
             // If it has hung up, it may have said why; the welcome is waited for next.
             Ok(()) | Err(OsError::PeerClosed) => Ok(member),
@@ -87,9 +88,9 @@ impl Member {
     /// Waits until all units have come, and gets the file.
     ///
     /// # Errors
-    /// What unit 0 says; [`FileError::PeerLost`]; [`FileError::Timeout`], [`FileError::Interrupted`].
+    /// What unit 0 says; [`PortError::PeerLost`]; [`PortError::Timeout`], [`PortError::Interrupted`].
     pub fn welcome(&mut self, options: &Options, waited: &mut Duration) -> Result<Welcome, FileError> {
-        let limit = Some(options.open_timeout.saturating_add(GRACE));
+        let limit = Some(options.port.open_timeout.saturating_add(GRACE));
         match self.wait(options, limit, "all other units to open the file", waited)? {
             (FromHost::Welcome { shared, temporary }, Some(file)) => Ok(Welcome { file, shared, temporary }),
             _ => Err(self.out_of_turn()),
@@ -125,9 +126,9 @@ impl Member {
     /// Waits until the file is there under its name.
     ///
     /// # Errors
-    /// Why it will not be; [`FileError::Timeout`] and [`FileError::Interrupted`], after which one may wait again.
+    /// Why it will not be; [`PortError::Timeout`] and [`PortError::Interrupted`], after which one may wait again.
     pub fn committed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
-        match self.wait(options, options.timeout, "all other units to close the file", waited)?.0 {
+        match self.wait(options, options.port.timeout, "all other units to close the file", waited)?.0 {
             FromHost::Committed => Ok(()),
             _ => Err(self.out_of_turn()),
         }
@@ -159,7 +160,7 @@ impl Member {
             }
             // Looked at before sleeping, but after the last message was taken: it may have died after that.
             let left = match options.patience(&self.path, start, limit, what) {
-                Ok(left) => left.min(SLICE),
+                Ok(left) => left.min(polyduct_port::INTERRUPT_SLICE),
                 Err(e) => break Err(e),
             };
             let mut items = vec![PollItem::readable(&self.conn)];
@@ -182,7 +183,11 @@ impl Member {
             Incoming::Nothing if gone => Err(self.lost()),
             Incoming::Nothing => Ok(None),
             Incoming::Closed => Err(self.lost()),
-            Incoming::Bad(what) => Err(FileError::BadPeer { path: self.path.clone(), unit: 0, what }),
+            Incoming::Bad(what) => Err(FileError::Port(PortError::BadPeer {
+                port: PortName::File(self.path.clone()),
+                peer: Some(0.into()),
+                what,
+            })),
         }
     }
 
@@ -196,6 +201,10 @@ impl Member {
     }
 
     fn out_of_turn(&self) -> FileError {
-        FileError::BadPeer { path: self.path.clone(), unit: 0, what: "a message out of turn".into() }
+        FileError::Port(PortError::BadPeer {
+            port: PortName::File(self.path.clone()),
+            peer: Some(0.into()),
+            what: "a message out of turn".into(),
+        })
     }
 }

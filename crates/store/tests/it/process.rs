@@ -139,7 +139,7 @@ fn a_unit() {
     let words: Vec<&str> = what.splitn(4, ' ').collect();
     let (unit, units): (u32, u32) = (words[0].parse().unwrap(), words[1].parse().unwrap());
     // Several chunks, where there are any.
-    let options = Options { unit, units, chunk_bytes: 1000, ..Options::default() };
+    let options = Options { chunk_bytes: 1000, ..Options::of(unit, units) };
     let mapping = bind(words[2], &dataset(), units);
     let mut port: Option<FileWriter> = None;
     println!("@ready");
