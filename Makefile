@@ -59,7 +59,7 @@ test-rust:
 # The step protocol under every interleaving that loom finds; two models at once would wait for one another in the kernel.
 test-loom:
 	RUSTFLAGS='--cfg loom' $(BESIDE) cargo test --locked --profile loom --target-dir target/loom \
-		-p polyduct-pipe -p polyduct-message --test loom -- --test-threads=1
+		-p polyduct-slots -p polyduct-ring --test loom -- --test-threads=1
 
 # The kernels as a processor of the other kind has them. Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user.

@@ -3,12 +3,12 @@
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{silence, PipeError};
 use crate::programs::Programs;
-use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
 use polyduct_port::{Came, Options, PortError, PortName, Scope, Stats, UnitName};
+use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl Port {
     ) -> Result<T, PipeError> {
         let slots = &self.slots;
         let mut waited = Duration::ZERO;
-        let met = crate::slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
+        let met = polyduct_slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
             look(slots).transpose()
         });
         self.stats.waited += waited;

@@ -8,7 +8,6 @@ use crate::error::PipeError;
 use crate::join::{check_name, check_options, hello, system, Joining};
 use crate::port::{kernels, Port, Share, TIMED_FROM};
 use crate::serve::attach;
-use crate::slots::{Next, Slots, Turn};
 use crate::threads::Threads;
 use crate::watch::{spawn, Keepsake};
 use crate::wire::Role;
@@ -24,6 +23,7 @@ use polyduct_os::{
     OsError,
 };
 use polyduct_port::{Expect, Options, PortError, PortName, Side, Stats, UnitName};
+use polyduct_slots::{Next, Slots, Turn};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use guests::Guests;
 use polyduct_port::{OnLoss, Side, UnitName};
 
 use crate::error::Refusal;
-use crate::slots::close::Ending;
 use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use polyduct_slots::close::Ending;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 

@@ -3,7 +3,6 @@
 use crate::error::{PipeError, Refusal};
 use crate::join::SLICE;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
-use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use crate::watch::CROWDED;
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
 use polyduct_message::handshake::{no_descriptor, Bad, Encoded, Incoming};
@@ -16,6 +15,7 @@ use polyduct_os::{
     OsError,
 };
 use polyduct_port::{Options, PortError, PortName, Side, UnitName};
+use polyduct_slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{mpsc, Arc};

@@ -4,7 +4,6 @@
 use crate::error::PipeError;
 use crate::join::Joining;
 use crate::serve::HOST;
-use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, ToHost, Welcome, PROTOCOL};
 use polyduct_message::handshake::Incoming;
 use polyduct_os::{
@@ -14,6 +13,7 @@ use polyduct_os::{
     OsError,
 };
 use polyduct_port::UnitName;
+use polyduct_slots::{fault::Fault, Slots};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,6 @@ use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, so
 use crate::port::{kernels, Port, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, Opened, Server, HOST};
-use crate::slots::{Begin, Slots, Turn};
 use crate::watch::{spawn, Keepsake};
 use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
@@ -27,6 +26,7 @@ use polyduct_os::{
     socket::{Conn, Listener},
     OsError,
 };
+use polyduct_slots::{Begin, Slots, Turn};
 use std::ops::{Deref, DerefMut};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;

@@ -72,8 +72,8 @@ fn run<A: At>(at: &A, role: &str, unit: u32, forks: bool) {
         }
     };
     match done {
-        PipeError::Port(PortError::PeerLost { peer: unit, pid, silence: None, .. }) => {
-            say(&format!("lost {unit} {pid}"))
+        PipeError::Port(PortError::PeerLost { peer, pid, silence: None, .. }) => {
+            say(&format!("lost {peer} {pid}"))
         }
         other => say(&format!("other {other}")),
     }

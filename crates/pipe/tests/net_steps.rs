@@ -221,7 +221,7 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
         assert!([1, 2].contains(&again.next_step()), "{}", again.next_step());
         let gave_up = |e: PipeError| {
             assert!(
-                matches!(&e, PipeError::Port(PortError::PeerAborted { peer: unit, .. }) if unit.unit == 1),
+                matches!(&e, PipeError::Port(PortError::PeerAborted { peer, .. }) if peer.unit == 1),
                 "{e}"
             );
         };

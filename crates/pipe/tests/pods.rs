@@ -43,7 +43,7 @@ fn unit(spec: &str) {
     };
     match done {
         Ok(()) => say("end"),
-        Err(PipeError::Port(PortError::PeerLost { peer: unit, .. })) => say_error(&format!("lost {unit}")),
+        Err(PipeError::Port(PortError::PeerLost { peer, .. })) => say_error(&format!("lost {peer}")),
         Err(other) => say_error(&format!("other {other}")),
     }
 }

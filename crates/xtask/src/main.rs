@@ -9,11 +9,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-layout", &[]),
     ("polyduct-copy", &["polyduct-layout"]),
     ("polyduct-os", &[]),
-    ("polyduct-message", &["polyduct-os", "polyduct-copy"]),
+    // What loom checks, below those that carry it out.
+    ("polyduct-ring", &["polyduct-os"]),
+    ("polyduct-slots", &["polyduct-os", "polyduct-port"]),
+    ("polyduct-message", &["polyduct-os", "polyduct-copy", "polyduct-ring"]),
     ("polyduct-port", &["polyduct-layout"]),
     (
         "polyduct-pipe",
-        &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
+        &[
+            "polyduct-layout",
+            "polyduct-copy",
+            "polyduct-os",
+            "polyduct-message",
+            "polyduct-port",
+            "polyduct-slots",
+        ],
     ),
     (
         "polyduct-store",
@@ -60,6 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-os",
             "polyduct-pipe",
             "polyduct-rig",
+            "polyduct-slots",
             "polyduct-store",
         ],
     ),

@@ -19,7 +19,6 @@ use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
-use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::watch::no_thread;
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_message::{domain::Domain, LinkError, MessageError};
@@ -28,6 +27,7 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
 };
 use polyduct_port::{Options, PortError, PortName, Side, UnitName, MAX_PROGRAMS, MAX_UNITS};
+use polyduct_slots::{fault::Fault, Begin, Next, Stop};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -18,7 +18,6 @@ use crate::error::PipeError;
 use crate::join::{check_options, check_patience, hello, system, GRACE, SLICE};
 use crate::port::{kernels, Share};
 use crate::reader::conversion;
-use crate::slots::{Next, Turn};
 use crate::wire::Role;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
@@ -28,6 +27,7 @@ use polyduct_os::{
     poll::{poll, PollItem},
 };
 use polyduct_port::{Expect, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
+use polyduct_slots::{Next, Turn};
 use std::net::SocketAddr;
 use std::time::Duration;
 

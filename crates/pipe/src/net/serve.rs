@@ -12,7 +12,6 @@ use super::wire::{Ask, First, Tell};
 use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
-use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_os::{
@@ -20,6 +19,7 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
 };
 use polyduct_port::{Options, Side, UnitName};
+use polyduct_slots::{fault::Fault, Slots};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

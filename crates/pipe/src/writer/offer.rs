@@ -2,12 +2,12 @@
 
 use super::Writer;
 use crate::error::PipeError;
-use crate::slots::bell::{wait_for, Patience};
-use crate::slots::{Begin, Slots, Turn};
 use crate::wire::Welcome;
 use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
 use polyduct_os::clock;
 use polyduct_port::{OnLoss, Options, Policy, PortError, PortName};
+use polyduct_slots::bell::{wait_for, Patience};
+use polyduct_slots::{Begin, Slots, Turn};
 use std::time::Duration;
 
 /// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of

@@ -45,8 +45,8 @@ pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Opt
     };
     match done {
         Ok(()) => say("end"),
-        Err(PipeError::Port(PortError::PeerLost { peer: unit, pid, .. })) => {
-            say_error(&format!("lost {unit} {pid}"))
+        Err(PipeError::Port(PortError::PeerLost { peer, pid, .. })) => {
+            say_error(&format!("lost {peer} {pid}"))
         }
         Err(PipeError::Refused { reason: Refusal::Missing { .. }, .. }) => say_error("refused"),
         Err(PipeError::Port(PortError::Timeout { .. })) => say_error("timeout"),

@@ -3,7 +3,7 @@
 use crate::oracle::{bind, part};
 use polyduct_layout::Dataset;
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_store::{FileWriter, Format, Options};
+use polyduct_store::{FileError, FileWriter, Format, Options};
 use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -160,6 +160,7 @@ fn a_unit() {
         };
         match result {
             Ok(()) => println!("@ok"),
+            Err(FileError::Port(e)) => println!("@{e:?}"),
             Err(e) => println!("@{e:?}"),
         }
     }

@@ -79,40 +79,22 @@
 //! ([`Payload::Bytes`]) can change while it is looked at if the peer breaks the protocol.
 
 pub mod bell;
-#[cfg(not(loom))]
 mod cut;
 pub mod gate;
-#[cfg(not(loom))]
 mod layout;
-#[cfg(not(loom))]
 mod link;
-#[cfg(not(loom))]
 mod memory;
-#[cfg(not(loom))]
 mod receiver;
-#[cfg(not(loom))]
 pub mod record;
-#[cfg(not(loom))]
 mod region;
-pub mod ring;
-#[cfg(not(loom))]
 mod sender;
 
-#[cfg(not(loom))]
 pub use bell::Bell;
-#[cfg(not(loom))]
 pub use cut::Cut;
-#[cfg(not(loom))]
 pub use gate::{Gate, Inside};
-#[cfg(not(loom))]
 pub use layout::{AttachError, Sizes};
-#[cfg(not(loom))]
 pub use link::Link;
-#[cfg(not(loom))]
 pub use memory::Memory;
-#[cfg(not(loom))]
 pub use receiver::{Incoming, Payload, Receiver};
-#[cfg(not(loom))]
 pub use region::{Region, RemoteMemory};
-#[cfg(not(loom))]
 pub use sender::{Room, SendError, Sender, Ticket};

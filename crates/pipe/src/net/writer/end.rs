@@ -6,9 +6,9 @@ use crate::net::client::Client;
 use crate::net::enter::Control;
 use crate::net::wire::Ask;
 use crate::port::stop_error;
-use crate::slots::bell::wait_for;
-use crate::slots::fault::Fault;
 use polyduct_port::{PortError, Scope, Stats};
+use polyduct_slots::bell::wait_for;
+use polyduct_slots::fault::Fault;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

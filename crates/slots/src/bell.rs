@@ -4,14 +4,10 @@
 
 pub use polyduct_os::bell::{ring, Sleeper};
 use polyduct_os::sync::Line;
-#[cfg(not(loom))]
 use polyduct_port::{Interrupt, INTERRUPT_SLICE};
-#[cfg(not(loom))]
-#[cfg(not(loom))]
 use std::time::Duration;
 
 /// How long to spin and to wait.
-#[cfg(not(loom))]
 #[derive(Clone)]
 pub struct Patience {
     /// Time to spin before sleeping.
@@ -22,7 +18,6 @@ pub struct Patience {
     pub interrupt: Option<Interrupt>,
 }
 
-#[cfg(not(loom))]
 /// How a wait ended when it did not end with what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmet {
@@ -32,7 +27,6 @@ pub enum Unmet {
     Interrupted,
 }
 
-#[cfg(not(loom))]
 /// Calls `ready` until it gives something, sleeping at `bell` in between. `waited` grows by the time spent.
 pub fn wait_for<T>(
     bell: &Line,
@@ -52,7 +46,6 @@ pub fn wait_for<T>(
     end
 }
 
-#[cfg(not(loom))]
 #[cold]
 fn sleep_for<T>(
     bell: &Line,

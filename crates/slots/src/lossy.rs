@@ -421,7 +421,7 @@ impl Slots {
 // Word of a program line, beside FIRST_CLOSE.
 const END: usize = 2;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -3,12 +3,13 @@
 //! Each entry has cache lines of its own, so that units which do not wait for each other do not share one.
 
 use super::bits::Bits;
+use polyduct_os::sync::IS_MODEL;
 use polyduct_port::{Policy, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS};
 use std::ops::Range;
 
 /// Places of reader programs that come and go, and the units that each has room for. Models of the protocol
 /// look at every word.
-const PLACES: (u32, u32) = if cfg!(loom) { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
+const PLACES: (u32, u32) = if IS_MODEL { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
 
 /// The sizes of one pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ fn mark(line: &Line, bit: u32, members: u32, sense: bool) -> bool {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use polyduct_port::MAX_UNITS;

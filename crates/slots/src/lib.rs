@@ -12,6 +12,8 @@
 //! * [`places`]: reader programs that come and go.
 //! * `may`: what a `poll_*` would say, for those who do not ask yet.
 
+#![forbid(unsafe_code)]
+
 pub mod bell;
 pub mod bits;
 pub mod block;
@@ -22,7 +24,7 @@ pub mod geometry;
 pub mod lossy;
 mod may;
 pub mod places;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod sim;
 
 use bell::ring;
@@ -38,7 +40,6 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Lines {
     /// In a segment that all units map.
-    #[cfg(not(loom))]
     Shared(Arc<polyduct_os::segment::Segment<()>>),
     /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
     Heap(Arc<[Line]>),
@@ -130,7 +131,6 @@ impl Slots {
     fn lines(&self) -> &[Line] {
         match &self.lines {
             // The whole segment was checked to be lines when it was made or attached.
-            #[cfg(not(loom))]
             Lines::Shared(segment) => segment.lines(0..segment.len() / 64 * 64).unwrap_or_default(),
             Lines::Heap(lines) => lines,
         }
