@@ -1,10 +1,8 @@
 //! The façade: one program text for pipes and files, and regrouping in one process.
 
 use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
-use polyduct::pipe::net::{JobKey, Trust};
-use polyduct::pipe::PipeError;
-use polyduct::PortError;
-use polyduct::{open, redistribute, Error, OnLoss, Writer};
+use polyduct::message::link::key::{JobKey, Trust};
+use polyduct::{open, redistribute, Error, OnLoss, PipeError, PortError, Writer};
 use std::time::Duration;
 
 fn data(shape: &[u64]) -> Dataset {

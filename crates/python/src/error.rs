@@ -1,12 +1,13 @@
 //! Which exception each error becomes: the one place that says it.
 
 use crate::handlers::TRACEBACK;
+use polyduct::host::{Errno, OsError};
 use polyduct::message::domain::{calls::CallError, directory::HandlerError, gather};
 use polyduct::message::{ConfigError, MessageError};
-use polyduct::os::{Errno, OsError};
-use polyduct::pipe::{PipeError, Refusal};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
-use polyduct::{layout::LayoutError, Came, Error, Peer, PortError, PortName, Side, UnitName};
+use polyduct::{
+    layout::LayoutError, Came, Error, Peer, PipeError, PortError, PortName, Refusal, Side, UnitName,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
