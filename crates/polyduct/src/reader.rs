@@ -10,7 +10,7 @@ use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, Trust};
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
-use polyduct_port::{Expect, PortError, Stats};
+use polyduct_port::{Expect, PortError, PortName, Stats};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -52,6 +52,7 @@ impl Reader {
                 )?))
             }
             Target::Store(path) => {
+                options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
                 ReadEnd::Store(Box::new(disk::StoreReader::open(&dir, &name, layout, expect, options)?))
             }

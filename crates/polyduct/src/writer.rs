@@ -9,7 +9,7 @@ use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetStepMut, NetWriter, Trust};
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Given, PipeError};
-use polyduct_port::{PortError, Stats};
+use polyduct_port::{PortError, PortName, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -59,6 +59,7 @@ impl Writer {
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
                 let port = disk::StoreWriter::open(&dir, &name, data, layout, append, options)?;
                 WriteEnd::Store(Box::new(port))

@@ -7,7 +7,6 @@ use polyduct_layout::{ElemType, LayoutError};
 use polyduct_message::MessageError;
 use polyduct_os::{Errno, OsError};
 use polyduct_port::{PortError, PortName};
-use std::path::Path;
 use std::time::Duration;
 
 /// Why something could not be done with a store. `store` is its directory as the caller named it.
@@ -194,9 +193,4 @@ impl StoreError {
     pub(super) fn plan(store: &str) -> impl Fn(CopyError) -> StoreError + '_ {
         move |source| StoreError::Plan { store: store.to_owned(), source }
     }
-}
-
-/// A dataset of the store in `dir`, as its user named it.
-pub(super) fn port_name(dir: &Path, name: &str) -> PortName {
-    PortName::Store(dir.join(name).display().to_string())
 }

@@ -1,6 +1,5 @@
 //! The reading port of a dataset in a store.
 
-use super::error::port_name;
 use super::io::RowIo;
 use super::mender::Repairer;
 use super::meta::Meta;
@@ -95,7 +94,6 @@ impl StoreReader {
         options: &Options,
     ) -> Result<StoreReader, StoreError> {
         let start = clock::now();
-        options.check(|| port_name(dir, name))?;
         let mut store = Store::open(dir)?;
         (store.timeout, store.interrupt) = (Some(options.port.open_timeout), options.port.interrupt.clone());
         let shown = store.shown.clone();

@@ -4,7 +4,6 @@ mod begin;
 mod commit;
 mod stretch;
 
-use super::error::port_name;
 use super::io::RowIo;
 use super::meta::{check_name, Meta};
 use super::staging::{is_straight, Staging, Windows};
@@ -87,7 +86,6 @@ impl StoreWriter {
         append: bool,
         options: &Options,
     ) -> Result<StoreWriter, StoreError> {
-        options.check(|| port_name(dir, name))?;
         StoreWriter::of(Store::open(dir)?, name, dataset, layout, append, options)
     }
 
@@ -106,7 +104,6 @@ impl StoreWriter {
         let start = clock::now();
         (store.timeout, store.interrupt) = (Some(options.port.open_timeout), options.port.interrupt.clone());
         let shown = store.shown.clone();
-        options.check(|| port_name(Path::new(&shown), name))?;
         let fill = Fill::of(store.geometry(), dataset.len_bytes());
         let windows = Windows::of(fill, options.port.units);
         let planned = || -> Result<_, StoreError> {

@@ -136,7 +136,10 @@ impl Options {
     }
 
     /// Checks what has the same limits whatever is opened. What only a pipe has a use for must make sense all the same.
-    pub(crate) fn check(&self, of: impl Fn() -> PortName) -> Result<(), PortError> {
+    ///
+    /// # Errors
+    /// [`PortError::BadOption`], of the port that `of` names.
+    pub fn check(&self, of: impl Fn() -> PortName) -> Result<(), PortError> {
         self.port.check().map_err(|e| e.of(of()))?;
         let bad = |option, found: &str, expected: &'static str| {
             let (found, expected) = (found.to_owned(), expected.into());
