@@ -1,6 +1,6 @@
 //! Waiting: spin for a moment, then sleep at a bell.
 //!
-//! A bell is a [`Line`](polyduct_os::sync::Line); whoever changes what others may wait for rings it.
+//! A bell is a [`Line`]; whoever changes what others may wait for rings it.
 
 pub use polyduct_os::bell::{ring, Sleeper};
 use polyduct_os::sync::Line;

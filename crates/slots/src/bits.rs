@@ -23,7 +23,7 @@ impl Bits {
         }
     }
 
-    /// The set of `n` units (1 to [`MAX_UNITS`]) whose lines start at `first`.
+    /// The set of `n` units (1 to [`MAX_UNITS`](polyduct_port::MAX_UNITS)) whose lines start at `first`.
     pub const fn new(first: usize, n: u32) -> Bits {
         Bits { first, n }
     }
