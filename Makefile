@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin/polyduct
 LAB    := cargo run --quiet --release --locked -p polyduct-bench --
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-loom test-aarch64 test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
@@ -41,12 +41,12 @@ test: export CARGO_INCREMENTAL = 0
 test:
 	cargo test $(SUITE) --no-run
 	@if chrt --idle 0 true 2>/dev/null; then idle='chrt --idle 0'; else idle='nice -n 19'; fi; \
-	$(MAKE) --no-print-directory -j2 BESIDE="$$idle" test-loom test-python
+	$(MAKE) --no-print-directory -j2 BESIDE="$$idle" test-doc test-loom test-python
 
 ifdef BESIDE
 # cargo would ask make for leave to run more than one process, and cannot reach it.
 unexport MAKEFLAGS MFLAGS
-test-loom: $(VENV)/installed
+test-doc test-loom: $(VENV)/installed
 test-python: test-rust
 else
 # `make -j demo test` would install twice at once.
@@ -56,10 +56,14 @@ endif
 test-rust:
 	cargo test $(SUITE)
 
+# Every link of the documentation leads somewhere, and every public item has some.
+test-doc:
+	RUSTDOCFLAGS='-D warnings' $(BESIDE) cargo doc --quiet --locked --workspace --no-deps
+
 # The step protocol under every interleaving that loom finds; two models at once would wait for one another in the kernel.
 test-loom:
 	RUSTFLAGS='--cfg loom' $(BESIDE) cargo test --locked --profile loom --target-dir target/loom \
-		-p polyduct-pipe -p polyduct-message --test loom -- --test-threads=1
+		-p polyduct-slots -p polyduct-ring --test loom -- --test-threads=1
 
 # The kernels as a processor of the other kind has them. Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user.

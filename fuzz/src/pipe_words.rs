@@ -10,10 +10,10 @@ mod driver;
 use polyduct_pipe::net::hub::Hub;
 use polyduct_pipe::net::wire::{Ask, First, Halt, LaneOpen, Tell, Want};
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
-use polyduct_pipe::slots::geometry::Sizes;
-use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
+use polyduct_slots::geometry::Sizes;
+use polyduct_slots::{Begin, Next, Slots, Stop};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -4,8 +4,9 @@ use super::pattern;
 use super::unit::{now, Report, Spec};
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::Domain;
+use polyduct_port::Options;
 use polyduct_store::disk::{StoreError, StoreReader, StoreWriter};
-use polyduct_store::{Expect, Options, Without};
+use polyduct_store::Expect;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ struct Disk {
     team: Domain,
     mapping: Mapping,
     part: Vec<u8>,
-    options: Options,
+    options: polyduct_store::Options,
 }
 
 impl Disk {
-    fn new(spec: &Spec, data: &Dataset, unit: u64, without: Without) -> Result<Disk, String> {
+    fn new(spec: &Spec, data: &Dataset, unit: u64) -> Result<Disk, String> {
         let team = polyduct::domain().join().map_err(|e| e.to_string())?;
         let mapping = spec.layout.parse::<Layout>().and_then(|l| l.bind(data, team.units().into()));
         let mapping = mapping.map_err(|e| e.to_string())?;
@@ -33,7 +34,7 @@ impl Disk {
         let (unit, units) = (unit as u32, team.units());
         let program = std::env::var("POLYDUCT_PROGRAM").unwrap_or_default();
         let (timeout, open_timeout) = (Some(WAIT), WAIT);
-        let options = Options { unit, units, program, timeout, open_timeout, without, ..Options::default() };
+        let options = Options { unit, units, program, timeout, open_timeout, ..Default::default() }.into();
         Ok(Disk { team, mapping, part, options })
     }
 
@@ -44,23 +45,26 @@ impl Disk {
     }
 }
 
-/// Writes a step; gives the time from when all have it open to when all have closed it.
-pub fn write(spec: &Spec, data: &Dataset, unit: u64, without: Without) -> Result<Report, String> {
+/// Writes a step; gives the time from when all have it open to when all have closed it, or without `commit` given it up.
+pub fn write(spec: &Spec, data: &Dataset, unit: u64, commit: bool) -> Result<Report, String> {
     let text = |e: StoreError| e.to_string();
-    let mut disk = Disk::new(spec, data, unit, without)?;
+    let mut disk = Disk::new(spec, data, unit)?;
     pattern::fill(&disk.mapping, unit, &mut disk.part, 0).map_err(|e| e.to_string())?;
     let dir = Path::new(&spec.pipe);
     let mut out = StoreWriter::open(dir, DATASET, data, &spec.layout, false, &disk.options).map_err(text)?;
     let start = disk.start()?;
     out.write(&disk.part).map_err(text)?;
-    out.close().map_err(text)?;
+    match commit {
+        true => out.close().map(drop).map_err(text)?,
+        false => out.abort(),
+    }
     Ok(Report { start, end: now() })
 }
 
 /// Reads a step, and checks it.
-pub fn read(spec: &Spec, data: &Dataset, unit: u64, without: Without) -> Result<Report, String> {
+pub fn read(spec: &Spec, data: &Dataset, unit: u64) -> Result<Report, String> {
     let text = |e: StoreError| e.to_string();
-    let mut disk = Disk::new(spec, data, unit, without)?;
+    let mut disk = Disk::new(spec, data, unit)?;
     let dir = Path::new(&spec.pipe);
     let mut input =
         StoreReader::open(dir, DATASET, &spec.layout, &Expect::default(), &disk.options).map_err(text)?;

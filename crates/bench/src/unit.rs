@@ -4,7 +4,6 @@ use super::{disk_unit, pattern};
 use clap::Args;
 use polyduct::open;
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_store::Without;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -50,14 +49,10 @@ pub enum Role {
     OpenRead,
     /// Writes a dataset in a store, whose directory is the name, from when it is open to its being safe.
     DiskWrite,
-    /// The same without making it safe.
+    /// The same without making it safe: what was written is given up.
     DiskWriteUncommitted,
-    /// The same without checksums.
-    DiskWriteUnsummed,
     /// Reads one, and checks it.
     DiskRead,
-    /// The same without looking at checksums.
-    DiskReadUnsummed,
 }
 
 /// `bench unit`.
@@ -110,13 +105,9 @@ fn act(spec: &Spec) -> Result<Report, String> {
             reader.iter_mut().try_for_each(|r| r.close().map(drop)).map_err(text)?;
             Ok(Report { start: spec.at, end })
         }
-        Role::DiskWrite => disk_unit::write(spec, &data, unit, Without::default()),
-        Role::DiskWriteUncommitted => {
-            disk_unit::write(spec, &data, unit, Without { commit: true, sums: false })
-        }
-        Role::DiskWriteUnsummed => disk_unit::write(spec, &data, unit, Without { commit: false, sums: true }),
-        Role::DiskRead => disk_unit::read(spec, &data, unit, Without::default()),
-        Role::DiskReadUnsummed => disk_unit::read(spec, &data, unit, Without { commit: false, sums: true }),
+        Role::DiskWrite => disk_unit::write(spec, &data, unit, true),
+        Role::DiskWriteUncommitted => disk_unit::write(spec, &data, unit, false),
+        Role::DiskRead => disk_unit::read(spec, &data, unit),
         Role::Write => {
             let mut out = port("").write(&data, &spec.layout).map_err(text)?;
             let mapping = out.mapping().clone();

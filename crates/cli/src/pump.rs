@@ -4,8 +4,8 @@
 use crate::run::READER_GONE;
 use crate::stream::{Steps, StreamError};
 use crate::text::at_url;
-use polyduct::pipe::{PipeError, Refusal};
 use polyduct::{open, Open, Writer};
+use polyduct::{PipeError, Refusal};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! Small pieces of text output that several commands share.
 
-use polyduct::{pipe::PipeError, Error};
+use polyduct::{Error, PortError, PortName};
 use std::io::{self, IsTerminal, Write};
 
 /// Writes a line to standard error. Where nobody can be told, as on a full disk or to a reader that has gone, the command still does
@@ -122,8 +122,10 @@ pub fn caret(text: &str, at: usize) -> String {
 /// An error of the port at `url`, which is named once.
 pub fn at_url(url: &str, error: &Error) -> String {
     let names_it = match error {
-        Error::Url { .. } | Error::File(_) => true,
-        Error::Pipe(error) => !matches!(error, PipeError::BadOption { .. }),
+        Error::Url { .. } | Error::Pipe(_) | Error::File(_) => true,
+        Error::Port(PortError::BadOption { port, .. }) => port.is_some(),
+        // What a store says names the whole of it.
+        Error::Port(error) => !matches!(error.port(), Some(PortName::Store(_))),
         _ => false,
     };
     if names_it {

@@ -12,25 +12,17 @@
 //!   machine: frames and time in; frames, deadlines and events out.
 //! * the domain: who is there, handlers by name, calls, regions.
 
-#[cfg(not(loom))]
 pub mod config;
-#[cfg(not(loom))]
 pub mod domain;
-#[cfg(not(loom))]
 pub mod engine;
-#[cfg(not(loom))]
 mod error;
-#[cfg(not(loom))]
 pub mod handshake;
 pub mod link;
 #[cfg(not(loom))]
 pub mod meeting;
 pub mod types;
-#[cfg(not(loom))]
 pub mod wire;
 
-#[cfg(not(loom))]
 pub use domain::Domain;
-#[cfg(not(loom))]
 pub use error::{ConfigError, LinkError, MessageError, Scope};
 pub use types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};

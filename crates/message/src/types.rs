@@ -1,5 +1,8 @@
 //! The words that all layers speak.
 
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
 /// A unit of a domain, 0..N-1.
 pub type Address = u32;
 
@@ -57,3 +60,58 @@ pub struct Token(pub u64);
 
 /// Bytes of a payload, at most (2⁴⁸): beyond every memory, and small enough that sums of it do not overflow.
 pub const MAX_PAYLOAD: u64 = 1 << 48;
+
+/// Units of a domain, at most.
+pub const MAX_UNITS: u32 = 4096;
+
+/// Handlers of a domain, at most.
+pub const MAX_HANDLERS: usize = 65_536;
+
+/// Bytes of a handler's name, at most.
+pub const MAX_NAME: usize = 128;
+
+/// What a name stands for: the same in the whole domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A handler, which gets messages.
+    Messages,
+    /// A function, which is called.
+    Calls,
+}
+
+impl Kind {
+    /// What to do with it.
+    pub(crate) fn use_it(self) -> &'static str {
+        match self {
+            Kind::Messages => "send to it",
+            Kind::Calls => "call it",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Messages => "a handler of messages",
+            Kind::Calls => "a function",
+        })
+    }
+}
+
+/// What all units do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// A barrier.
+    Barrier = 1,
+    /// A synchronise, with the barrier at its end.
+    Synchronise = 2,
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Collective::Barrier => "a barrier",
+            Collective::Synchronise => "a synchronise",
+        })
+    }
+}

@@ -7,33 +7,19 @@
 //! keep the rest busy, would each spin in vain until the kernel takes the processor away: who was woken from the processor on
 //! which it runs itself gives way at once when it next waits, instead of spinning.
 
-use crate::sync::{fence, AtomicU32, Line, Ordering};
+use crate::sync::{change, fence, Line, Ordering};
 
 /// Bits of the bell's word that count its rings. Those above are the processor of the last, from 1; 0 where that is not known.
-#[cfg(not(loom))]
 const COUNT: u32 = (1 << 20) - 1;
 
 /// Wakes all who sleep at the line. What was stored before is visible to them.
 pub fn ring(line: &Line) {
     fence(Ordering::SeqCst);
     if line.sleepers.load(Ordering::Relaxed) > 0 {
-        change(&line.bell);
+        let place = place::here() << COUNT.count_ones();
+        change(&line.bell, |bell| bell.wrapping_add(1) & COUNT | place);
         crate::futex::wake(&line.bell, u32::MAX >> 1);
     }
-}
-
-#[cfg(not(loom))]
-fn change(bell: &AtomicU32) {
-    let place = place::here() << COUNT.count_ones();
-    let rung = |bell: u32| Some(bell.wrapping_add(1) & COUNT | place);
-    // It never fails.
-    let _ = bell.fetch_update(Ordering::Release, Ordering::Relaxed, rung);
-}
-
-/// In one step, so that loom has no more to try than there is: nobody reads the word for more than whether it has changed.
-#[cfg(loom)]
-fn change(bell: &AtomicU32) {
-    bell.fetch_add(1, Ordering::Release);
 }
 
 /// One who sleeps at a line, or is about to.
@@ -57,7 +43,6 @@ impl<'a> Sleeper<'a> {
     /// Sleeps while the bell shows what was `seen`, for `time` at most (`None`: as long as that may be).
     pub fn sleep(&self, seen: u32, time: Option<core::time::Duration>) {
         crate::futex::wait(&self.0.bell, seen, time);
-        #[cfg(not(loom))]
         if let Some(rung) = Some(self.0.bell.load(Ordering::Relaxed)).filter(|&rung| rung != seen) {
             place::woken_from(rung >> COUNT.count_ones());
         }
@@ -70,11 +55,9 @@ impl Drop for Sleeper<'_> {
     }
 }
 
-#[cfg(not(loom))]
 pub use spin::spin;
 
 /// Whether this thread shares its processor with the one that it waits for.
-#[cfg(not(loom))]
 mod place {
     use std::cell::Cell;
 
@@ -101,7 +84,6 @@ mod place {
     }
 }
 
-#[cfg(not(loom))]
 mod spin {
     use super::place;
     use core::time::Duration;
@@ -146,7 +128,7 @@ mod spin {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use core::time::Duration;

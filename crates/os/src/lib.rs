@@ -5,48 +5,28 @@
 //! decided above. This is one of the few crates that may use `unsafe`; everything it exports is sound to call from safe
 //! code, under the one assumption that [`segment`] states about memory shared with processes of the same user.
 //!
-//! Under `cfg(loom)` only [`sync`], [`futex`] and [`bell`] exist, over loom's atomics, so that the protocols above can be
-//! model-checked without a kernel.
+//! Under `cfg(loom)` the words of [`sync`] are loom's, so that the protocols above can be model-checked.
 
-#[cfg(not(loom))]
 pub mod aligned;
 pub mod bell;
-#[cfg(not(loom))]
 pub mod clock;
-#[cfg(not(loom))]
 pub mod cpu;
-#[cfg(not(loom))]
 pub mod dir;
-#[cfg(not(loom))]
 mod error;
-#[cfg(not(loom))]
 pub mod fork;
 pub mod futex;
-#[cfg(not(loom))]
 pub mod groups;
-#[cfg(not(loom))]
 pub mod limits;
-#[cfg(not(loom))]
 pub mod lock;
-#[cfg(not(loom))]
 pub mod memory;
-#[cfg(not(loom))]
 pub mod poll;
-#[cfg(not(loom))]
 pub mod process;
-#[cfg(not(loom))]
 pub mod remote;
-#[cfg(not(loom))]
 pub mod ring;
-#[cfg(not(loom))]
 pub mod segment;
-#[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
-#[cfg(not(loom))]
 pub mod threads;
 
-#[cfg(not(loom))]
 pub use error::{Blame, OsError, Result, Scope, SegmentFault};
-#[cfg(not(loom))]
 pub use rustix::io::Errno;

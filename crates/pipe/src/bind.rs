@@ -1,11 +1,11 @@
 //! What the units say of their datasets and layouts, bound to what this side computes with; and what slots a writer's unit needs
 //! for it.
 
-use crate::config::Options;
 use crate::error::{PipeError, Refusal};
 use crate::wire::{self, Role, Welcome};
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping};
 use polyduct_os::segment::{Access, Segment};
+use polyduct_port::{Options, PortError};
 use std::os::fd::BorrowedFd;
 
 /// Slots start at pages, so that a reader can map one by itself.
@@ -27,11 +27,12 @@ pub(crate) fn slot_sizes(mapping: &Mapping, options: &Options) -> Result<(usize,
     let total = slot.and_then(|s| s.checked_mul(u64::from(options.depth)));
     match (slot, total) {
         (Some(slot), Some(total)) if total <= isize::MAX as u64 => Ok((slot as usize, total as usize)),
-        _ => Err(PipeError::BadOption {
+        _ => Err(PipeError::Port(PortError::BadOption {
+            port: None,
             option: "depth",
             found: options.depth.to_string(),
             expected: format!("slots that fit the address space, of {len} bytes each").into(),
-        }),
+        })),
     }
 }
 

@@ -4,14 +4,14 @@
 //! they share nothing but the list of who takes part, and the name of the domain, which comes from the number that the pipe
 //! drew when it opened. So two pipes, or one that was opened again, never meet.
 
-use crate::config::{Interrupt, Options};
-use crate::error::{PipeError, Side, UnitName};
+use crate::error::PipeError;
 use crate::programs::Programs;
 use crate::wire::Welcome;
 use polyduct_message::config::Config;
 use polyduct_message::domain::{self, Domain, Network, OnLoss};
 use polyduct_message::types::Address;
 use polyduct_message::MessageError;
+use polyduct_port::{Interrupt, Options, PortError, PortName, Side, UnitName};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -156,11 +156,12 @@ impl PortDomain {
         if self.open {
             let expected =
                 "a number in a pipe whose units have a domain: all of them join it when it is made";
-            return Err(PipeError::BadOption {
+            return Err(PipeError::Port(PortError::BadOption {
+                port: None,
                 option: "readers",
                 found: "any".into(),
                 expected: expected.into(),
-            });
+            }));
         }
         let mut options = domain::Options::new(&self.name, self.unit, self.addresses.units());
         options.open_timeout = wishes.open_timeout.unwrap_or(self.open_timeout);
@@ -188,7 +189,9 @@ impl PortDomain {
     fn error(&self, source: MessageError) -> PipeError {
         let (pipe, addresses) = (self.pipe.clone(), self.addresses.clone());
         match source {
-            MessageError::Interrupted => PipeError::Interrupted { pipe, unit: None },
+            MessageError::Interrupted => {
+                PipeError::Port(PortError::Interrupted { port: PortName::Pipe(pipe), unit: None })
+            }
             source => PipeError::Domain { pipe, addresses, source: Box::new(source) },
         }
     }
@@ -215,8 +218,8 @@ impl PortDomain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Policy;
     use crate::wire::Dataset;
+    use polyduct_port::Policy;
 
     fn addresses(writers: u32, readers: &[u32]) -> Addresses {
         Addresses::new(&Welcome {

@@ -2,60 +2,24 @@
 
 use crate::domain::Addresses;
 use crate::join::ORDER;
-use crate::programs::{who, Programs};
-pub use crate::slots::names::{Side, UnitName};
+use crate::programs::Programs;
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
 use polyduct_message::MessageError;
 use polyduct_os::{socket::whose, OsError};
+use polyduct_port::{PortError, PortName, Scope, UnitName};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::time::Duration;
-
-/// How far an error reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// This call did nothing; the port is as it was.
-    Operation,
-    /// The port is of no further use and should be closed.
-    Port,
-}
 
 /// What can go wrong with a pipe.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipeError {
+    /// What can go wrong with any port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+
     // -- the caller's misuse --
-    /// A layout does not parse, or does not fit the dataset and the units.
-    #[error("{name}: {source}", name = named(pipe))]
-    Layout {
-        /// The pipe.
-        pipe: String,
-        /// What is wrong.
-        source: LayoutError,
-    },
-    /// An option has a value that it cannot have.
-    #[error("{option} is {found}; expected {expected}")]
-    BadOption {
-        /// The option's name.
-        option: &'static str,
-        /// Its value as it is shown: text stands in quotes.
-        found: String,
-        /// What it may be.
-        expected: Cow<'static, str>,
-    },
-    /// An array of the wrong size was given to a write or a read.
-    #[error("{name}: the array has {found} bytes; unit {unit}'s part has {expected}", name = named(pipe))]
-    WrongSize {
-        /// The pipe.
-        pipe: String,
-        /// This unit.
-        unit: u32,
-        /// Bytes of the unit's part.
-        expected: u64,
-        /// Bytes given.
-        found: u64,
-    },
     /// The pipe has this name already.
     #[error("{name}: {} is already its writer", holder(*pid, program), name = named(pipe))]
     NameTaken {
@@ -66,13 +30,6 @@ pub enum PipeError {
         /// Its command line, as far as it is known.
         program: String,
     },
-    /// The port has failed or was closed before.
-    #[error("{name}: the port is closed", name = named(pipe))]
-    Closed {
-        /// The pipe.
-        pipe: String,
-    },
-
     /// A pipe across hosts has no key that its units could know each other by.
     #[error("{name}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY", name = named(pipe))]
     Key {
@@ -92,44 +49,6 @@ pub enum PipeError {
         peer: String,
         /// What went wrong.
         source: Box<net::Fault>,
-    },
-    /// A unit's process ended without closing its port, or is given up since nothing was heard of it.
-    #[error("{name}: {}{} {}", who(unit, program), process(*pid), how_lost(*silence), name = named(pipe))]
-    PeerLost {
-        /// The pipe.
-        pipe: String,
-        /// The unit that was lost.
-        unit: UnitName,
-        /// Its process; 0 where it is not known.
-        pid: u32,
-        /// Nothing was heard of it, across hosts, for so long; it may live. `None`: it has ended.
-        silence: Option<Duration>,
-        /// The name of its program, where there are several on that side and it has one.
-        program: Option<Box<str>>,
-    },
-    /// A unit gave up, because of an error of its own, in the middle of its work.
-    #[error("{name}: {} gave up", who(unit, program), name = named(pipe))]
-    PeerAborted {
-        /// The pipe.
-        pipe: String,
-        /// The unit that gave up.
-        unit: UnitName,
-        /// The name of its program, where there are several on that side and it has one.
-        program: Option<Box<str>>,
-    },
-    /// The units of a program closed after different numbers of steps.
-    #[error("{name}: {} closed after {closed_after} steps, while this unit came to step {step}", who(unit, program), name = named(pipe))]
-    UnevenSteps {
-        /// The pipe.
-        pipe: String,
-        /// The unit that closed.
-        unit: UnitName,
-        /// Steps it took part in.
-        closed_after: u64,
-        /// The step that this unit asked for, from 0.
-        step: u64,
-        /// The name of its program, where there are several on that side and it has one.
-        program: Option<Box<str>>,
     },
     /// All reader programs have closed; nobody will take further steps.
     #[error("{name}: every reader has closed; step {step} has nobody to go to (a writer whose readers come and go is opened with readers=\"any\"; a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
@@ -157,14 +76,6 @@ pub enum PipeError {
         /// The other's user.
         found: u32,
     },
-    /// A peer broke the protocol, or the shared memory holds what it cannot hold.
-    #[error("{name}: a peer broke the protocol: {what}", name = named(pipe))]
-    BadPeer {
-        /// The pipe.
-        pipe: String,
-        /// What was found, and where.
-        what: String,
-    },
     /// The domain of this port could not be joined. The port is as it was.
     #[error("{name}: {source} (addresses of its units: {addresses})", name = named(pipe))]
     Domain {
@@ -177,26 +88,6 @@ pub enum PipeError {
     },
 
     // -- time and the system --
-    /// A wait came to its deadline.
-    #[error("{name}: {}timed out after {waited:.1?} waiting for {what}", this(unit), name = named(pipe))]
-    Timeout {
-        /// The pipe.
-        pipe: String,
-        /// This unit.
-        unit: Option<UnitName>,
-        /// What was waited for.
-        what: String,
-        /// How long.
-        waited: Duration,
-    },
-    /// The caller asked blocking calls to stop (Ctrl-C).
-    #[error("{name}: {}interrupted", this(unit), name = named(pipe))]
-    Interrupted {
-        /// The pipe.
-        pipe: String,
-        /// This unit.
-        unit: Option<UnitName>,
-    },
     /// The system refused something.
     #[error("{name}: {}{source}", this(unit), name = named(pipe))]
     System {
@@ -212,26 +103,24 @@ pub enum PipeError {
 impl PipeError {
     /// What a unit is told that may not join, or not any more: a death is the same error as at any other moment.
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {
-        let pipe = pipe.to_owned();
+        let lost = |unit: UnitName, pid, silence| PortError::PeerLost {
+            port: PortName::Pipe(pipe.to_owned()),
+            peer: unit.into(),
+            pid,
+            silence,
+        };
         match reason {
-            Refusal::Lost { unit, pid } => {
-                PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }
-            }
-            Refusal::Silent { unit, pid, seconds } => {
-                PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds), program: None }
-            }
-            reason => PipeError::Refused { pipe, reason },
+            Refusal::Lost { unit, pid } => lost(unit, pid, None).into(),
+            Refusal::Silent { unit, pid, seconds } => lost(unit, pid, silence(seconds)).into(),
+            reason => PipeError::Refused { pipe: pipe.to_owned(), reason },
         }
     }
 
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
         match self {
-            PipeError::WrongSize { .. }
-            | PipeError::BadOption { .. }
-            | PipeError::Domain { .. }
-            | PipeError::Timeout { .. }
-            | PipeError::Interrupted { .. } => Scope::Operation,
+            PipeError::Port(e) => e.scope(),
+            PipeError::Domain { .. } => Scope::Operation,
             _ => Scope::Port,
         }
     }
@@ -240,26 +129,25 @@ impl PipeError {
     pub fn pipe(&self) -> Option<&str> {
         use PipeError::*;
         match self {
-            BadOption { .. } => None,
-            Layout { pipe, .. } | WrongSize { pipe, .. } | NameTaken { pipe, .. } | Closed { pipe } => {
+            Port(e) => match e.port()? {
+                PortName::Pipe(pipe) => Some(pipe),
+                PortName::File(_) | PortName::Store(_) => None,
+            },
+            NameTaken { pipe, .. } | Key { pipe, .. } | Link { pipe, .. } | ReadersGone { pipe, .. } => {
                 Some(pipe)
             }
-            Key { pipe, .. } | Link { pipe, .. } | PeerLost { pipe, .. } | PeerAborted { pipe, .. } => {
+            Refused { pipe, .. } | Stranger { pipe, .. } | Domain { pipe, .. } | System { pipe, .. } => {
                 Some(pipe)
             }
-            UnevenSteps { pipe, .. } | ReadersGone { pipe, .. } | Refused { pipe, .. } => Some(pipe),
-            Stranger { pipe, .. } | BadPeer { pipe, .. } | Domain { pipe, .. } => Some(pipe),
-            Timeout { pipe, .. } | Interrupted { pipe, .. } | System { pipe, .. } => Some(pipe),
         }
     }
 
     /// The error with the name of the program that the unit belongs to of which it speaks.
     pub(crate) fn of(mut self, programs: &Programs) -> PipeError {
-        match &mut self {
-            PipeError::PeerLost { unit, program, .. }
-            | PipeError::PeerAborted { unit, program, .. }
-            | PipeError::UnevenSteps { unit, program, .. } => *program = programs.name_of(*unit),
-            _ => {}
+        if let PipeError::Port(e) = &mut self {
+            if let Some(peer) = e.peer_mut() {
+                peer.program = peer.name().and_then(|unit| programs.name_of(unit));
+            }
         }
         self
     }
@@ -267,9 +155,10 @@ impl PipeError {
     /// The error as it leaves unit `me` of the pipe `of`: with their names, where what met it did not know them.
     pub(crate) fn at(mut self, of: &str, me: UnitName) -> PipeError {
         match &mut self {
-            PipeError::Layout { pipe, .. } if pipe.is_empty() => of.clone_into(pipe),
-            PipeError::Timeout { unit, .. }
-            | PipeError::Interrupted { unit, .. }
+            PipeError::Port(PortError::Layout { port: PortName::Pipe(pipe), .. }) if pipe.is_empty() => {
+                of.clone_into(pipe)
+            }
+            PipeError::Port(PortError::Timeout { unit, .. } | PortError::Interrupted { unit, .. })
             | PipeError::System { unit, .. } => *unit = unit.or(Some(me)),
             _ => {}
         }
@@ -280,7 +169,7 @@ impl PipeError {
 /// Layouts know of no pipe: whoever opens one names it, with `PipeError::at`.
 impl From<LayoutError> for PipeError {
     fn from(source: LayoutError) -> PipeError {
-        PipeError::Layout { pipe: String::new(), source }
+        PortError::Layout { port: named(""), source }.into()
     }
 }
 
@@ -293,30 +182,13 @@ fn holder(pid: u32, program: &str) -> String {
     }
 }
 
-/// A unit's process, where it is known.
-fn process(pid: u32) -> String {
-    match pid {
-        0 => String::new(),
-        pid => format!(" (pid {pid})"),
-    }
-}
-
 /// How long nothing was heard, if that is what happened.
 pub(crate) fn silence(seconds: u8) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// A pipe as users name it: by its address, where it has one.
-fn named(pipe: &str) -> String {
-    let colon = if pipe.starts_with("//") { ":" } else { " " };
-    format!("pipe{colon}{pipe}")
-}
-
-fn how_lost(silence: Option<Duration>) -> String {
-    match silence {
-        None => "died".into(),
-        Some(time) => format!("was not heard for {} s", time.as_secs()),
-    }
+fn named(pipe: &str) -> PortName {
+    PortName::Pipe(pipe.to_owned())
 }
 
 /// Whose error it is, in words.
@@ -504,11 +376,5 @@ mod tests {
             told("viewer")
         );
         assert!(told(&unnamed).contains("POLYDUCT_PROGRAM"), "{}", told(&unnamed));
-    }
-
-    #[test]
-    fn reader_programs_are_counted_from_one() {
-        let name = |p| UnitName { side: Side::Reader(p), unit: 3 }.to_string();
-        assert_eq!([name(0), name(1)], ["reader unit 3", "unit 3 of reader program 2"]);
     }
 }

@@ -1,9 +1,7 @@
 //! Joining a pipe: how a unit that is not the writer's unit 0 comes in.
 
-use crate::config::{Options, PROGRAM_BYTES};
-use crate::error::{PipeError, Refusal, UnitName};
+use crate::error::{PipeError, Refusal};
 use crate::serve::HOST;
-use crate::slots::bits::MAX_UNITS;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
 use polyduct_message::link::key::random;
 use polyduct_message::meeting::{pause, Connection, Failure, Patience, GRACE, RETRY};
@@ -12,6 +10,7 @@ use polyduct_os::{
     process::{number_space, ProcessId},
     Errno, OsError,
 };
+use polyduct_port::{Options, PortError, PortName, UnitName};
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -47,6 +46,7 @@ impl Patience for Opening<'_> {
 
     fn failed(&self, why: Failure) -> PipeError {
         let pipe = self.pipe.to_owned();
+        let port = PortName::Pipe(pipe.clone());
         match why {
             Failure::System(e) => system(self.pipe)(e),
             Failure::Stranger(found) => {
@@ -54,13 +54,21 @@ impl Patience for Opening<'_> {
             }
             Failure::HungUp => {
                 self.hung_up.set(true);
-                PipeError::PeerLost { pipe, unit: HOST, pid: self.pid.get(), silence: None, program: None }
+                PipeError::Port(PortError::PeerLost {
+                    port,
+                    peer: HOST.into(),
+                    pid: self.pid.get(),
+                    silence: None,
+                })
             }
             Failure::Version(found) => {
                 let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 PipeError::Refused { pipe, reason }
             }
-            Failure::Malformed => PipeError::BadPeer { pipe, what: "an unreadable message".into() },
+            Failure::Malformed => {
+                let what = "an unreadable message".into();
+                PipeError::Port(PortError::BadPeer { port, peer: None, what })
+            }
         }
     }
 }
@@ -92,12 +100,13 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     if (1..=80).contains(&pipe.len()) && pipe.chars().all(good) && !taken {
         return Ok(());
     }
-    Err(PipeError::BadOption {
+    Err(PipeError::Port(PortError::BadOption {
+        port: None,
         option: "pipe name",
         found: format!("{:?}", pipe.chars().take(100).collect::<String>()),
         expected: "1 to 80 letters, digits, '.', '_', '-' or '/', that begin with neither domain/ nor file/"
             .into(),
-    })
+    }))
 }
 
 /// What tells this pipe from others of its name, before and after it: see [`Welcome::id`](crate::wire::Welcome::id).
@@ -236,7 +245,7 @@ impl<'a> Joining<'a> {
     fn receive(&mut self, what: &str) -> Result<(FromHost, Vec<OwnedFd>), PipeError> {
         match self.conn.receive(&self.opening, what) {
             Ok((FromHost::Refused(reason), _)) => Err(PipeError::refused(self.opening.pipe, reason)),
-            Err(error @ (PipeError::Timeout { .. } | PipeError::Interrupted { .. })) => {
+            Err(error @ PipeError::Port(PortError::Timeout { .. } | PortError::Interrupted { .. })) => {
                 // So that the others do not take this unit for dead.
                 self.conn.post(&ToHost::GiveUp);
                 Err(error)
@@ -258,7 +267,11 @@ impl<'a> Joining<'a> {
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::BadPeer { pipe: self.opening.pipe.to_owned(), what: what.to_owned() }
+        PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(self.opening.pipe.to_owned()),
+            peer: None,
+            what: what.to_owned(),
+        })
     }
 }
 
@@ -271,35 +284,27 @@ pub(crate) fn check_patience(
     what: &str,
 ) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-        return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
+        return Err(PipeError::Port(PortError::Interrupted {
+            port: PortName::Pipe(pipe.to_owned()),
+            unit: None,
+        }));
     }
     let waited = clock::now() - start;
     let patience = options.open_timeout.saturating_add(grace);
     if waited >= patience {
-        return Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what: what.to_owned(), waited });
+        return Err(PipeError::Port(PortError::Timeout {
+            port: PortName::Pipe(pipe.to_owned()),
+            unit: None,
+            what: what.to_owned().into(),
+            waited,
+        }));
     }
     Ok(patience - waited)
 }
 
 /// Checks the options that both sides share, and names this unit.
-pub fn check_options(options: &Options, side: crate::error::Side) -> Result<UnitName, PipeError> {
-    let bad = |option, found: u32, expected: String| {
-        Err(PipeError::BadOption { option, found: found.to_string(), expected: expected.into() })
-    };
-    if options.units == 0 || options.units > MAX_UNITS {
-        return bad("units", options.units, format!("1 to {MAX_UNITS}"));
-    }
-    if options.unit >= options.units {
-        return bad("unit", options.unit, format!("below units, {}", options.units));
-    }
-    options.check_counts()?;
-    if options.program.len() > PROGRAM_BYTES {
-        return Err(PipeError::BadOption {
-            option: "program",
-            found: format!("{:?}…", options.program.chars().take(40).collect::<String>()),
-            expected: format!("at most {PROGRAM_BYTES} bytes").into(),
-        });
-    }
+pub fn check_options(options: &Options, side: polyduct_port::Side) -> Result<UnitName, PipeError> {
+    options.check()?;
     Ok(UnitName { side, unit: options.unit })
 }
 
@@ -313,7 +318,7 @@ mod tests {
             assert_eq!(check_name(good), Ok(()), "{good}");
         }
         for bad in ["", "a b", "domain/x", "file/1-2/x", &"x".repeat(81)] {
-            assert!(matches!(check_name(bad), Err(PipeError::BadOption { .. })), "{bad}");
+            assert!(matches!(check_name(bad), Err(PipeError::Port(PortError::BadOption { .. }))), "{bad}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
+//! | [`polyduct_slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
 //! | [`net`] | the same across hosts |
 //! | `bind` | what units say of their datasets and layouts, and the slots that they need |
@@ -20,49 +20,24 @@
 //! declares only its own mapping function and the system composes them.
 #![forbid(unsafe_code)]
 
-#[cfg(not(loom))]
 mod bind;
-#[cfg(not(loom))]
-mod config;
-#[cfg(not(loom))]
 mod domain;
-#[cfg(not(loom))]
 mod error;
-#[cfg(not(loom))]
 mod join;
-#[cfg(not(loom))]
 pub mod net;
-#[cfg(not(loom))]
 mod port;
-#[cfg(not(loom))]
 mod programs;
-#[cfg(not(loom))]
 pub mod reader;
-#[cfg(not(loom))]
 pub mod ready;
-#[cfg(not(loom))]
 pub mod rendezvous;
-#[cfg(not(loom))]
 mod serve;
-pub mod slots;
-#[cfg(not(loom))]
 mod threads;
-#[cfg(not(loom))]
 mod watch;
-#[cfg(not(loom))]
 pub mod wire;
-#[cfg(not(loom))]
 pub mod writer;
 
-#[cfg(not(loom))]
-pub use config::{Interrupt, OnLoss, Options, Policy, Readers};
-#[cfg(not(loom))]
 pub use domain::{Addresses, DomainOptions};
-#[cfg(not(loom))]
-pub use error::{PipeError, Refusal, Scope, Side, UnitName};
-#[cfg(not(loom))]
-pub use port::Stats;
-#[cfg(not(loom))]
-pub use reader::{Expect, Reader, Step, Tried};
-#[cfg(not(loom))]
+pub use error::{PipeError, Refusal};
+pub use polyduct_port::*;
+pub use reader::{Reader, Step, Tried};
 pub use writer::{Given, StepMut, Writer};

@@ -1,37 +1,17 @@
 //! What a writer's and a reader's port have in common: the pipe's control state, the watching thread, waiting, errors.
 
-use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Scope, UnitName};
-use crate::programs::{who, Programs};
-use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
+use crate::error::{silence, PipeError};
+use crate::programs::Programs;
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
+use polyduct_port::{Came, Options, PortError, PortName, Scope, Stats, UnitName};
+use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Counters of one port, from its opening on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
-    /// Steps written or read.
-    pub steps: u64,
-    /// Steps that a lossy queue dropped: of a writer, those that the queue did not take; of a reader, those between the
-    /// steps that it read.
-    pub dropped: u64,
-    /// Bytes of this unit's part that were written or read.
-    pub bytes: u64,
-    /// Contiguous runs that they came in (readers of pipes; both of files).
-    pub runs: u64,
-    /// Time spent waiting for the other side.
-    pub waited: Duration,
-    /// Time spent copying, of parts of 16 KiB and more.
-    pub copied: Duration,
-    /// Time from the call of open to its return.
-    pub opened: Duration,
-}
 
 /// What each step that a reader takes adds to its counters.
 #[derive(Debug)]
@@ -102,22 +82,42 @@ const STREAM_FROM: usize = 64 << 10;
 pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
     let pipe = pipe.to_owned();
     match stop {
-        Stop::Fault(Fault::Lost { unit, pid }) => {
-            PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }
-        }
-        Stop::Fault(Fault::Silent { unit, pid, seconds }) => {
-            PipeError::PeerLost { pipe, unit, pid, silence: silence(seconds), program: None }
-        }
-        Stop::Fault(Fault::Aborted { unit }) => PipeError::PeerAborted { pipe, unit, program: None },
+        Stop::Fault(Fault::Lost { unit, pid }) => PipeError::Port(PortError::PeerLost {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            pid,
+            silence: None,
+        }),
+        Stop::Fault(Fault::Silent { unit, pid, seconds }) => PipeError::Port(PortError::PeerLost {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            pid,
+            silence: silence(seconds),
+        }),
+        Stop::Fault(Fault::Aborted { unit }) => PipeError::Port(PortError::PeerAborted {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            reason: String::new(),
+        }),
         // A fault is never uneven without a first close.
-        Stop::Fault(Fault::Uneven { unit }) => {
-            PipeError::UnevenSteps { pipe, unit, closed_after: step, step, program: None }
-        }
-        Stop::Uneven { unit, closed_after } => {
-            PipeError::UnevenSteps { pipe, unit, closed_after, step, program: None }
-        }
+        Stop::Fault(Fault::Uneven { unit }) => PipeError::Port(PortError::UnevenSteps {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            closed_after: step,
+            came: Came::ToStep(step),
+        }),
+        Stop::Uneven { unit, closed_after } => PipeError::Port(PortError::UnevenSteps {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            closed_after,
+            came: Came::ToStep(step),
+        }),
         Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
-        Stop::Corrupt(what) => PipeError::BadPeer { pipe, what: what.to_owned() },
+        Stop::Corrupt(what) => PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(pipe),
+            peer: None,
+            what: what.to_owned(),
+        }),
     }
 }
 
@@ -137,7 +137,7 @@ impl Port {
             patience: Patience { spin: spin_time(&slots), timeout, interrupt },
             slots,
             stats: Stats { opened, ..Stats::default() },
-            wait_on_loss: options.on_loss == crate::config::OnLoss::Wait,
+            wait_on_loss: options.on_loss == polyduct_port::OnLoss::Wait,
             failed: None,
             domain,
             watch: Some(watch),
@@ -148,7 +148,9 @@ impl Port {
     pub fn check_open(&self) -> Result<(), PipeError> {
         match &self.failed {
             Some(e) => Err(e.clone()),
-            None if self.watch.is_none() => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            None if self.watch.is_none() => {
+                Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) }))
+            }
             None => Ok(()),
         }
     }
@@ -163,19 +165,25 @@ impl Port {
     ) -> Result<T, PipeError> {
         let slots = &self.slots;
         let mut waited = Duration::ZERO;
-        let met = crate::slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
+        let met = polyduct_slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
             look(slots).transpose()
         });
         self.stats.waited += waited;
         match met {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(stop)) => Err(self.stopped(stop, step)),
-            Err(Unmet::Interrupted) => {
-                Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: Some(self.me) })
-            }
+            Err(Unmet::Interrupted) => Err(PipeError::Port(PortError::Interrupted {
+                port: PortName::Pipe(self.pipe.clone()),
+                unit: Some(self.me),
+            })),
             Err(Unmet::Timeout) => {
                 let what = format!("{what} {step}{}", self.missing());
-                Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: Some(self.me), what, waited })
+                Err(PipeError::Port(PortError::Timeout {
+                    port: PortName::Pipe(self.pipe.clone()),
+                    unit: Some(self.me),
+                    what: what.into(),
+                    waited,
+                }))
             }
         }
     }
@@ -284,7 +292,8 @@ impl Port {
 
 /// Says which unit, of which process, is lost and not replaced yet, as the end of a sentence.
 pub(crate) fn not_replaced(lost: Option<(UnitName, u32)>, programs: &Programs) -> String {
-    let who = |unit| who(&unit, &programs.name_of(unit));
-    let words = |(unit, pid)| format!("; {} (pid {pid}) is lost, and nothing has taken its place", who(unit));
+    let words = |(unit, pid)| {
+        format!("; {} (pid {pid}) is lost, and nothing has taken its place", programs.peer(unit))
+    };
     lost.map(words).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What the reader programs of a pipe are called, for texts that speak of their units.
 
-use crate::error::{Side, UnitName};
 use crate::wire::Welcome;
+use polyduct_port::{Peer, Side, UnitName};
 
 /// What the reader programs are called, where there are several: their numbers say only who came first.
 #[derive(Clone, Debug, Default)]
@@ -22,19 +22,16 @@ impl Programs {
         }
     }
 
+    /// A unit as errors speak of it: with its program, where others of that side have one, too.
+    pub fn peer(&self, unit: UnitName) -> Peer {
+        Peer { program: self.name_of(unit), ..unit.into() }
+    }
+
     /// The name that somebody has given to a unit's program.
     pub fn name_of(&self, unit: UnitName) -> Option<Box<str>> {
         let Side::Reader(program) = unit.side else { return None };
         let name = self.0.get(program as usize)?;
         let given = !name.is_empty() && !polyduct_os::process::is_unnamed(name);
         given.then(|| name.as_str().into())
-    }
-}
-
-/// A unit, and its program where others of that side have one, too.
-pub(crate) fn who(unit: &UnitName, program: &Option<Box<str>>) -> String {
-    match program {
-        Some(program) => format!("unit {} of reader program {program:?}", unit.unit),
-        None => unit.to_string(),
     }
 }

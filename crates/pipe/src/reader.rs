@@ -3,13 +3,11 @@
 mod ready;
 
 use crate::bind::{from_wire, slot_stride};
-use crate::config::Options;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Side, UnitName};
+use crate::error::PipeError;
 use crate::join::{check_name, check_options, hello, system, Joining};
-use crate::port::{kernels, Port, Share, Stats, TIMED_FROM};
+use crate::port::{kernels, Port, Share, TIMED_FROM};
 use crate::serve::attach;
-use crate::slots::{Next, Slots, Turn};
 use crate::threads::Threads;
 use crate::watch::{spawn, Keepsake};
 use crate::wire::Role;
@@ -24,21 +22,12 @@ use polyduct_os::{
     segment::{Access, Segment},
     OsError,
 };
+use polyduct_port::{Expect, Options, PortError, PortName, Side, Stats, UnitName};
+use polyduct_slots::{Next, Slots, Turn};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What a reader expects of the writer's dataset.
-#[derive(Clone, Debug, Default)]
-pub struct Expect {
-    /// The shape; any if `None`.
-    pub shape: Option<Vec<u64>>,
-    /// The element type; any if `None`.
-    pub elem: Option<ElemType>,
-    /// Whether another element type may be converted into [`elem`](Expect::elem) on the way.
-    pub convert: bool,
-}
 
 /// What came of a look for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +74,7 @@ impl Reader {
     /// come. The dataset is the writer's.
     ///
     /// # Errors
-    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is done; [`PipeError::Timeout`] when no writer
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`] when no writer
     /// comes within the open timeout; [`PipeError::Refused`] when the units disagree, a program is one too many, or the
     /// dataset is not what was expected.
     pub fn open(pipe: &str, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
@@ -165,7 +154,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         self.port.domain(wishes, self.next)
     }
@@ -204,7 +193,7 @@ impl Reader {
     /// `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`PipeError::WrongSize`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used
+    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used
     /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
         self.check_len(part)?;
@@ -256,12 +245,12 @@ impl Reader {
     fn check_len(&self, part: &[u8]) -> Result<(), PipeError> {
         match part.len() == self.len {
             true => Ok(()),
-            false => Err(PipeError::WrongSize {
-                pipe: self.port.pipe.clone(),
-                unit: self.port.me.unit,
+            false => Err(PipeError::Port(PortError::WrongSize {
+                port: PortName::Pipe(self.port.pipe.clone()),
+                unit: Some(self.port.me.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            }),
+            })),
         }
     }
 
@@ -311,7 +300,13 @@ impl Reader {
                 }
             })
         });
-        copied.map_err(|e| PipeError::BadPeer { pipe: pipe.clone(), what: e.to_string() })
+        copied.map_err(|e| {
+            PipeError::Port(PortError::BadPeer {
+                port: PortName::Pipe(pipe.clone()),
+                peer: None,
+                what: e.to_string(),
+            })
+        })
     }
 
     /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot after all.
@@ -331,7 +326,12 @@ impl Reader {
             Ok(()) => Ok(true),
             Err(OsError::PeerGone { pid }) => {
                 let pipe = self.port.pipe.clone();
-                Err(self.port.fail(PipeError::PeerLost { pipe, unit, pid, silence: None, program: None }))
+                Err(self.port.fail(PipeError::Port(PortError::PeerLost {
+                    port: PortName::Pipe(pipe),
+                    peer: unit.into(),
+                    pid,
+                    silence: None,
+                })))
             }
             // Not allowed here, or not to be had: the writer is asked to use its slot.
             Err(_) => {
@@ -393,7 +393,8 @@ impl Reader {
     /// # Errors
     /// The error that the port failed with before, if any.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
-        let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
+        let failed =
+            self.port.check_open().err().filter(|e| !matches!(e, PipeError::Port(PortError::Closed { .. })));
         if self.port.is_open() {
             self.port.slots.close_reader(self.program, self.port.me.unit, self.next);
             let left = self.port.leave();
@@ -402,7 +403,7 @@ impl Reader {
         failed.map_or(Ok(self.port.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
     /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
     /// one follows, now or later.
     pub fn abort(&mut self) {
@@ -502,9 +503,12 @@ pub(crate) fn conversion(
         return Ok(None);
     }
     // Unit 0 refuses others before the welcome.
-    Conversion::between(given.elem(), elem).map(Some).ok_or_else(|| PipeError::BadPeer {
-        pipe: pipe.to_owned(),
-        what: format!("a welcome to a pipe of {}, which does not convert to {elem}", given.elem()),
+    Conversion::between(given.elem(), elem).map(Some).ok_or_else(|| {
+        PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(pipe.to_owned()),
+            peer: None,
+            what: format!("a welcome to a pipe of {}, which does not convert to {elem}", given.elem()),
+        })
     })
 }
 

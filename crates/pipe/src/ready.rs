@@ -5,12 +5,12 @@
 //! until a call of the port's owner has left a port that would wait, and made the descriptor unreadable
 //! again. Ports of whom nobody wants a descriptor have neither.
 
-use crate::slots::{bell::ring, bell::Sleeper, Slots};
 use crate::watch::no_thread;
 use crate::PipeError;
 use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_os::sync::Line;
 use polyduct_os::{fork, process::own_pid, OsError};
+use polyduct_slots::{bell::ring, bell::Sleeper, Slots};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};

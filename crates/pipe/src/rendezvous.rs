@@ -14,11 +14,11 @@ mod revive;
 
 use admit::{check_dataset, named};
 use guests::Guests;
+use polyduct_port::{OnLoss, Side, UnitName};
 
-use crate::config::OnLoss;
-use crate::error::{Refusal, Side, UnitName};
-use crate::slots::close::Ending;
+use crate::error::Refusal;
 use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use polyduct_slots::close::Ending;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 

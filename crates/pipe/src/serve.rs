@@ -1,9 +1,7 @@
 //! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every unit.
 
-use crate::config::Options;
-use crate::error::{PipeError, Refusal, Side, UnitName};
+use crate::error::{PipeError, Refusal};
 use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
-use crate::slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
 use polyduct_message::handshake::{no_descriptor, Bad};
 use polyduct_message::meeting::SLICE;
@@ -16,6 +14,8 @@ use polyduct_os::{
     socket::Listener,
     OsError,
 };
+use polyduct_port::{Options, PortError, PortName, Side, UnitName};
+use polyduct_slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{mpsc, Arc};
@@ -51,11 +51,18 @@ pub fn opening<T>(
             Ok(ended) => return ended.map_err(|reason| PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    return Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None });
+                    return Err(PipeError::Port(PortError::Interrupted {
+                        port: PortName::Pipe(pipe.to_owned()),
+                        unit: None,
+                    }));
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(PipeError::BadPeer { pipe: pipe.to_owned(), what: "the rendezvous ended".into() })
+                return Err(PipeError::Port(PortError::BadPeer {
+                    port: PortName::Pipe(pipe.to_owned()),
+                    peer: None,
+                    what: "the rendezvous ended".into(),
+                }))
             }
         }
     }
@@ -378,7 +385,9 @@ fn build(welcome: &Welcome) -> Result<(OwnedFd, Slots), OsError> {
 
 /// The control state in a segment that unit 0 handed over, whose descriptor comes back.
 pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(OwnedFd, Slots), PipeError> {
-    let bad = |what: String| PipeError::BadPeer { pipe: pipe.to_owned(), what };
+    let bad = |what: String| {
+        PipeError::Port(PortError::BadPeer { port: PortName::Pipe(pipe.to_owned()), peer: None, what })
+    };
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
     let segment = Segment::from_fd(fd, len, len, Access::ReadWrite)

@@ -1,10 +1,9 @@
 //! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed and left,
 //! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
 
-use crate::error::{PipeError, UnitName};
+use crate::error::PipeError;
 use crate::join::Joining;
 use crate::serve::HOST;
-use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, ToHost, Welcome, PROTOCOL};
 use polyduct_message::meeting::{pause, Connection, Failure, Patience};
 use polyduct_os::{
@@ -13,6 +12,8 @@ use polyduct_os::{
     socket::{Conn, DESCRIPTOR_LIMIT},
     OsError,
 };
+use polyduct_port::UnitName;
+use polyduct_slots::{fault::Fault, Slots};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The handshake: what units say to the writer's unit 0 before data flows, in the messages of
 //! [`polyduct_message::handshake`].
 
-use crate::config::{OnLoss, Policy};
 use crate::error::Refusal;
+use polyduct_port::{OnLoss, Policy};
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.

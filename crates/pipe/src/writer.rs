@@ -4,16 +4,15 @@ mod offer;
 mod ready;
 
 use offer::may_offer;
+use polyduct_port::{OnLoss, Options, PortError, PortName, Readers, Scope, Side, Stats, UnitName};
 
 use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
-use crate::config::{OnLoss, Options, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::error::PipeError;
 use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, socket_name, system, Joining};
-use crate::port::{kernels, Port, Stats, TIMED_FROM};
+use crate::port::{kernels, Port, TIMED_FROM};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, Opened, Server, HOST};
-use crate::slots::{Begin, Slots, Turn};
 use crate::watch::{spawn, Keepsake};
 use crate::wire::{self, Role};
 use polyduct_copy::Kernels;
@@ -28,6 +27,7 @@ use polyduct_os::{
     socket::{Conn, Listener},
     OsError,
 };
+use polyduct_slots::{Begin, Slots, Turn};
 use std::ops::{Deref, DerefMut};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Writer {
     /// have come; where [any](Readers::Any) may come, for none of them.
     ///
     /// # Errors
-    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
     /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's refusals.
     pub fn open(pipe: &str, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError> {
         let me = check_options(options, Side::Writer)?;
@@ -89,11 +89,12 @@ impl Writer {
             Given::ByReader if options.units == 1 => (None, None),
             Given::ByReader => {
                 let (option, found) = ("units", options.units.to_string());
-                return Err(PipeError::BadOption {
+                return Err(PipeError::Port(PortError::BadOption {
+                    port: None,
                     option,
                     found,
                     expected: "1 where the reader says the shape".into(),
-                });
+                }));
             }
         };
         let role = Role::Writer {
@@ -123,8 +124,13 @@ impl Writer {
             writer.stays = opened.waits;
             return Ok(writer);
         }
-        let mapping =
-            mapping.ok_or_else(|| PipeError::BadPeer { pipe: pipe.to_owned(), what: "no dataset".into() })?;
+        let mapping = mapping.ok_or_else(|| {
+            PipeError::Port(PortError::BadPeer {
+                port: PortName::Pipe(pipe.to_owned()),
+                peer: None,
+                what: "no dataset".into(),
+            })
+        })?;
         let mut made = Some(segment(&mapping)?);
         let len = made.as_ref().map_or(0, Segment::len);
         let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
@@ -203,7 +209,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         self.port.domain(wishes, self.next)
     }
@@ -219,7 +225,7 @@ impl Writer {
     /// there, it has for itself.
     ///
     /// # Errors
-    /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,
+    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of peers,
     /// after which it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
         let begin = self.begin()?;
@@ -250,15 +256,15 @@ impl Writer {
     /// Returns whether the step was taken (`false`: the queue dropped it, and nothing was copied).
     ///
     /// # Errors
-    /// [`PipeError::WrongSize`]; otherwise as [`step`](Self::step).
+    /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
         if part.len() != self.len {
-            return Err(PipeError::WrongSize {
-                pipe: self.port.pipe.clone(),
-                unit: self.port.me.unit,
+            return Err(PipeError::Port(PortError::WrongSize {
+                port: PortName::Pipe(self.port.pipe.clone()),
+                unit: Some(self.port.me.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            });
+            }));
         }
         match self.begin()? {
             Begin::Drop => {
@@ -271,8 +277,13 @@ impl Writer {
                 let start = (part.len() >= TIMED_FROM).then(clock::now);
                 let kernels = self.kernels;
                 let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
-                copied
-                    .map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
+                copied.map_err(|e| {
+                    PipeError::Port(PortError::BadPeer {
+                        port: PortName::Pipe(self.port.pipe.clone()),
+                        peer: None,
+                        what: e.to_string(),
+                    })
+                })?;
                 self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
                 self.finish(Begin::Fill(turn));
                 Ok(true)
@@ -283,7 +294,7 @@ impl Writer {
     fn check_writing(&self) -> Result<(), PipeError> {
         self.port.check_open()?;
         match self.port.slots.is_closed(self.port.me) {
-            true => Err(PipeError::Closed { pipe: self.port.pipe.clone() }),
+            true => Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.port.pipe.clone()) })),
             false => Ok(()),
         }
     }
@@ -328,11 +339,12 @@ impl Writer {
     /// [domain](Self::domain) if nobody else has it, which waits until others have what this unit sent there.
     ///
     /// # Errors
-    /// The error that the port failed with before, if any; [`PipeError::UnevenSteps`] where another unit closed after
-    /// more or fewer steps; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while unit 0 stays, after which it can be
+    /// The error that the port failed with before, if any; [`PortError::UnevenSteps`] where another unit closed after
+    /// more or fewer steps; [`PortError::Timeout`] and [`PortError::Interrupted`] while unit 0 stays, after which it can be
     /// called again; [`PipeError::Domain`] where others did not take what was sent in the domain.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
-        let failed = self.port.check_open().err().filter(|e| !matches!(e, PipeError::Closed { .. }));
+        let failed =
+            self.port.check_open().err().filter(|e| !matches!(e, PipeError::Port(PortError::Closed { .. })));
         let ended = match failed {
             None => match self.port.close_writer(self.next).and_then(|()| self.stay()) {
                 Err(e) if e.scope() == Scope::Operation => return Err(e),
@@ -366,7 +378,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`].
     pub fn abort(&mut self) {
         self.port.abort();
     }
@@ -432,7 +444,12 @@ impl DerefMut for StepMut<'_> {
 /// What a writer cannot have that waits for no readers.
 fn check_any(given: &Given, options: &Options) -> Result<(), PipeError> {
     let bad = |option, found: &str, expected: &'static str| {
-        Err(PipeError::BadOption { option, found: found.into(), expected: expected.into() })
+        Err(PipeError::Port(PortError::BadOption {
+            port: None,
+            option,
+            found: found.into(),
+            expected: expected.into(),
+        }))
     };
     match (options.readers, given, options.on_loss) {
         (Readers::Programs(_), ..) => Ok(()),
@@ -486,7 +503,11 @@ fn serve(
     // A replacement goes on with its predecessor's slots.
     let opened = opening(pipe, &outcome, options).and_then(|mut opened| match opened.late.take().or(own) {
         Some(own) => Ok((opened, own)),
-        None => Err(PipeError::BadPeer { pipe: pipe.to_owned(), what: "no slots".into() }),
+        None => Err(PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(pipe.to_owned()),
+            peer: None,
+            what: "no slots".into(),
+        })),
     });
     match opened {
         Ok((opened, own)) => Ok((opened, own, thread)),

@@ -7,6 +7,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_pipe::{DomainOptions, Expect, Given, OnLoss, Options, PipeError, Policy, Readers, Refusal};
 use polyduct_pipe::{Reader, Writer};
+use polyduct_port::PortError;
 use polyduct_rig::kills::kills;
 use polyduct_rig::{kill_all, say, tests, Random, Unit};
 use rustix::process::Signal;
@@ -67,7 +68,7 @@ fn read(spec: &str) {
             Ok(format!("step {n}"))
         }
         Ok(None) => Err("end".to_owned()),
-        Err(PipeError::PeerLost { unit, pid, .. }) => Err(format!("lost {unit} {pid}")),
+        Err(PipeError::Port(PortError::PeerLost { peer, pid, .. })) => Err(format!("lost {peer} {pid}")),
         Err(e) => Err(format!("error {e}")),
     };
     for line in std::io::stdin().lines() {
@@ -283,7 +284,7 @@ fn a_lost_unit_is_the_loss_of_its_program_alone() {
     let said = ask(&mut program[1], "run");
     assert_eq!(said, "runs");
     assert!(program[1].wait_line("lost"), "{}", program[1].last());
-    let lost = format!("unit 0 of reader program 2 {}", program[0].pid());
+    let lost = format!("unit 0 of reader program \"program\" {}", program[0].pid());
     assert_eq!(program[1].last(), format!("lost {lost}"));
     (0..20).for_each(|_| _ = next(&mut other));
     // The program comes again while one of its units has yet to leave.

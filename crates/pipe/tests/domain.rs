@@ -9,6 +9,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::{gather, Domain};
 use polyduct_message::MessageError;
 use polyduct_pipe::{Addresses, DomainOptions, PipeError, Side, UnitName};
+use polyduct_port::PortError;
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ fn write_and_tell(mut port: impl Port + Write, unit: u64, options: &DomainOption
     again.send(again.unit(), 1, [4, 2], &[]).unwrap();
     assert_eq!(domain.recv(None, Some(1)).unwrap().words, [4, 2]);
     port.close().unwrap();
-    assert!(matches!(port.domain(&soon()), Err(PipeError::Closed { .. })));
+    assert!(matches!(port.domain(&soon()), Err(PipeError::Port(PortError::Closed { .. }))));
     // Who holds it stays in it when the port is closed.
     domain.barrier().unwrap();
 }
@@ -213,7 +214,10 @@ fn one_gives_up<A: At>() {
     let (data, start) = (data(), Instant::now());
     let gone = |error: PipeError| {
         let unit = UnitName { side: Side::Reader(0), unit: 1 };
-        assert!(matches!(error, PipeError::PeerAborted { unit: u, .. } if u == unit), "{error}");
+        assert!(
+            matches!(&error, PipeError::Port(PortError::PeerAborted { peer, .. }) if peer.name() == Some(unit)),
+            "{error}"
+        );
     };
     PipeAt::<A>::new(&data, "block,*", 2, &[("*,block", 2)]).run(
         |mut w, _| gone(w.domain(&DomainOptions::default()).err().unwrap()),

@@ -10,6 +10,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_pipe::net::Place;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Policy};
+use polyduct_port::PortError;
 use polyduct_rig::fork::{end, Forked};
 use polyduct_rig::{say, tests, Unit};
 use std::cell::Cell;
@@ -76,7 +77,9 @@ fn run<A: At>(at: &A, role: &str, unit: u32, forks: bool) {
         }
     };
     match done {
-        PipeError::PeerLost { unit, pid, silence: None, .. } => say(&format!("lost {unit} {pid}")),
+        PipeError::Port(PortError::PeerLost { peer, pid, silence: None, .. }) => {
+            say(&format!("lost {peer} {pid}"))
+        }
         other => say(&format!("other {other}")),
     }
 }

@@ -11,12 +11,12 @@ use polyduct_os::process::ProcessId;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use polyduct_os::sync::{Line, Ordering};
-use polyduct_pipe::slots::geometry::{Geometry, Sizes};
-use polyduct_pipe::slots::names::UnitName;
-use polyduct_pipe::slots::{Begin, Lines, Next, Slots};
 use polyduct_pipe::wire::{self, FromHost, Hello, Role, ToHost, Welcome, PROTOCOL};
 use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
+use polyduct_port::{PortError, UnitName};
 use polyduct_rig::Random;
+use polyduct_slots::geometry::{Geometry, Sizes};
+use polyduct_slots::{Begin, Lines, Next, Slots};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{IoSlice, IoSliceMut};
@@ -258,7 +258,7 @@ fn a_member_that_asks_and_never_listens_holds_nobody() {
         }
         drop(deaf);
         for error in [host.join().unwrap().unwrap_err(), honest.join().unwrap().unwrap_err()] {
-            assert!(matches!(error, PipeError::PeerLost { .. }), "{error}");
+            assert!(matches!(error, PipeError::Port(PortError::PeerLost { .. })), "{error}");
         }
     });
 }
@@ -315,7 +315,10 @@ fn a_false_host_gets_a_typed_error_from_readers() {
                 Ok(Sent::Done)
             );
         });
-        let typed = matches!(error, PipeError::BadPeer { .. } | PipeError::Layout { .. });
+        let typed = matches!(
+            error,
+            PipeError::Port(PortError::BadPeer { .. }) | PipeError::Port(PortError::Layout { .. })
+        );
         assert!(typed, "{what}: {error}");
     }
     // And one that refuses in an odd way, or talks nonsense.
@@ -334,12 +337,12 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         "{words}"
     );
     let error = with_false_host(|conn| send_raw(conn, &[0x41; 70_000], &[]));
-    assert!(matches!(error, PipeError::BadPeer { .. }), "{error}");
+    assert!(matches!(error, PipeError::Port(PortError::BadPeer { .. })), "{error}");
     let error = with_false_host(|conn| {
         let noted = PROTOCOL.encode(&FromHost::Noted { writers_wait: false });
         assert_eq!(noted.unwrap().send(conn, &[]), Ok(Sent::Done));
     });
-    assert!(matches!(error, PipeError::PeerLost { .. }), "{error}");
+    assert!(matches!(error, PipeError::Port(PortError::PeerLost { .. })), "{error}");
 }
 
 /// What a reader says of a host that answers its hello like this and hangs up.
@@ -583,7 +586,10 @@ fn a_number_that_another_process_has_by_now_is_not_read_from() {
         assert!(changed >= 2, "{changed} units");
         ready.wait();
         let error = reading.join().unwrap();
-        assert!(matches!(error, PipeError::PeerLost { unit, .. } if unit.side == Side::Writer), "{error}");
+        assert!(
+            matches!(&error, PipeError::Port(PortError::PeerLost { peer, .. }) if peer.side == Some(Side::Writer)),
+            "{error}"
+        );
         writer.join().unwrap();
     });
 }

@@ -9,6 +9,7 @@ use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
 use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_port::PortError;
 use polyduct_rig::{Deaf, Random};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -186,10 +187,10 @@ fn a_stopped_reader_stops_the_writer_at_its_depth() {
     pipe.run(
         |mut w, _| {
             let error = (0..).find_map(|_| w.write(&vec![1; 1 << 20]).err()).unwrap();
-            assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
             assert_eq!(w.stats().steps, 3, "more steps than slots");
             full.wait();
-            while matches!(w.close(), Err(PipeError::Timeout { .. })) {}
+            while matches!(w.close(), Err(PipeError::Port(PortError::Timeout { .. }))) {}
         },
         |mut r, _, _| {
             full.wait();

@@ -9,6 +9,7 @@ use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -97,8 +98,10 @@ fn host_a(cable: bool) {
             for (when, end) in ended.lock().unwrap().iter() {
                 let (took, error) = (*when - cut, end.as_ref().unwrap_err());
                 println!("across hosts: {what}, trusted {trusted}: known after {took:.1?}: {error}");
-                let PipeError::PeerLost { unit, silence, .. } = error else { panic!("{error:?}") };
-                assert!(matches!(unit.side, polyduct_pipe::Side::Reader(0)), "{error}");
+                let PipeError::Port(PortError::PeerLost { peer, silence, .. }) = error else {
+                    panic!("{error:?}")
+                };
+                assert!(matches!(peer.side, Some(polyduct_pipe::Side::Reader(0))), "{error}");
                 let silent = (what == "cut" && cable).then_some(SILENCE);
                 let words = if silent.is_some() { "was not heard for 2 s" } else { "died" };
                 assert!(*silence == silent && error.to_string().ends_with(words), "{error}");

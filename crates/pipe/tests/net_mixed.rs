@@ -10,6 +10,7 @@ use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 
 const NAME: &str = "units_of_both_hosts";
@@ -51,7 +52,9 @@ fn host_a(cable: bool) {
             let (writer, reader) = (writer.join().unwrap(), reader.join().unwrap());
             for end in [writer, reader] {
                 match end {
-                    Err(PipeError::PeerLost { unit, .. }) if killed => assert_eq!(unit.unit, 1),
+                    Err(PipeError::Port(PortError::PeerLost { peer, .. })) if killed => {
+                        assert_eq!(peer.unit, 1)
+                    }
                     end => assert!(!killed && end.is_ok(), "{end:?}"),
                 }
             }

@@ -8,6 +8,7 @@ use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{NetReader, NetWriter, Place};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError};
+use polyduct_port::PortError;
 use polyduct_rig::Middle;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ fn lossy_queues_deliver_whole_steps_in_order() {
 #[test]
 fn closing_unevenly_is_an_error_and_no_hang() {
     suite::closing_unevenly_is_an_error_and_no_hang::<Across>(|mut w| {
-        assert!(matches!(w.close(), Err(PipeError::UnevenSteps { closed_after: 2, .. })))
+        assert!(matches!(w.close(), Err(PipeError::Port(PortError::UnevenSteps { closed_after: 2, .. }))))
     });
 }
 
@@ -160,25 +161,25 @@ fn a_port_goes_on_after_a_timeout_and_an_interrupt() {
             (0..2).for_each(|step| assert!(w.write(&[step; 8]).unwrap()));
             // Depth 2 is full, and the reader waits for the barrier.
             let error = w.write(&[2; 8]).unwrap_err();
-            assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
             assert!(error.to_string().contains(": writer unit 0: timed out after "), "{error}");
             barrier.wait();
             while !w.write(&[2; 8]).is_ok_and(|taken| taken) {}
-            while matches!(w.close(), Err(PipeError::Timeout { .. })) {}
+            while matches!(w.close(), Err(PipeError::Port(PortError::Timeout { .. }))) {}
         },
         |mut r, _, _| {
             let mut part = [0; 8];
             let error = r.read(&mut part).unwrap_err();
-            assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+            assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
             barrier.wait();
             barrier.wait();
             for step in 0..3 {
                 let read = std::iter::repeat_with(|| r.read(&mut part))
-                    .find(|r| !matches!(r, Err(PipeError::Timeout { .. })));
+                    .find(|r| !matches!(r, Err(PipeError::Port(PortError::Timeout { .. }))));
                 assert_eq!((read.unwrap().unwrap(), part), (Some(step), [step as u8; 8]));
             }
             let end = std::iter::repeat_with(|| r.read(&mut part))
-                .find(|r| !matches!(r, Err(PipeError::Timeout { .. })));
+                .find(|r| !matches!(r, Err(PipeError::Port(PortError::Timeout { .. }))));
             assert_eq!(end.unwrap().unwrap(), None);
         },
     );
@@ -192,17 +193,17 @@ fn what_cannot_be_is_refused_before_anything_happens() {
         Options { on_loss: OnLoss::Wait, policy: polyduct_pipe::Policy::Latest, ..writer_options(0, 1) };
     let given = Given::Dataset(data);
     let error = NetWriter::open(&at, &trust, &given, "block", &waits).map(drop).unwrap_err();
-    assert!(matches!(&error, PipeError::BadOption { option: "policy", .. }), "{error}");
+    assert!(matches!(&error, PipeError::Port(PortError::BadOption { option: "policy", .. })), "{error}");
     let error = NetWriter::open(&at, &trust, &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::Layout { .. }), "{error}");
+    assert!(matches!(error, PipeError::Port(PortError::Layout { .. })), "{error}");
     assert!(error.to_string().starts_with("pipe://"), "{error}");
     let soon = Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
     let error = NetReader::open(&at, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::Timeout { .. }), "{error}");
+    assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
     assert!(error.to_string().contains(": reader unit 0: timed out after "), "{error}");
     let nowhere = polyduct_pipe::net::Place { host: "no such host".into(), ..at };
     let error = NetReader::open(&nowhere, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::BadOption { option: "host", .. }), "{error}");
+    assert!(matches!(error, PipeError::Port(PortError::BadOption { option: "host", .. })), "{error}");
 }
 
 /// Its predecessor had published steps that not all readers have.
@@ -228,7 +229,10 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
         let mut again = open(1);
         assert!([1, 2].contains(&again.next_step()), "{}", again.next_step());
         let gave_up = |e: PipeError| {
-            assert!(matches!(&e, PipeError::PeerAborted { unit, .. } if unit.unit == 1), "{e}");
+            assert!(
+                matches!(&e, PipeError::Port(PortError::PeerAborted { peer, .. }) if peer.unit == 1),
+                "{e}"
+            );
         };
         gave_up(again.close().unwrap_err());
         gave_up(first.write(&[3]).unwrap_err());

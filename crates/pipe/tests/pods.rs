@@ -6,6 +6,7 @@ mod common;
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Readers, Writer};
+use polyduct_port::PortError;
 use polyduct_rig::kills::say_error;
 use polyduct_rig::{pods, say, tests, Unit};
 
@@ -42,7 +43,7 @@ fn unit(spec: &str) {
     };
     match done {
         Ok(()) => say("end"),
-        Err(PipeError::PeerLost { unit, .. }) => say_error(&format!("lost {unit}")),
+        Err(PipeError::Port(PortError::PeerLost { peer, .. })) => say_error(&format!("lost {peer}")),
         Err(other) => say_error(&format!("other {other}")),
     }
 }

@@ -6,6 +6,7 @@ use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Writer};
+use polyduct_port::PortError;
 use polyduct_rig::{say, tests, Unit};
 use rustix::process::Signal;
 use std::io::{BufRead, Read};
@@ -149,9 +150,9 @@ fn under_block_a_stopped_reader_holds_the_writer_within_the_depth() {
             }
             assert!(w.next_step() <= before + u64::from(depth), "the writer runs beyond its {depth} slots");
         };
-        assert!(matches!(held, PipeError::Timeout { .. }), "{held}");
+        assert!(matches!(held, PipeError::Port(PortError::Timeout { .. })), "{held}");
         for _ in 0..3 {
-            assert!(matches!(write(&mut w), Err(PipeError::Timeout { .. })));
+            assert!(matches!(write(&mut w), Err(PipeError::Port(PortError::Timeout { .. }))));
         }
         assert!(resident() < memory + (1 << 20), "memory grew while the reader was stopped");
         // The other program gets all that there is.

@@ -6,6 +6,7 @@ use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, unique, writer_options, Pipe};
 use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Refusal, Writer};
+use polyduct_port::PortError;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -188,7 +189,9 @@ fn deadlines_hold() {
     let nobody = Reader::open(&unique("nobody"), "*", &Expect::default(), &options);
     match nobody.map(drop) {
         // Half a second is what others wait longer than unit 0, once they have found it.
-        Err(PipeError::Timeout { waited, .. }) => assert!(waited < Duration::from_millis(450), "{waited:?}"),
+        Err(PipeError::Port(PortError::Timeout { waited, .. })) => {
+            assert!(waited < Duration::from_millis(450), "{waited:?}")
+        }
         other => panic!("{other:?}"),
     }
 
@@ -210,10 +213,10 @@ fn deadlines_hold() {
             w.write(&[0; 4]).unwrap();
             w.write(&[0; 4]).unwrap();
             let full = w.write(&[0; 4]).unwrap_err();
-            assert!(matches!(full, PipeError::Timeout { .. }), "{full}");
+            assert!(matches!(full, PipeError::Port(PortError::Timeout { .. })), "{full}");
             assert!(full.to_string().contains(": writer unit 0: timed out after "), "{full}");
             assert!(
-                matches!(w.write(&[0; 4]), Err(PipeError::Timeout { .. })),
+                matches!(w.write(&[0; 4]), Err(PipeError::Port(PortError::Timeout { .. }))),
                 "a timeout ends the call, not the port"
             );
             seen.wait();
@@ -226,7 +229,7 @@ fn deadlines_hold() {
             assert_eq!(r.read(&mut part).unwrap(), Some(0));
             assert_eq!(r.read(&mut part).unwrap(), Some(1));
             let empty = r.read(&mut part).unwrap_err();
-            assert!(matches!(empty, PipeError::Timeout { .. }), "{empty}");
+            assert!(matches!(empty, PipeError::Port(PortError::Timeout { .. })), "{empty}");
             assert!(empty.to_string().contains(": reader unit 0: timed out after "), "{empty}");
             wait.wait();
             while r.read(&mut part) != Ok(None) {}
@@ -276,10 +279,19 @@ fn bad_input_is_refused_before_anything_is_done() {
         Writer::open(name, &given, layout, &options).map(drop).unwrap_err()
     };
     let error = open("x", "blok", &|_| ());
-    assert!(matches!(error, PipeError::Layout { .. }) && error.pipe() == Some("x"), "{error}");
+    assert!(
+        matches!(error, PipeError::Port(PortError::Layout { .. })) && error.pipe() == Some("x"),
+        "{error}"
+    );
     assert!(error.to_string().starts_with("pipe x: layout text, byte 0: "), "{error}");
-    assert!(matches!(open("", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
-    assert!(matches!(open("a b", "block", &|_| ()), PipeError::BadOption { option: "pipe name", .. }));
+    assert!(matches!(
+        open("", "block", &|_| ()),
+        PipeError::Port(PortError::BadOption { option: "pipe name", .. })
+    ));
+    assert!(matches!(
+        open("a b", "block", &|_| ()),
+        PipeError::Port(PortError::BadOption { option: "pipe name", .. })
+    ));
     for (option, set) in [
         ("unit", &(|o: &mut Options| o.unit = 1) as &dyn Fn(&mut Options)),
         ("units", &|o| o.units = 0),
@@ -289,7 +301,10 @@ fn bad_input_is_refused_before_anything_is_done() {
         ("readers", &|o| o.readers = 9.into()),
     ] {
         let error = open("x", "block", set);
-        assert!(matches!(error, PipeError::BadOption { option: o, .. } if o == option), "{error}");
+        assert!(
+            matches!(error, PipeError::Port(PortError::BadOption { option: o, .. }) if o == option),
+            "{error}"
+        );
     }
     let error = open("x", "block", &|o| o.unit = 1);
     assert_eq!(error.to_string(), "unit is 1; expected below units, 1");

@@ -1,7 +1,7 @@
 //! Which unit this process is, from the environment of whatever started it.
 
 use crate::Error;
-use polyduct_pipe::PipeError;
+use polyduct_port::PortError;
 
 /// This process's place in its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const LAUNCHERS: [(&str, &str, &[&str]); 6] = [
 /// # Errors
 /// [`Error::Environment`] when a launcher's variable is no number, or says which unit this is without the partner that says
 /// of how many (for `polyduct run` also the other way round), and no other launcher says both; [`Error::Misuse`] when only one
-/// of unit and units is given; [`PipeError::BadOption`] for a unit that is not below units.
+/// of unit and units is given; [`PortError::BadOption`] for a unit that is not below units.
 pub fn place(
     unit: Option<u32>,
     units: Option<u32>,
@@ -51,7 +51,7 @@ pub fn place(
     // something says.
     if units > 0 && unit >= units {
         let (found, expected) = (unit.to_string(), format!("below units, {units}").into());
-        return Err(PipeError::BadOption { option: "unit", found, expected }.into());
+        return Err(PortError::BadOption { port: None, option: "unit", found, expected }.into());
     }
     let program = program.map(str::to_owned).or(told).unwrap_or_else(|| siblings(units));
     Ok(Place { unit, units, program })

@@ -1,5 +1,9 @@
 //! The error of the façade: whose fault it is, and everything from below.
 
+use polyduct_pipe::PipeError;
+use polyduct_port::PortError;
+use polyduct_store::{disk::StoreError, FileError};
+
 /// What can go wrong with a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,15 +41,18 @@ pub enum Error {
     /// A layout or a dataset.
     #[error(transparent)]
     Layout(#[from] polyduct_layout::LayoutError),
-    /// A pipe.
+    /// What can go wrong with any port.
     #[error(transparent)]
-    Pipe(#[from] polyduct_pipe::PipeError),
-    /// A file.
+    Port(#[from] PortError),
+    /// What only pipes meet.
     #[error(transparent)]
-    File(#[from] polyduct_store::FileError),
-    /// A store over many disks.
+    Pipe(PipeError),
+    /// What only files meet.
     #[error(transparent)]
-    Store(Box<polyduct_store::disk::StoreError>),
+    File(Box<FileError>),
+    /// What only stores over many disks meet.
+    #[error(transparent)]
+    Store(Box<StoreError>),
     /// Messages.
     #[error(transparent)]
     Message(Box<polyduct_message::MessageError>),
@@ -69,8 +76,31 @@ impl From<polyduct_message::MessageError> for Error {
     }
 }
 
-impl From<polyduct_store::disk::StoreError> for Error {
-    fn from(e: polyduct_store::disk::StoreError) -> Error {
-        Error::Store(Box::new(e))
+// What all ports have in common is found in one place, whatever port it was.
+
+impl From<PipeError> for Error {
+    fn from(e: PipeError) -> Error {
+        match e {
+            PipeError::Port(e) => Error::Port(e),
+            e => Error::Pipe(e),
+        }
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(e: FileError) -> Error {
+        match e {
+            FileError::Port(e) => Error::Port(e),
+            e => Error::File(Box::new(e)),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(e: StoreError) -> Error {
+        match e {
+            StoreError::Port(e) => Error::Port(e),
+            e => Error::Store(Box::new(e)),
+        }
     }
 }

@@ -28,6 +28,7 @@ mod domain;
 mod env;
 mod error;
 mod files;
+pub mod host;
 mod open;
 mod reader;
 mod redistribute;
@@ -41,13 +42,15 @@ pub use domain::{domain, Join};
 pub use env::{domain_place, place, Place};
 pub use error::Error;
 pub use open::{open, Open};
-pub use polyduct_copy as copy;
 pub use polyduct_layout as layout;
 pub use polyduct_message as message;
-pub use polyduct_os as os;
-pub use polyduct_pipe as pipe;
-pub use polyduct_pipe::Tried;
-pub use polyduct_pipe::{Addresses, Interrupt, OnLoss, Policy, Readers, Stats};
+pub use polyduct_pipe::ready;
+pub use polyduct_pipe::{Addresses, PipeError, Refusal, Tried};
+pub use polyduct_port::Options as PortOptions;
+pub use polyduct_port::{
+    Came, Interrupt, OnLoss, Peer, Policy, PortError, PortName, Readers, Scope, Side, Stats, UnitName,
+    MAX_UNITS,
+};
 pub use polyduct_store as store;
 pub use reader::Reader;
 pub use redistribute::redistribute;

@@ -4,21 +4,12 @@ use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
-use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Options, Policy, Readers};
+use polyduct_pipe::Given;
+use polyduct_port::{Expect, Interrupt, OnLoss, Options, Policy, Readers};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::Attributes;
 use std::time::Duration;
-
-/// How a writer makes what it writes, where that is no pipe.
-#[derive(Clone, Default)]
-pub(crate) struct About {
-    pub append: bool,
-    pub attributes: Attributes,
-    pub dims: Option<Dims>,
-    pub descr: Option<Descr>,
-    pub stepped: bool,
-}
 
 /// A port about to be opened: says what is not usual, then [`write`](Open::write) or [`read`](Open::read).
 ///
@@ -43,10 +34,10 @@ pub struct Open {
     shape: Option<Vec<u64>>,
     elem: Option<ElemType>,
     convert: bool,
-    about: About,
+    append: bool,
     trust: Option<Trust>,
     policy: Option<Policy>,
-    pipe: polyduct_pipe::Options,
+    options: polyduct_store::Options,
 }
 
 /// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, a standard file, `store:DIR/NAME`, or `-` for what the pipeline
@@ -95,10 +86,10 @@ pub fn open(url: &str) -> Open {
         shape: None,
         elem: None,
         convert: false,
-        about: About::default(),
+        append: false,
         trust: None,
         policy: None,
-        pipe: polyduct_pipe::Options::default(),
+        options: polyduct_store::Options::default(),
     }
 }
 
@@ -130,7 +121,7 @@ impl Open {
 
     /// Slots of each writer unit (1 to 64, default 2). A file has none, and only the limits count.
     pub fn depth(mut self, depth: u32) -> Open {
-        self.pipe.depth = depth;
+        self.options.port.depth = depth;
         self
     }
 
@@ -145,22 +136,22 @@ impl Open {
     /// may come, leave and come again, and the policy is [`Policy::Latest`]. A file waits for none, and only
     /// the limits count.
     pub fn readers(mut self, readers: impl Into<Readers>) -> Open {
-        self.pipe.readers = readers.into();
+        self.options.port.readers = readers.into();
         self
     }
 
     /// Longest wait of any call, opening included. Without it a step is waited for as long as the peers live, and the
     /// other program for 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Open {
-        self.pipe.timeout = Some(timeout);
-        self.pipe.open_timeout = timeout;
+        self.options.port.timeout = Some(timeout);
+        self.options.port.open_timeout = timeout;
         self
     }
 
     /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be replaced in pipes:
     /// for files and stores [`OnLoss::Wait`] is refused.
     pub fn on_loss(mut self, on_loss: OnLoss) -> Open {
-        self.pipe.on_loss = on_loss;
+        self.options.port.on_loss = on_loss;
         self
     }
 
@@ -184,33 +175,33 @@ impl Open {
 
     /// Lets the steps of a writer follow those that are there, in a store.
     pub fn append(mut self, append: bool) -> Open {
-        self.about.append = append;
+        self.append = append;
         self
     }
 
     /// What is written down of the array that a writer makes: kept by a store (not where it is appended to) and by Zarr, and
     /// nowhere else. Unit 0's count.
     pub fn attributes(mut self, attributes: Attributes) -> Open {
-        self.about.attributes = attributes;
+        self.options.attributes = attributes;
         self
     }
 
     /// What the dimensions of an array that is written are called, that of the steps included, where its form has a place for that: Zarr.
     pub fn dims(mut self, dims: Option<Dims>) -> Open {
-        self.about.dims = dims;
+        self.options.dims = dims;
         self
     }
 
     /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by a `.npy` file and by a
     /// store, and nowhere else. All units say the same.
     pub fn descr(mut self, descr: Option<Descr>) -> Open {
-        self.about.descr = descr;
+        self.options.descr = descr;
         self
     }
 
     /// Makes the steps of a writer the first dimension even if there is just one, in a file or a store. Unit 0's counts.
     pub fn stepped(mut self, stepped: bool) -> Open {
-        self.about.stepped = stepped;
+        self.options.stepped = stepped;
         self
     }
 
@@ -222,17 +213,18 @@ impl Open {
 
     /// A question asked during blocking calls: give up?
     pub fn interrupt(mut self, ask: Interrupt) -> Open {
-        self.pipe.interrupt = Some(ask);
+        self.options.port.interrupt = Some(ask);
         self
     }
 
     fn place(&mut self) -> Result<(), Error> {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::place(self.unit, self.units, self.program.as_deref(), get)?;
-        let usual = if self.pipe.readers == Readers::Any { Policy::Latest } else { Policy::Block };
-        self.pipe.policy = self.policy.unwrap_or(usual);
-        (self.pipe.unit, self.pipe.units, self.pipe.program) = (place.unit, place.units, place.program);
-        self.pipe.job = self.job.clone().unwrap_or_else(|| env::job(get));
+        let port = &mut self.options.port;
+        let usual = if port.readers == Readers::Any { Policy::Latest } else { Policy::Block };
+        port.policy = self.policy.unwrap_or(usual);
+        (port.unit, port.units, port.program) = (place.unit, place.units, place.program);
+        port.job = self.job.clone().unwrap_or_else(|| env::job(get));
         Ok(())
     }
 
@@ -263,7 +255,7 @@ impl Open {
         self.place()?;
         let target = self.target(Mode::Write)?;
         let opening = Opening::begin(&target, Mode::Write);
-        let port = Writer::open(&target, given, layout, &self.about, &self.pipe, self.trust);
+        let port = Writer::open(&target, given, layout, self.append, &self.options, self.trust);
         opening.end(port.is_ok());
         port
     }
@@ -277,7 +269,7 @@ impl Open {
         let target = self.target(Mode::Read)?;
         let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
         let opening = Opening::begin(&target, Mode::Read);
-        let port = Reader::open(&target, layout, &expect, &self.pipe, self.trust);
+        let port = Reader::open(&target, layout, &expect, &self.options, self.trust);
         opening.end(port.is_ok());
         port
     }

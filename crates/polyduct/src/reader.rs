@@ -1,8 +1,7 @@
 //! The reading port of whatever a URL names.
 
 use crate::at::{At, Rows};
-use crate::files::{file_expect, file_options, file_stats, read_file, standard_file};
-use crate::open::About;
+use crate::files::standard_file;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -10,7 +9,8 @@ use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetReader, Trust};
 use polyduct_pipe::ready::{Wait, Watch};
-use polyduct_pipe::{Addresses, Expect, PipeError, Stats, Tried};
+use polyduct_pipe::{Addresses, Tried};
+use polyduct_port::{Expect, PortError, PortName, Stats};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -34,11 +34,13 @@ impl Reader {
         target: &Target,
         layout: &str,
         expect: &Expect,
-        options: &pipe::Options,
+        options: &store::Options,
         trust: Option<Trust>,
     ) -> Result<Reader, Error> {
         let end = match target {
-            Target::Pipe(name) => ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, options)?)),
+            Target::Pipe(name) => {
+                ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, &options.port)?))
+            }
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 ReadEnd::Net(Box::new(NetReader::open(
@@ -46,18 +48,20 @@ impl Reader {
                     &trust,
                     layout,
                     expect,
-                    &crate::open::across(options)?,
+                    &crate::open::across(&options.port)?,
                 )?))
             }
             Target::Store(path) => {
-                let options = file_options(path, options, None, &About::default())?;
+                options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
-                let port = disk::StoreReader::open(&dir, &name, layout, &file_expect(expect), &options)?;
-                ReadEnd::Store(Box::new(port))
+                ReadEnd::Store(Box::new(disk::StoreReader::open(&dir, &name, layout, expect, options)?))
             }
-            file => ReadEnd::File(Box::new(read_file(&standard_file(file)?, layout, expect, options)?)),
+            file => {
+                let (path, format, options) = standard_file(file, options)?;
+                ReadEnd::File(Box::new(store::FileReader::open(path, format, layout, expect, &options)?))
+            }
         };
-        Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, options) })
+        Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, &options.port) })
     }
 
     /// Shape and element type of what this unit reads.
@@ -189,7 +193,7 @@ impl Reader {
         }
         match clock::within(Some(Duration::ZERO), || self.read(part)) {
             Ok(found) => Ok(found.map_or(Tried::End, Tried::Step)),
-            Err(Error::Pipe(PipeError::Timeout { .. })) => Ok(Tried::NotYet),
+            Err(Error::Port(PortError::Timeout { .. })) => Ok(Tried::NotYet),
             Err(e) => Err(e),
         }
     }
@@ -291,8 +295,8 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(r) => r.stats(),
             ReadEnd::Net(r) => r.stats(),
-            ReadEnd::File(r) => file_stats(r.stats()),
-            ReadEnd::Store(r) => file_stats(r.stats()),
+            ReadEnd::File(r) => r.stats(),
+            ReadEnd::Store(r) => r.stats(),
         }
     }
 
@@ -304,8 +308,8 @@ impl Reader {
         let closed = match &mut self.end {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
             ReadEnd::Net(r) => r.close().map_err(Error::from),
-            ReadEnd::File(r) => Ok(file_stats(r.close())),
-            ReadEnd::Store(r) => Ok(file_stats(r.close())),
+            ReadEnd::File(r) => Ok(r.close()),
+            ReadEnd::Store(r) => Ok(r.close()),
         };
         self.told.tell(&self.stats());
         closed

@@ -1,7 +1,7 @@
 //! Telling a pipeline what its ports do.
 
 use crate::{url, Mode, Target};
-use polyduct_pipe::{Options, Stats};
+use polyduct_port::{Options, Stats};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;

@@ -1,7 +1,6 @@
 //! The writing port of whatever a URL names.
 
-use crate::files::{file_options, file_stats, needs_dataset, standard_file, write_file};
-use crate::open::About;
+use crate::files::{needs_dataset, standard_file};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -9,7 +8,8 @@ use polyduct_os::clock;
 use polyduct_pipe as pipe;
 use polyduct_pipe::net::{NetStepMut, NetWriter, Trust};
 use polyduct_pipe::ready::{Wait, Watch};
-use polyduct_pipe::{Addresses, Given, PipeError, Stats};
+use polyduct_pipe::{Addresses, Given, PipeError};
+use polyduct_port::{PortError, PortName, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -35,16 +35,18 @@ impl Writer {
         target: &Target,
         given: &Given,
         layout: &str,
-        about: &About,
-        options: &pipe::Options,
+        append: bool,
+        options: &store::Options,
         trust: Option<Trust>,
     ) -> Result<Writer, Error> {
-        if about.append && !matches!(target, Target::Store(_)) {
+        if append && !matches!(target, Target::Store(_)) {
             let what = "only what is in a store can be appended to (store:DIR/NAME)";
             return Err(Error::Misuse { what: what.into() });
         }
         let end = match target {
-            Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
+            Target::Pipe(name) => {
+                WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, &options.port)?))
+            }
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 WriteEnd::Net(Box::new(NetWriter::open(
@@ -52,27 +54,23 @@ impl Writer {
                     &trust,
                     given,
                     layout,
-                    &crate::open::across(options)?,
+                    &crate::open::across(&options.port)?,
                 )?))
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
-                let options = file_options(path, options, None, about)?;
+                options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
-                WriteEnd::Store(Box::new(disk::StoreWriter::open(
-                    &dir,
-                    &name,
-                    data,
-                    layout,
-                    about.append,
-                    &options,
-                )?))
+                let port = disk::StoreWriter::open(&dir, &name, data, layout, append, options)?;
+                WriteEnd::Store(Box::new(port))
             }
             file => {
-                WriteEnd::File(Box::new(write_file(&standard_file(file)?, given, layout, about, options)?))
+                let (path, format, options) = standard_file(file, options)?;
+                let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                WriteEnd::File(Box::new(store::FileWriter::open(path, format, data, layout, &options)?))
             }
         };
-        Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, options) })
+        Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, &options.port) })
     }
 
     /// Whether there is a place for what is written down of the array ([`Open::attributes`](crate::Open::attributes)).
@@ -156,7 +154,7 @@ impl Writer {
             WriteEnd::Pipe(w) => Ok(w.try_step()?.map(|step| StepMut(StepEnd::Pipe(step)))),
             WriteEnd::Net(w) => match clock::within(Some(Duration::ZERO), || w.step()) {
                 Ok(step) => Ok(Some(StepMut(StepEnd::Net(step)))),
-                Err(PipeError::Timeout { .. }) => Ok(None),
+                Err(PipeError::Port(PortError::Timeout { .. })) => Ok(None),
                 Err(e) => Err(e.into()),
             },
             WriteEnd::File(w) => Ok(Some(StepMut(StepEnd::File(w.step_mut()?)))),
@@ -275,8 +273,8 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.stats(),
             WriteEnd::Net(w) => w.stats(),
-            WriteEnd::File(w) => file_stats(w.stats()),
-            WriteEnd::Store(w) => file_stats(w.stats()),
+            WriteEnd::File(w) => w.stats(),
+            WriteEnd::Store(w) => w.stats(),
         }
     }
 
@@ -289,8 +287,8 @@ impl Writer {
         let closed = match &mut self.end {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
             WriteEnd::Net(w) => w.close().map_err(Error::from),
-            WriteEnd::File(w) => w.close().map(file_stats).map_err(Error::from),
-            WriteEnd::Store(w) => w.close().map(file_stats).map_err(Error::from),
+            WriteEnd::File(w) => w.close().map_err(Error::from),
+            WriteEnd::Store(w) => w.close().map_err(Error::from),
         };
         self.told.tell(&self.stats());
         closed

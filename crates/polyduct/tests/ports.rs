@@ -1,10 +1,8 @@
 //! The façade: one program text for pipes and files, and regrouping in one process.
 
 use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
-use polyduct::pipe::net::{JobKey, Trust};
-use polyduct::pipe::PipeError;
-use polyduct::store::FileError;
-use polyduct::{open, redistribute, Error, OnLoss, Writer};
+use polyduct::message::link::key::{JobKey, Trust};
+use polyduct::{open, redistribute, Error, OnLoss, PipeError, PortError, Writer};
 use std::time::Duration;
 
 fn data(shape: &[u64]) -> Dataset {
@@ -218,7 +216,7 @@ fn a_file_takes_no_option_that_a_pipe_would_refuse() {
             let written = wrong.clone().write(&data(&[4]), "*").map(drop).unwrap_err();
             let read = wrong.shape(&[4]).elem(ElemType::U32).read("*").map(drop).unwrap_err();
             for e in [written, read] {
-                let named = matches!(&e, Error::File(FileError::BadOption { option: o, .. }) if *o == option);
+                let named = matches!(&e, Error::Port(PortError::BadOption { option: o, .. }) if *o == option);
                 assert!(named && e.to_string().starts_with(&format!("{path}: {words}")), "{e}");
             }
         }

@@ -1,12 +1,13 @@
 //! Which exception each error becomes: the one place that says it.
 
 use crate::handlers::TRACEBACK;
+use polyduct::host::{Errno, OsError};
 use polyduct::message::domain::{calls::CallError, directory::HandlerError, gather};
 use polyduct::message::{ConfigError, MessageError};
-use polyduct::os::{Errno, OsError};
-use polyduct::pipe::{PipeError, Refusal, Side, UnitName};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
-use polyduct::{layout::LayoutError, Error};
+use polyduct::{
+    layout::LayoutError, Came, Error, Peer, PipeError, PortError, PortName, Refusal, Side, UnitName,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
@@ -36,6 +37,7 @@ fn classify(error: &Error) -> Class {
         Error::Url { url, .. } => ("BadUrl", vec![("url", Value::Text(url.clone()))]),
         Error::Key { .. } => no_key(),
         Error::Layout(e) => layout(e),
+        Error::Port(e) => port(e),
         Error::Pipe(e) => {
             let (class, mut attributes) = pipe(e);
             attributes.extend(e.pipe().map(|name| ("url", Value::Text(format!("pipe:{name}")))));
@@ -69,44 +71,66 @@ fn wrong_size(unit: u64, expected: u64, found: u64) -> Class {
     ("WrongSize", vec![("unit", int(unit)), ("expected", int(expected)), ("found", int(found))])
 }
 
-/// Unit, side and, for readers, number of the program.
-fn named(unit: &UnitName) -> Vec<(&'static str, Value)> {
-    let (side, program) = match unit.side {
+/// Unit and, of a pipe, its side and the number of the reader program.
+fn named(peer: &Peer) -> Vec<(&'static str, Value)> {
+    let mut attributes = vec![("unit", int(peer.unit))];
+    let side = peer.side.map(|side| match side {
         Side::Writer => ("writer", 0),
         Side::Reader(program) => ("reader", program),
+    });
+    if let Some((side, program)) = side {
+        attributes.extend([("side", Value::Text(side.into())), ("program", int(program))]);
+    }
+    attributes
+}
+
+/// What any port may say.
+fn port(error: &PortError) -> Class {
+    let (class, mut attributes) = match error {
+        PortError::Layout { source, .. } => layout(source),
+        PortError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
+        PortError::WrongSize { unit, expected, found, .. } => {
+            let size = [("expected", int(*expected)), ("found", int(*found))];
+            ("WrongSize", unit.map(|unit| ("unit", int(unit))).into_iter().chain(size).collect())
+        }
+        PortError::Closed { .. } => ("Closed", vec![]),
+        PortError::PeerLost { peer, pid, .. } => {
+            let mut attributes = named(peer);
+            attributes.push(("pid", int(*pid)));
+            ("PeerLost", attributes)
+        }
+        PortError::PeerAborted { peer, .. } => ("PeerAborted", named(peer)),
+        PortError::UnevenSteps { peer, closed_after, came, .. } => {
+            let mut attributes = named(peer);
+            attributes.push(("closed_after", int(*closed_after)));
+            if let Came::ToStep(step) = came {
+                attributes.push(("step", int(*step)));
+            }
+            ("UnevenSteps", attributes)
+        }
+        PortError::Disagree { unit, .. } => refusal("disagree", vec![("unit", int(*unit))]),
+        PortError::BadPeer { .. } => ("BadPeer", vec![]),
+        PortError::Timeout { waited, unit, .. } => {
+            let waited = ("waited", Value::Seconds(waited.as_secs_f64()));
+            ("TimeoutError", [waited].into_iter().chain(this(unit)).collect())
+        }
+        PortError::Interrupted { unit, .. } => ("Interrupted", this(unit)),
+        _ => ("Error", vec![]),
     };
-    vec![("unit", int(unit.unit)), ("side", Value::Text(side.into())), ("program", int(program))]
+    if let Some(PortName::Pipe(name)) = error.port() {
+        attributes.push(("url", Value::Text(format!("pipe:{name}"))));
+    }
+    (class, attributes)
 }
 
 fn pipe(error: &PipeError) -> Class {
     match error {
-        PipeError::Layout { source, .. } => layout(source),
-        PipeError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
-        PipeError::WrongSize { unit, expected, found, .. } => wrong_size((*unit).into(), *expected, *found),
         PipeError::NameTaken { pid, .. } => ("NameTaken", vec![("pid", int(*pid))]),
-        PipeError::Closed { .. } => ("Closed", vec![]),
-        PipeError::PeerLost { unit, pid, .. } => {
-            let mut attributes = named(unit);
-            attributes.push(("pid", int(*pid)));
-            ("PeerLost", attributes)
-        }
-        PipeError::PeerAborted { unit, .. } => ("PeerAborted", named(unit)),
-        PipeError::UnevenSteps { unit, closed_after, step, .. } => {
-            let mut attributes = named(unit);
-            attributes.extend([("closed_after", int(*closed_after)), ("step", int(*step))]);
-            ("UnevenSteps", attributes)
-        }
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
         PipeError::Refused { reason, .. } => refused(reason),
         PipeError::Key { .. } => no_key(),
         PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
-        PipeError::BadPeer { .. } => ("BadPeer", vec![]),
-        PipeError::Timeout { waited, unit, .. } => {
-            let waited = ("waited", Value::Seconds(waited.as_secs_f64()));
-            ("TimeoutError", [waited].into_iter().chain(this(unit)).collect())
-        }
-        PipeError::Interrupted { unit, .. } => ("Interrupted", this(unit)),
         PipeError::System { source, unit, .. } => {
             let (class, mut attributes) = system(source);
             attributes.extend(this(unit));
@@ -118,7 +142,7 @@ fn pipe(error: &PipeError) -> Class {
 
 /// Which unit an error is of. Its reader program is not known before all have met.
 fn this(unit: &Option<UnitName>) -> Vec<(&'static str, Value)> {
-    let mut attributes = unit.as_ref().map(named).unwrap_or_default();
+    let mut attributes = unit.map(|unit| named(&unit.into())).unwrap_or_default();
     attributes.retain(|(name, _)| *name != "program");
     attributes
 }
@@ -127,21 +151,21 @@ fn refused(reason: &Refusal) -> Class {
     let (name, attributes) = match reason {
         Refusal::Version { .. } => ("version", vec![]),
         Refusal::Malformed => ("malformed", vec![]),
-        Refusal::Disagree { unit, .. } => ("disagree", named(unit)),
+        Refusal::Disagree { unit, .. } => ("disagree", named(&(*unit).into())),
         Refusal::Dataset { .. } | Refusal::Conversion { .. } => ("dataset", vec![]),
         Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
         Refusal::Duplicate { unit, pid, .. } => {
-            let mut attributes = named(unit);
+            let mut attributes = named(&(*unit).into());
             attributes.push(("pid", int(*pid)));
             ("duplicate", attributes)
         }
         Refusal::TooManyPrograms { .. } | Refusal::Full { .. } => ("too_many_programs", vec![]),
-        Refusal::Layout { unit, .. } => ("layout", named(unit)),
+        Refusal::Layout { unit, .. } => ("layout", named(&(*unit).into())),
         Refusal::NoDataset => ("no_dataset", vec![]),
-        Refusal::Segment { unit, .. } => ("segment", named(unit)),
+        Refusal::Segment { unit, .. } => ("segment", named(&(*unit).into())),
         Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
         Refusal::Lost { unit, pid } | Refusal::Silent { unit, pid, .. } => {
-            let mut attributes = named(unit);
+            let mut attributes = named(&(*unit).into());
             attributes.push(("pid", int(*pid)));
             ("lost", attributes)
         }
@@ -290,38 +314,15 @@ fn system(error: &OsError) -> Class {
 
 fn file(error: &FileError) -> Class {
     let of_unit = |unit: u32| ("unit", int(unit));
-    let reason = |name: &str| ("reason", Value::Text(name.into()));
     let of_file = |path: &str, reason: &str| of_path("FileError", path, reason);
-    let (class, mut attributes) = match error {
-        FileError::Layout { source, .. } => return layout(source),
-        FileError::BadOption { option, .. } => {
-            return ("BadOption", vec![("option", Value::Text((*option).into()))])
-        }
-        FileError::WrongSize { unit, expected, found, .. } => {
-            return wrong_size((*unit).into(), *expected, *found)
-        }
-        FileError::Closed { .. } => return ("Closed", vec![]),
-        FileError::Busy { .. } => return ("NameTaken", vec![]),
-        FileError::PeerLost { unit, pid, .. } => {
-            return ("PeerLost", vec![of_unit(*unit), ("pid", int(*pid))])
-        }
-        FileError::PeerAborted { unit, .. } => return ("PeerAborted", vec![of_unit(*unit)]),
-        FileError::UnevenSteps { unit, steps, .. } => {
-            return ("UnevenSteps", vec![of_unit(*unit), ("closed_after", int(*steps))])
-        }
-        FileError::Disagree { unit, .. } => return ("Refused", vec![of_unit(*unit), reason("disagree")]),
+    match error {
+        FileError::Busy { .. } => ("NameTaken", vec![]),
         FileError::Duplicate { unit, pid, .. } => {
-            return ("Refused", vec![of_unit(*unit), ("pid", int(*pid)), reason("duplicate")])
+            refusal("duplicate", vec![of_unit(*unit), ("pid", int(*pid))])
         }
-        FileError::Missing { waited, .. } => return absent(*waited),
-        FileError::Stranger { .. } => return ("Stranger", vec![]),
-        FileError::BadPeer { .. } => return ("BadPeer", vec![]),
-        FileError::Timeout { waited, .. } => {
-            return ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
-        }
-        FileError::Interrupted { .. } => return ("Interrupted", vec![]),
-        FileError::Os { source: OsError::NoMemory { .. }, .. } => return ("NoMemory", vec![]),
-
+        FileError::Missing { waited, .. } => absent(*waited),
+        FileError::Stranger { .. } => ("Stranger", vec![]),
+        FileError::Os { source: OsError::NoMemory { .. }, .. } => ("NoMemory", vec![]),
         FileError::BadPath { path, .. } => of_file(path, "bad_path"),
         FileError::NeedsDataset { path, .. } => of_file(path, "needs_dataset"),
         FileError::ShapeDiffers { path, .. } => of_file(path, "shape_differs"),
@@ -338,9 +339,7 @@ fn file(error: &FileError) -> Class {
         FileError::BadLength { path, .. } => of_file(path, "bad_length"),
         FileError::Plan { path, .. } => of_file(path, "plan"),
         _ => ("FileError", vec![]),
-    };
-    attributes.extend(error.unit().map(of_unit));
-    (class, attributes)
+    }
 }
 
 /// What is wrong with a file or a store, and its path: the `filename` of every OSError.
@@ -363,13 +362,8 @@ fn of_errno(other: &'static str, path: &str, reason: &str, errno: Option<Errno>)
 fn store(error: &StoreError) -> Class {
     let of_store = |store: &str, reason: &str| of_path("StoreError", store, reason);
     match error {
-        StoreError::Layout { source, .. } => layout(source),
         StoreError::BadName { .. } => ("BadName", vec![("option", Value::Text("name".into()))]),
         StoreError::Bad { .. } => ("Misuse", vec![]),
-        StoreError::WrongSize { expected, found, .. } => {
-            ("WrongSize", vec![("expected", int(*expected)), ("found", int(*found))])
-        }
-        StoreError::Closed { .. } => ("Closed", vec![]),
         StoreError::NotThere { store, .. } => missing("DatasetMissing", store, "not_there"),
         StoreError::NoStore { store, .. } => missing("FileMissing", store, "no_store"),
         StoreError::Exists { store, .. } => of_store(store, "exists"),
@@ -377,13 +371,10 @@ fn store(error: &StoreError) -> Class {
         StoreError::ElemDiffers { store, .. } => of_store(store, "elem_differs"),
         StoreError::Manifest { store, .. } => of_store(store, "manifest"),
         StoreError::Volume { store, source } => volume(store, source),
-        StoreError::Disagree { unit, .. } => refusal("disagree", vec![("unit", int(*unit))]),
-        StoreError::PeerFailed { unit, .. } => ("PeerAborted", vec![("unit", int(*unit))]),
         StoreError::Message { source, .. } => message(source),
         StoreError::Busy { waited, .. } => {
             ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
         }
-        StoreError::Interrupted { .. } => ("Interrupted", vec![]),
         StoreError::System { store, errno, .. } => of_errno("StoreError", store, "system", Some(*errno)),
         StoreError::Os { source: OsError::NoMemory { .. }, .. } => ("NoMemory", vec![]),
         StoreError::Os { store, source } => of_errno("StoreError", store, "system", source.errno()),
@@ -460,11 +451,12 @@ pub fn own(py: Python<'_>, class: &'static str, message: &str) -> PyErr {
 
 /// What a port at `url` says when it is used after it was closed, or while another thread closes it.
 pub fn closed(url: &str) -> Error {
-    match url.split_once(':') {
-        Some(("pipe", pipe)) => Error::Pipe(PipeError::Closed { pipe: pipe.to_owned() }),
-        Some(("store", path)) => StoreError::Closed { store: path.to_owned() }.into(),
-        _ => Error::File(FileError::Closed { path: url.to_owned() }),
-    }
+    let port = match url.split_once(':') {
+        Some(("pipe", pipe)) => PortName::Pipe(pipe.to_owned()),
+        Some(("store", path)) => PortName::Store(path.to_owned()),
+        _ => PortName::File(url.to_owned()),
+    };
+    PortError::Closed { port }.into()
 }
 
 fn new(py: Python<'_>, (class, attributes): &Class, message: String) -> PyResult<PyErr> {

@@ -6,9 +6,9 @@
 //! library ends the process and says the status.
 
 use crate::guard::lock;
+use polyduct::host::together;
 use polyduct::message::Domain;
-use polyduct::os::threads;
-use polyduct::pipe::PipeError;
+use polyduct::PipeError;
 use polyduct::{Error, Reader, Writer};
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
@@ -110,7 +110,7 @@ fn end_left(well: bool) -> bool {
         // All at once, because completing a file waits for the other units, and they may be of this process. And none in this
         // thread, whose job is the first: it may be the interpreter's main one, where alone Ctrl-C would end the wait.
         let jobs = std::iter::once(None).chain(writers.iter_mut().map(Some));
-        let closed = threads::together(jobs, |writer| match writer.map_or(Ok(()), |w| w.close().map(drop)) {
+        let closed = together(jobs, |writer| match writer.map_or(Ok(()), |w| w.close().map(drop)) {
             // A write said so before, and readers that want no more miss nothing.
             Ok(()) | Err(Error::Pipe(PipeError::ReadersGone { .. })) => {}
             Err(e) => fault(&e),

@@ -1,8 +1,8 @@
 //! What ports and domains share: calls without the interpreter, interrupts, forks.
 
 use crate::{error, exit};
+use polyduct::host::{clock, process::own_pid};
 use polyduct::message::Domain;
-use polyduct::os::{clock, process::own_pid};
 use polyduct::Interrupt;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;

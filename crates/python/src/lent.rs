@@ -4,10 +4,10 @@ use crate::domain::Domain;
 use crate::options::maybe_seconds;
 use crate::{bytes, error};
 use numpy::PyArray1;
+use polyduct::host::clock;
 use polyduct::message::domain;
 use polyduct::message::link::shm::Memory;
 use polyduct::message::MessageError;
-use polyduct::os::clock;
 use polyduct::Error;
 use pyo3::prelude::*;
 

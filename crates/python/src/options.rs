@@ -83,18 +83,18 @@ impl Options {
             open = open.depth(depth);
         }
         if let Some(policy) = &self.policy {
-            open = open.policy(policy.parse().map_err(|e| fail(Error::Pipe(e)))?);
+            open = open.policy(policy.parse().map_err(|e| fail(Error::Port(e)))?);
         }
         match &self.readers {
             None => {}
             Some(ReaderPrograms::Number(readers)) => open = open.readers(*readers),
             Some(ReaderPrograms::Name(name)) => {
-                let readers: Readers = name.parse().map_err(|e| fail(Error::Pipe(e)))?;
+                let readers: Readers = name.parse().map_err(|e| fail(Error::Port(e)))?;
                 open = open.readers(readers);
             }
         }
         if let Some(on_loss) = &self.on_loss {
-            open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Pipe(e)))?);
+            open = open.on_loss(on_loss.parse().map_err(|e| fail(Error::Port(e)))?);
         }
         if let Some(timeout) = self.timeout {
             open = open.timeout(seconds(py, "timeout", timeout)?);

@@ -10,7 +10,7 @@ use crate::options::{layout_of, maybe_seconds, Options};
 use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
-use polyduct::pipe::ready::Wait;
+use polyduct::ready::Wait;
 use polyduct::{At, Error, Mode, Reader, Stats, Tried};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -2,8 +2,8 @@
 
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
+use polyduct::host::process::own_pid;
 use polyduct::message::domain::{Region, WeakDomain};
-use polyduct::os::process::own_pid;
 use pyo3::prelude::*;
 
 /// Payloads from so many bytes on go back to the domain when their array goes: fresh memory is slow.

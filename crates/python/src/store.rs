@@ -8,6 +8,7 @@ use numpy::PyArray1;
 use polyduct::store::disk::{self, Create, Slice, StoreError, StoreWriter};
 use polyduct::store::Options;
 use polyduct::Error;
+use polyduct::PortOptions;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde_json::{Map, Value};
@@ -112,9 +113,12 @@ impl Store {
             0 => "stripe(1024MiB)".into(),
             n => vec!["*"; n].join(","),
         };
-        let mut options = Options { interrupt: Some(self.guard.interrupt()), ..Options::default() };
-        options.descr = descr(py, dtype)?;
-        options.open_timeout = self.timeout.unwrap_or(Duration::MAX);
+        let port = PortOptions {
+            open_timeout: self.timeout.unwrap_or(Duration::MAX),
+            interrupt: Some(self.guard.interrupt()),
+            ..PortOptions::default()
+        };
+        let options = Options { descr: descr(py, dtype)?, ..port.into() };
         run(&self.guard, py, || {
             let mut out = StoreWriter::open(&self.dir, name, &dataset, &layout, false, &options)?;
             out.write(array)?;

@@ -11,7 +11,7 @@ use crate::layout::{dataset, fail, Layout};
 use crate::options::{layout_of, maybe_seconds, Options};
 use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
-use polyduct::pipe::ready::Wait;
+use polyduct::ready::Wait;
 use polyduct::{Error, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
 use self_cell::{self_cell, MutBorrow};

@@ -43,7 +43,7 @@ fn main() {
     for layout in ["block,*", "*,block", "block,*;order=F", "cyclic(64),cyclic(64)", "*,cyclic"] {
         for round in 0..2 {
             let times = both(|unit, barrier| {
-                let options = Options { unit, units: UNITS, ..Options::default() };
+                let options = Options::of(unit, UNITS);
                 let mut port = FileWriter::open(Path::new(&path), Format::Npy, &dataset, layout, &options)
                     .expect("a port");
                 // The part is warm, as a program's own array is.
@@ -84,7 +84,7 @@ fn main() {
     }
     for layout in ["block,*", "*,block", "block,*;order=F", "cyclic(64),cyclic(64)", "*,cyclic"] {
         let times = both(|unit, barrier| {
-            let options = Options { unit, units: UNITS, ..Options::default() };
+            let options = Options::of(unit, UNITS);
             let mut best = Duration::MAX;
             let mut part = Vec::new();
             for _ in 0..3 {

@@ -6,55 +6,18 @@ use crate::zarr::ZarrError;
 use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
 use polyduct_os::{socket::whose, Errno, OsError};
+use polyduct_port::{PortError, PortName, Scope};
 use std::time::Duration;
-
-/// How far an error reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// This call did nothing that counts; the port is as it was.
-    Operation,
-    /// The port is of no further use and should be closed. A file that was being written does not appear.
-    Port,
-}
-
-/// Who has to act on an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
-    /// The caller asked for something that cannot work.
-    Caller,
-    /// Another unit of the program, or whoever claimed to be one.
-    Peer,
-    /// The system refused, or time ran out.
-    System,
-    /// The file does not hold what it must.
-    File,
-}
 
 /// What can go wrong with a file that is a port. `path` is the file as the caller named it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
+    /// What can go wrong with any port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+
     // -- the caller's misuse --
-    /// A layout does not parse, or does not fit the dataset and the units.
-    #[error("{path}: {source}")]
-    Layout {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        source: LayoutError,
-    },
-    /// An option has a value that it cannot have.
-    #[error("{path}: {option} is {found}; expected {expected}")]
-    BadOption {
-        /// The file.
-        path: String,
-        /// The option's name.
-        option: &'static str,
-        /// Its value.
-        found: String,
-        /// What it may be.
-        expected: String,
-    },
     /// A path that does not name a file that can be read or written.
     #[error("{path}: {problem}")]
     BadPath {
@@ -113,24 +76,6 @@ pub enum FileError {
         /// The names that there are, 20 at most.
         names: String,
     },
-    /// An array of the wrong size was given to a write or a read.
-    #[error("{path}: the array has {found} bytes; unit {unit}'s part has {expected}")]
-    WrongSize {
-        /// The file.
-        path: String,
-        /// This unit.
-        unit: u32,
-        /// Bytes of the unit's part.
-        expected: u64,
-        /// Bytes given.
-        found: u64,
-    },
-    /// The port was closed before.
-    #[error("{path}: the port is closed")]
-    Closed {
-        /// The file.
-        path: String,
-    },
     /// Another program of this user is writing the same file.
     #[error("{path}: another program of this user is writing it{hint}")]
     Busy {
@@ -141,54 +86,6 @@ pub enum FileError {
     },
 
     // -- the peers --
-    /// A unit's process ended before the file was complete.
-    #[error("{path}: unit {unit} (pid {pid}) died; the file was not written")]
-    PeerLost {
-        /// The file.
-        path: String,
-        /// The unit that was lost.
-        unit: u32,
-        /// Its process.
-        pid: u32,
-    },
-    /// A unit gave up before the file was complete.
-    #[error("{path}: unit {unit} gave up{}; the file was not written", because(reason))]
-    PeerAborted {
-        /// The file.
-        path: String,
-        /// The unit that gave up.
-        unit: u32,
-        /// Why, in its words; empty if it did not say.
-        reason: String,
-    },
-    /// The units of a program closed after different numbers of steps.
-    #[error("{path}: unit {unit} closed after {steps} steps, unit {other} after {other_steps}; the file was not written")]
-    UnevenSteps {
-        /// The file.
-        path: String,
-        /// A unit.
-        unit: u32,
-        /// Its steps.
-        steps: u64,
-        /// Another unit.
-        other: u32,
-        /// Its steps.
-        other_steps: u64,
-    },
-    /// Units of one program disagree.
-    #[error("{path}: unit {unit} says {what} {found}; unit 0 of the same program says {expected}")]
-    Disagree {
-        /// The file.
-        path: String,
-        /// The unit that disagrees with unit 0.
-        unit: u32,
-        /// What they disagree on.
-        what: String,
-        /// What unit 0 said.
-        expected: String,
-        /// What this unit said.
-        found: String,
-    },
     /// The unit has joined before and is still there.
     #[error("{path}: unit {unit} is already there (pid {pid})")]
     Duplicate {
@@ -219,34 +116,8 @@ pub enum FileError {
         /// The other's user.
         found: u32,
     },
-    /// A unit broke the protocol.
-    #[error("{path}: unit {unit} broke the protocol: {what}")]
-    BadPeer {
-        /// The file.
-        path: String,
-        /// The unit.
-        unit: u32,
-        /// What was found.
-        what: String,
-    },
 
     // -- time and the system --
-    /// A wait came to its deadline.
-    #[error("{path}: timed out after {waited:.1?} waiting for {what}")]
-    Timeout {
-        /// The file.
-        path: String,
-        /// What was waited for.
-        what: &'static str,
-        /// How long.
-        waited: Duration,
-    },
-    /// The caller asked blocking calls to stop (Ctrl-C).
-    #[error("{path}: interrupted")]
-    Interrupted {
-        /// The file.
-        path: String,
-    },
     /// There is no room for the file; what had its name before is unchanged.
     #[error("{path}: no space: {needed} bytes more are needed, {available} are free")]
     NoSpace {
@@ -346,50 +217,13 @@ fn no_tensor(asked: Option<&str>) -> String {
     }
 }
 
-fn because(reason: &str) -> String {
-    match reason {
-        "" => String::new(),
-        reason => format!(": {reason}"),
-    }
-}
-
 impl FileError {
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
         match self {
-            FileError::WrongSize { .. } | FileError::Timeout { .. } => Scope::Operation,
-            FileError::Interrupted { .. } | FileError::NoMemory { .. } => Scope::Operation,
+            FileError::Port(e) => e.scope(),
+            FileError::NoMemory { .. } => Scope::Operation,
             _ => Scope::Port,
-        }
-    }
-
-    /// Who has to act.
-    pub fn blame(&self) -> Blame {
-        use FileError::*;
-        match self {
-            Layout { .. } | BadOption { .. } | BadPath { .. } | NeedsDataset { .. } | ShapeDiffers { .. } => {
-                Blame::Caller
-            }
-            NoForm { .. } | NoTensor { .. } => Blame::Caller,
-            ElemDiffers { .. } | WrongSize { .. } | Closed { .. } | Busy { .. } | Plan { .. } => {
-                Blame::Caller
-            }
-            PeerLost { .. } | PeerAborted { .. } | UnevenSteps { .. } | Disagree { .. } => Blame::Peer,
-            Duplicate { .. } | Missing { .. } | Stranger { .. } | BadPeer { .. } => Blame::Peer,
-            Timeout { .. } | Interrupted { .. } | NoSpace { .. } | NoMemory { .. } => Blame::System,
-            System { .. } | Os { .. } => Blame::System,
-            BadHeader { .. } | BadSafetensors { .. } | BadZarr { .. } => Blame::File,
-            Truncated { .. } | BadLength { .. } => Blame::File,
-        }
-    }
-
-    /// The unit that is named as lost, gone or at fault, if one is.
-    pub fn unit(&self) -> Option<u32> {
-        use FileError::*;
-        match self {
-            PeerLost { unit, .. } | PeerAborted { unit, .. } | UnevenSteps { unit, .. } => Some(*unit),
-            Disagree { unit, .. } | Duplicate { unit, .. } | BadPeer { unit, .. } => Some(*unit),
-            _ => None,
         }
     }
 
@@ -416,6 +250,6 @@ impl FileError {
     }
 
     pub(crate) fn layout(path: &str) -> impl Fn(LayoutError) -> FileError + '_ {
-        move |source| FileError::Layout { path: path.to_owned(), source }
+        move |source| PortError::Layout { port: PortName::File(path.to_owned()), source }.into()
     }
 }

@@ -29,7 +29,7 @@
 //! out.close()?; // np.load gives an array of shape (2, 2, 3)
 //!
 //! // Unit 1 of two has the last columns.
-//! let options = Options { unit: 1, units: 2, ..Options::default() };
+//! let options = Options::of(1, 2);
 //! let mut columns = FileReader::open(&path, Format::Npy, "*,block", &Expect::default(), &options)?;
 //! let mut part = vec![0; columns.local_len_bytes()];
 //! assert_eq!((columns.steps(), columns.read(&mut part)?), (2, Some(0)));
@@ -51,7 +51,6 @@ mod steps;
 pub mod volume;
 pub mod zarr;
 
-pub use error::{Blame, FileError, Scope};
-#[doc(hidden)]
-pub use file::Without;
-pub use file::{Attributes, Expect, FileReader, FileWriter, Format, Interrupt, Options, Stats, StepMut};
+pub use error::FileError;
+pub use file::{Attributes, FileReader, FileWriter, Format, Options, StepMut};
+pub use polyduct_port::{Expect, Interrupt, PortError, PortName, Scope, Stats};

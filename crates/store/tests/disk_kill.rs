@@ -37,7 +37,15 @@ fn dataset() -> Dataset {
 
 fn options(unit: u32, units: u32) -> Options {
     let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_secs(4));
-    Options { unit, units, program: "killed".into(), timeout, open_timeout, ..Options::default() }
+    polyduct_port::Options {
+        unit,
+        units,
+        program: "killed".into(),
+        timeout,
+        open_timeout,
+        ..Default::default()
+    }
+    .into()
 }
 
 fn value(version: u64, step: u64, at: u64) -> u32 {

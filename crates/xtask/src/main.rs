@@ -9,9 +9,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-layout", &[]),
     ("polyduct-copy", &["polyduct-layout"]),
     ("polyduct-os", &[]),
-    ("polyduct-message", &["polyduct-os", "polyduct-copy"]),
-    ("polyduct-pipe", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
-    ("polyduct-store", &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message"]),
+    // What loom checks, below those that carry it out.
+    ("polyduct-ring", &["polyduct-os"]),
+    ("polyduct-slots", &["polyduct-os", "polyduct-port"]),
+    ("polyduct-message", &["polyduct-os", "polyduct-copy", "polyduct-ring"]),
+    ("polyduct-port", &["polyduct-layout"]),
+    (
+        "polyduct-pipe",
+        &[
+            "polyduct-layout",
+            "polyduct-copy",
+            "polyduct-os",
+            "polyduct-message",
+            "polyduct-port",
+            "polyduct-slots",
+        ],
+    ),
+    (
+        "polyduct-store",
+        &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
+    ),
     (
         "polyduct",
         &[
@@ -19,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-copy",
             "polyduct-os",
             "polyduct-message",
+            "polyduct-port",
             "polyduct-pipe",
             "polyduct-store",
         ],
@@ -35,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-layout",
             "polyduct-message",
             "polyduct-os",
+            "polyduct-port",
             "polyduct-store",
         ],
     ),
@@ -51,6 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-os",
             "polyduct-pipe",
             "polyduct-rig",
+            "polyduct-slots",
             "polyduct-store",
         ],
     ),

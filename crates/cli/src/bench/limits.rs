@@ -1,7 +1,7 @@
 //! What this machine can do without polyduct: memory, a cache line between two cores, a connection on
 //! loopback, a file.
 
-use polyduct::os::cpu;
+use polyduct::host::cpu;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

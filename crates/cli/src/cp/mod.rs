@@ -11,8 +11,8 @@ use crate::layout::LayoutError;
 use crate::run::READER_GONE;
 use crate::stream::StreamError;
 use crate::text::{at_url, bytes, caret, seconds};
+use polyduct::host::{together, OsError};
 use polyduct::layout::ElemType;
-use polyduct::os::{threads, OsError};
 use polyduct::store::npy::Descr;
 use polyduct::{open, url, Error, Mode, Open, Target};
 use ports::at_open;
@@ -233,7 +233,7 @@ fn copy(args: &CpArgs) -> Result<(), CpError> {
 /// Does `work` for each unit at once; the first error, or the number of steps.
 fn all_units(args: &CpArgs, work: impl Fn(u32) -> Result<u64, CpError> + Sync) -> Result<u64, CpError> {
     // They wait for one another: with fewer threads than units none would get anywhere.
-    let results = threads::together(0..args.units, work)?;
+    let results = together(0..args.units, work)?;
     results.into_iter().try_fold(0, |most, steps| Ok(most.max(steps?)))
 }
 

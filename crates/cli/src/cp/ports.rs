@@ -4,9 +4,7 @@ use super::ends::{Source, Target};
 use super::stretches::Stretches;
 use super::{port, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, LayoutError};
-use polyduct::pipe::PipeError;
-use polyduct::store::disk::StoreError;
-use polyduct::store::FileError;
+use polyduct::PortError;
 use polyduct::{Error, Reader};
 
 /// Copies what a unit has to copy; gives the number of steps.
@@ -181,13 +179,7 @@ pub fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
     use LayoutError::{DatasetTooLarge, TooManyDims};
     move |error| {
         let of_layout = match &error {
-            Error::Layout(e)
-            | Error::Pipe(PipeError::Layout { source: e, .. })
-            | Error::File(FileError::Layout { source: e, .. }) => Some(e),
-            Error::Store(e) => match &**e {
-                StoreError::Layout { source, .. } => Some(source),
-                _ => None,
-            },
+            Error::Layout(e) | Error::Port(PortError::Layout { source: e, .. }) => Some(e),
             _ => None,
         };
         match of_layout.filter(|e| !matches!(e, DatasetTooLarge { .. } | TooManyDims { .. })) {

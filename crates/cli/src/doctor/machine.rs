@@ -2,9 +2,7 @@
 
 use super::{limit, Finding};
 use crate::text::bytes;
-use polyduct::copy::LastCache;
-use polyduct::os::limits::Facts;
-use polyduct::os::{cpu, memory, remote::RemoteReader};
+use polyduct::host::{cpu, memory, Facts, LastCache, RemoteReader};
 use std::fs;
 
 /// Few programs of a parallel run fit into less.
@@ -57,7 +55,7 @@ fn processors() -> Finding {
 }
 
 fn vector_code() -> Finding {
-    use polyduct::copy::Level;
+    use polyduct::host::Level;
     match Level::detect() {
         Level::Avx512 => Finding::ok("vector code", "AVX-512"),
         Level::Avx2 => Finding::ok("vector code", "AVX2"),

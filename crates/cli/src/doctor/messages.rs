@@ -1,8 +1,8 @@
 //! The sizes of message buffers in force, and where each comes from.
 
 use super::Finding;
+use polyduct::host::memory;
 use polyduct::message::config::{Config, Origin, Setting};
-use polyduct::os::memory;
 
 /// The settings of a domain of `units` units in this process.
 pub fn examine(units: u32) -> Vec<Finding> {

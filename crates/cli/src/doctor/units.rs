@@ -2,10 +2,8 @@
 
 use super::Finding;
 use crate::text::bytes;
+use polyduct::host::{memory, tasks, Facts, Tasks};
 use polyduct::message::config::Config;
-use polyduct::os::groups::{self, Tasks};
-use polyduct::os::limits::Facts;
-use polyduct::os::memory;
 use rustix::process::{getrlimit, Resource};
 
 /// What a unit takes beside its rings, without the program around it.
@@ -30,7 +28,7 @@ pub fn examine(units: u32) -> Vec<Finding> {
     let there = There {
         obtainable_bytes: memory::obtainable_bytes(),
         descriptors: Facts::gather().descriptors.hard,
-        group: groups::tasks(),
+        group: tasks(),
         processes: getrlimit(Resource::Nproc).current,
     };
     // Settings that are wrong are told with the settings.

@@ -12,7 +12,7 @@ use super::words::{quote, quote_always, split, Token, Word};
 use std::fmt;
 
 /// Most processes that one stage may have: they are the units of its ports.
-pub const MAX_UNITS: u32 = polyduct::store::file::MAX_UNITS;
+pub const MAX_UNITS: u32 = polyduct::MAX_UNITS;
 /// Most stages in a pipeline.
 pub const MAX_STAGES: usize = 256;
 

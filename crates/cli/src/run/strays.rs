@@ -1,8 +1,8 @@
 //! What the programs of a run started and let go: orphans, daemons among them. Whatever group or session they went to,
 //! they become children of the run, which ends them when it ends.
 
-use polyduct::os::process::{self, Kid, PidFd, ProcessId, Signal};
-use polyduct::os::{OsError, Result};
+use polyduct::host::process::{self, Kid, PidFd, ProcessId, Signal};
+use polyduct::host::OsError;
 use std::time::{Duration, Instant};
 
 /// How long the kernel may take to end what is killed.
@@ -20,7 +20,7 @@ pub struct Strays {
 
 impl Strays {
     /// Begins to adopt; to be called before the first process of the run starts.
-    pub fn adopt() -> Result<Strays> {
+    pub fn adopt() -> Result<Strays, OsError> {
         let spared = process::children()?.iter().map(|kid| kid.id).collect();
         process::adopt_orphans()?;
         let own_group = rustix::process::getpgrp().as_raw_nonzero().get().unsigned_abs();
@@ -49,7 +49,7 @@ impl Strays {
         !strays.is_empty()
     }
 
-    fn list(&self) -> Result<Vec<Kid>> {
+    fn list(&self) -> Result<Vec<Kid>, OsError> {
         let mut kids = process::children()?;
         kids.retain(|kid| kid.group != self.own_group && !self.spared.contains(&kid.id));
         Ok(kids)
@@ -57,7 +57,7 @@ impl Strays {
 
     /// Kills all. The death of one may bring its children here, so it looks again until there are none. Gives those that
     /// live on.
-    fn end(&mut self) -> Result<Vec<u32>> {
+    fn end(&mut self) -> Result<Vec<u32>, OsError> {
         let until = Instant::now() + PATIENCE;
         let mut out_of_reach = Vec::new();
         loop {
@@ -104,7 +104,7 @@ impl Drop for Strays {
 }
 
 /// To a child only: its number is its own until it is reaped, which is done here.
-fn send(pid: u32, signal: Signal) -> Result<()> {
+fn send(pid: u32, signal: Signal) -> Result<(), OsError> {
     match PidFd::open(pid).and_then(|child| child.send_signal(signal)) {
         Err(OsError::PeerGone { .. }) => Ok(()),
         other => other,

@@ -180,6 +180,6 @@ fn text(s: &Status, dir: &Path) -> String {
 /// Bytes that are free on the disks of some directories, and their size.
 fn room(dirs: &[PathBuf]) -> (u64, u64) {
     dirs.iter()
-        .filter_map(|dir| polyduct::os::dir::room(dir).ok())
+        .filter_map(|dir| polyduct::host::room(dir).ok())
         .fold((0, 0), |(f, s), (free, size)| (f + free, s + size))
 }

@@ -4,54 +4,13 @@
 //! threads of a node"). The caller's table holds what is asked and not yet fetched; a late answer finds no entry and is
 //! dropped. Numbers are not used again before 2³² others.
 
+pub use crate::error::CallError;
 use crate::types::Address;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Calls that a unit has under way at once, at most.
 pub const MAX_CALLS: usize = 65_536;
-
-/// How a call ended that did not give an answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The handler at the other end failed.
-    #[error("unit {unit}: handler {name:?} failed: {error}")]
-    Failed {
-        /// Who was called.
-        unit: Address,
-        /// What was called.
-        name: String,
-        /// What it said.
-        error: String,
-    },
-    /// No answer before the deadline; the callee has been told to stop.
-    #[error("unit {unit}: handler {name:?} gave no answer within {waited:.1?}")]
-    Deadline {
-        /// Who was called.
-        unit: Address,
-        /// What was called.
-        name: String,
-        /// How long the call was under way.
-        waited: Duration,
-    },
-    /// The caller cancelled it.
-    #[error("unit {unit}: the call of {name:?} was cancelled")]
-    Cancelled {
-        /// Who was called.
-        unit: Address,
-        /// What was called.
-        name: String,
-    },
-    /// The unit was lost, or left, before it answered.
-    #[error("unit {unit} is gone; the call of {name:?} has no answer")]
-    PeerGone {
-        /// Who was called.
-        unit: Address,
-        /// What was called.
-        name: String,
-    },
-}
 
 /// A call that is under way, or whose outcome nobody has fetched yet.
 struct Entry<A> {

@@ -4,34 +4,16 @@ use super::directory::{self, Directory, HandlerError};
 use super::peer::{lock, try_lock};
 use super::wait::is_loss;
 use super::{barrier, dispatch, system, Inner};
+pub use crate::types::Collective;
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::clock;
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a unit that is at odds with others waits for room to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// What all units do together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collective {
-    /// A barrier.
-    Barrier = 1,
-    /// A synchronise, with the barrier at its end.
-    Synchronise = 2,
-}
-
-impl fmt::Display for Collective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Collective::Barrier => "a barrier",
-            Collective::Synchronise => "a synchronise",
-        })
-    }
-}
 
 /// The collective operations that a unit has come to: how many, above eight bits that say which the last is. One word, so that
 /// whoever reads it while it changes finds what belongs together.

@@ -9,7 +9,7 @@
 //! | `BARRIER` | number, round, what the sender has come to (u64) | | see [`super::barrier`] |
 //! | `CAME` | what the sender has come to (u64) | | across hosts, from who is at odds with others: see [`super::Came`] |
 //! | `OFFER` | what the sender has come to (u64) | handlers of a unit, to unit 0 | see [`super::directory`] |
-//! | `MEET` | the version | see [`super::meet`] | across hosts |
+//! | `MEET` | the version | see `super::meet` | across hosts |
 //! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | what it has come to (u64), how that unit was lost | across hosts |
 //! | `LOST` | a unit | why, in words | across hosts, from unit 0, and from units of the lost one's host |
 //! | `PUT` | region, offset (u64), number | bytes | where memory cannot be reached directly; asks for an `ANSWER` |

@@ -2,6 +2,7 @@
 
 use super::incoming::{Incoming, Message, Reassembly, Slot};
 use super::path::{Body, Control};
+use super::planted::Bug;
 use super::ranges::Ranges;
 use super::receive::{Give, Kept};
 use super::{rank, PathId, Session};
@@ -55,7 +56,6 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         let Some(at) = self.slot_for(&f.name)? else {
             self.counters.fragments_spare += 1;
-            #[cfg(feature = "planted")]
             self.take_twice(f, give);
             return Ok(Kept::Yes);
         };
@@ -168,8 +168,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// Takes a buffer back from an ordered message that waits for others, the last of its lane first. The sender sends that
     /// message again.
     fn evict(&mut self, lane: Lane) -> bool {
-        #[cfg(feature = "planted")]
-        if self.config.planted(super::planted::Bug::NoEviction) {
+        if self.config.planted(Bug::NoEviction) {
             return false;
         }
         let own = lane.index();
@@ -205,14 +204,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         let queued = matches!(inn.slots[at], Slot::Refused { queued: true, .. });
         let old = inn.set(at, Slot::Refused { attempt, queued: true });
-        #[cfg(feature = "planted")]
-        if self.config.planted(super::planted::Bug::BufferLeak) {
-            std::mem::forget(old);
-        } else {
-            drop(old);
+        match self.config.planted(Bug::BufferLeak) {
+            true => std::mem::forget(old),
+            false => drop(old),
         }
-        #[cfg(not(feature = "planted"))]
-        drop(old);
         self.counters.refused += 1;
         if !queued {
             self.urgent.push_back(Control::Refused(lane, number, attempt));
@@ -330,9 +325,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             payload: r.place,
         };
         let waits = lane.order() == Order::Ordered && at > 0;
-        #[cfg(feature = "planted")]
-        let waits = waits && !self.config.planted(super::planted::Bug::AnyOrder);
-        if waits {
+        if waits && !self.config.planted(Bug::AnyOrder) {
             self.inn[lane.index()].set(at, Slot::Ready(message, r.attempt));
         } else {
             self.deliver(lane, message);
@@ -380,10 +373,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.lazy_at = Some(self.lazy_at.map_or(due, |at| at.min(due)));
     }
 
-    #[cfg(feature = "planted")]
+    /// Takes a message again that came before; nothing where that bug is not planted.
     fn take_twice(&mut self, f: &Fragment<'_>, give: Give<'_, B>) {
         let whole = f.offset == 0 && f.last && f.bytes.len() == f.len as usize;
-        if !whole || !self.config.planted(super::planted::Bug::TakeTwice) {
+        if !self.config.planted(Bug::TakeTwice) || !whole {
             return;
         }
         let (Some(head), lane) = (f.head, f.name.lane) else { return };

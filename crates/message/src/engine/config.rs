@@ -1,5 +1,6 @@
 //! What a session may do and hold.
 
+use super::planted::Bug;
 use std::time::Duration;
 
 /// Settings of a [`Session`](super::Session). Both sides must have the same `lossless`, `max_payload`,
@@ -62,9 +63,8 @@ pub struct Config {
     /// … up to this long.
     pub retry_max: Duration,
     /// The bug that a test plants.
-    #[cfg(feature = "planted")]
     #[doc(hidden)]
-    pub planted: Option<super::planted::Bug>,
+    pub planted: Option<Bug>,
 }
 
 impl Config {
@@ -97,7 +97,6 @@ impl Config {
             max_window: 64 << 20,
             retry_first: Duration::from_millis(2),
             retry_max: Duration::from_millis(500),
-            #[cfg(feature = "planted")]
             planted: None,
         }
     }
@@ -107,9 +106,9 @@ impl Config {
         Config { lossless: true, checksum: false, ..Config::datagram() }
     }
 
-    #[cfg(feature = "planted")]
-    pub(crate) fn planted(&self, bug: super::planted::Bug) -> bool {
-        self.planted == Some(bug)
+    /// Whether a bug is planted: never outside tests.
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
+        cfg!(feature = "planted") && self.planted == Some(bug)
     }
 }
 

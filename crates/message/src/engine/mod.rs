@@ -30,7 +30,6 @@ mod incoming;
 mod lanes;
 mod outgoing;
 mod path;
-#[cfg(feature = "planted")]
 #[doc(hidden)]
 pub mod planted;
 mod ranges;

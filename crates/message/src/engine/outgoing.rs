@@ -8,6 +8,7 @@ mod lane;
 pub(crate) use lane::OutLane;
 
 use super::config::Config;
+use super::planted::Bug;
 use super::ranges::Ranges;
 use crate::types::Head;
 use bytes::Bytes;
@@ -144,8 +145,7 @@ impl Outgoing {
         self.attempt = self.attempt.wrapping_add(1);
         self.accepted = false;
         self.head_path = None;
-        #[cfg(feature = "planted")]
-        if config.planted(super::planted::Bug::RefusedNotReset) {
+        if config.planted(Bug::RefusedNotReset) {
             return;
         }
         self.sent = 0;

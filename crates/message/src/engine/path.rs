@@ -1,6 +1,7 @@
 //! One way to the peer: numbers of frames, what is in flight, what came (RFC 9002 for a path that loses frames).
 
 use super::config::Config;
+use super::planted::Bug;
 use super::ranges::Ranges;
 use super::rate::{Rate, Snapshot};
 use super::rtt::Rtt;
@@ -330,7 +331,7 @@ impl Path {
         Ok(())
     }
 
-    fn find_lost(&mut self, now: Duration, _config: &Config, lost: &mut Vec<Carried>) {
+    fn find_lost(&mut self, now: Duration, config: &Config, lost: &mut Vec<Carried>) {
         self.loss_at = None;
         let Some(largest) = self.largest_acked else { return };
         let first = self.next_number - self.sent.len() as u64;
@@ -352,11 +353,7 @@ impl Path {
             }
             sent.fate = Fate::Lost;
             self.flying_frames -= 1;
-            #[cfg(feature = "planted")]
-            let keep = _config.planted(super::planted::Bug::WindowLeak);
-            #[cfg(not(feature = "planted"))]
-            let keep = false;
-            if !keep {
+            if !config.planted(Bug::WindowLeak) {
                 self.flying[usize::from(sent.high)] -= u64::from(sent.bytes);
             }
             self.counters.lost += 1;
@@ -374,8 +371,7 @@ impl Path {
         }
         if self.timeout_at.is_some_and(|at| at <= now) {
             self.timeout_at = None;
-            #[cfg(feature = "planted")]
-            if config.planted(super::planted::Bug::NoProbe) {
+            if config.planted(Bug::NoProbe) {
                 return;
             }
             if !self.expects_ack() {

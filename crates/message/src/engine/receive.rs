@@ -3,6 +3,7 @@
 use super::incoming::{Incoming, Reassembly, Slot};
 use super::outgoing::Outgoing;
 use super::path::{Carried, Control};
+use super::planted::{self, Bug};
 use super::{rank, token, Broken, Event, PathId, Session};
 use crate::error::LinkError;
 use crate::wire::{Frame, Lane, Name, Piece};
@@ -45,16 +46,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         frame: &[u8],
         give: &mut dyn FnMut(&Incoming) -> Option<B>,
     ) -> Result<(), LinkError> {
-        #[cfg(feature = "planted")]
         let mut unsealed = Vec::new();
-        #[cfg(feature = "planted")]
-        let frame = if self.config.planted(super::planted::Bug::NoChecksum) && frame.len() > 28 {
-            unsealed.extend_from_slice(frame);
-            unsealed[1] &= !1;
-            unsealed[24..28].fill(0);
-            &unsealed[..]
-        } else {
-            frame
+        let frame = match self.config.planted(Bug::NoChecksum) {
+            true => planted::unseal(frame, &mut unsealed),
+            false => frame,
         };
         match Frame::parse(frame) {
             Ok(frame) => self.take(now, path, &frame, give).map(|_| ()),
@@ -131,16 +126,11 @@ impl<B: AsMut<[u8]>> Session<B> {
     ) -> Result<Begun, LinkError> {
         self.now = self.now.max(now);
         let header = &frame.header;
-        let foreign = header.session != self.id.receive;
-        #[cfg(feature = "planted")]
-        let foreign = foreign && !self.config.planted(super::planted::Bug::OldSession);
-        if foreign {
+        if header.session != self.id.receive && !self.config.planted(Bug::OldSession) {
             return self.bad(LinkError::Unknown { what: "session", found: header.session });
         }
         let unsealed = self.config.checksum && header.checksum.is_none();
-        #[cfg(feature = "planted")]
-        let unsealed = unsealed && !self.config.planted(super::planted::Bug::NoChecksum);
-        if unsealed {
+        if unsealed && !self.config.planted(Bug::NoChecksum) {
             return self.bad(LinkError::BadField { what: "frame flags", found: 0, expected: "a checksum" });
         }
         if header.path != path.0 {

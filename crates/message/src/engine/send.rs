@@ -2,6 +2,7 @@
 
 use super::incoming::Slot;
 use super::path::{Carried, Control, Outbound};
+use super::planted::Bug;
 use super::{rank, PathId, Session, Transmit};
 use crate::types::{Order, Priority};
 use crate::wire::{self, Fragment, Header, Lane, Name, Piece, FRAGMENT_HEADER_MAX, HEADER_LEN};
@@ -361,12 +362,8 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     /// Whose turn it is: high before low, ordered and any in turn, and each lane in turn.
     fn next_lane(&mut self, allowed: &Allowed) -> Option<(usize, Lane)> {
-        #[cfg(feature = "planted")]
-        let low_first = self.config.planted(super::planted::Bug::LowFirst);
-        #[cfg(not(feature = "planted"))]
-        let low_first = false;
         self.prune(allowed);
-        for rank in if low_first { [0, 1] } else { [1, 0] } {
+        for rank in if self.config.planted(Bug::LowFirst) { [0, 1] } else { [1, 0] } {
             if !allowed.priority[rank] {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Time and the state of paths.
 
 use super::path::{Carried, Control, Path};
+use super::planted::Bug;
 use super::{Broken, Event, PathId, Phase, Session};
 use crate::error::{LinkError, MessageError};
 use crate::types::Order;
@@ -118,8 +119,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     }
 
     fn requeue_control(&mut self, control: Control) {
-        #[cfg(feature = "planted")]
-        if self.config.planted(super::planted::Bug::ReceiptLost) && matches!(control, Control::Taken(_)) {
+        if self.config.planted(Bug::ReceiptLost) && matches!(control, Control::Taken(_)) {
             return;
         }
         if self.is_broken() {

@@ -1,12 +1,12 @@
 //! Views of a segment, and how they are kept from crossing.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::PoisonError;
 
 use super::{Access, Segment};
 use crate::error::{OsError, Result};
-use crate::sync::{AtomicU8, Line};
+use crate::sync::Line;
 
 impl<D> Segment<D> {
     /// The bytes `range` as control lines. Both ends must be multiples of 64 and the mapping writable.
@@ -64,8 +64,10 @@ impl<D> Segment<D> {
 
     fn check_lines(&self, range: &Range<usize>) -> Result<()> {
         self.check(range)?;
-        if !range.start.is_multiple_of(64) || !range.end.is_multiple_of(64) {
-            let (what, align) = ("a segment".into(), 64);
+        // The words of a model lie in no segment.
+        let align = size_of::<Line>();
+        if !range.start.is_multiple_of(64) || !range.end.is_multiple_of(64) || align != 64 {
+            let what = "a segment".into();
             return Err(OsError::Misaligned { what, start: range.start, end: range.end, align });
         }
         self.check_writable()

@@ -329,8 +329,9 @@ pub(super) mod tests {
     use super::super::wire::{Ask, First, Tell};
     use super::super::{JobKey, Place, Trust};
     use super::*;
-    use crate::{config::Options, serve::HOST};
+    use crate::serve::HOST;
     use polyduct_os::poll::poll;
+    use polyduct_port::Options;
 
     /// Two ends of a connection.
     pub fn pair(trusted_network: bool) -> (Channel, Channel) {

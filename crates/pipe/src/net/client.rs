@@ -12,14 +12,12 @@ use super::mend::{is_of_the_way, Calls, Mending};
 use super::session::Session;
 use super::silence::seconds;
 use super::wire::{Ask, Tell};
-use crate::config::Options;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{silence, PipeError, Side, UnitName};
+use crate::error::{silence, PipeError};
 use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
-use crate::slots::{bits::MAX_UNITS, fault::Fault, geometry::MAX_PROGRAMS, Begin, Next, Stop};
 use crate::watch::no_thread;
 use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_message::meeting::{RETRY, SLICE};
@@ -28,6 +26,8 @@ use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
 };
+use polyduct_port::{Options, PortError, PortName, Side, UnitName, MAX_PROGRAMS, MAX_UNITS};
+use polyduct_slots::{fault::Fault, Begin, Next, Stop};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,20 +230,24 @@ impl Client {
             return Err(self.lost(fault.clone(), step));
         }
         if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
+            return Err(PipeError::Port(PortError::Interrupted {
+                port: PortName::Pipe(self.pipe.clone()),
+                unit: None,
+            }));
         }
         let waited = clock::now() - start;
         let left = clock::left(start, self.options.timeout);
         if left.is_some_and(|l| l.is_zero()) {
-            return Err(PipeError::Timeout {
-                pipe: self.pipe.clone(),
+            return Err(PipeError::Port(PortError::Timeout {
+                port: PortName::Pipe(self.pipe.clone()),
                 unit: None,
                 what: format!(
                     "{what} {step}{}",
                     not_replaced(self.absent.first().copied(), &Programs::default())
-                ),
+                )
+                .into(),
                 waited,
-            });
+            }));
         }
         self.poll(items, left)
     }
@@ -406,7 +410,12 @@ impl Client {
             let _ = self.rest(VERDICT);
         }
         self.silent = true;
-        PipeError::PeerLost { pipe: self.pipe.clone(), unit, pid: 0, silence: silence(silent), program: None }
+        PipeError::Port(PortError::PeerLost {
+            port: PortName::Pipe(self.pipe.clone()),
+            peer: unit.into(),
+            pid: 0,
+            silence: silence(silent),
+        })
     }
 
     /// Leaves: what was said before reaches unit 0.
@@ -457,7 +466,11 @@ impl Client {
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::BadPeer { pipe: self.pipe.clone(), what: what.to_owned() }
+        PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(self.pipe.clone()),
+            peer: None,
+            what: what.to_owned(),
+        })
     }
 
     fn stopped(&self, stop: Stop, step: u64) -> PipeError {

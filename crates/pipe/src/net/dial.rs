@@ -3,8 +3,7 @@
 use super::channel::Channel;
 use super::place::Place;
 use super::Trust;
-use crate::config::Options;
-use crate::error::{PipeError, UnitName};
+use crate::error::PipeError;
 use crate::join::{check_patience, ORDER};
 use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
 use polyduct_message::meeting::{RETRY, SLICE};
@@ -14,6 +13,7 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
     Errno, OsError,
 };
+use polyduct_port::{Options, PortError, PortName, UnitName};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -58,7 +58,12 @@ pub fn dial(
         let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
         pause = (pause * 2).min(RETRY.1);
     }
-    Err(PipeError::Timeout { pipe, unit: None, what: format!("{unit}"), waited: clock::now() - start })
+    Err(PipeError::Port(PortError::Timeout {
+        port: PortName::Pipe(pipe),
+        unit: None,
+        what: format!("{unit}").into(),
+        waited: clock::now() - start,
+    }))
 }
 
 fn shake_hands(

@@ -2,23 +2,24 @@
 
 use super::channel::Channel;
 use super::client::Client;
+use super::near::host_of;
 use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
 use super::Trust;
 use crate::bind::check_layout;
-use crate::config::Options;
 use crate::error::PipeError;
 use crate::join::{fresh_id, system};
 use crate::rendezvous::Rendezvous;
 use crate::serve::opening;
-use crate::slots::Slots;
 use crate::watch::spawn;
 use crate::wire::{Hello, Welcome};
 use polyduct_message::domain::Network;
 use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::poll::EventFd;
+use polyduct_port::Options;
+use polyduct_slots::Slots;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
@@ -88,7 +89,7 @@ pub fn guest(
         Ok(Some(porch.insert(there).addr()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
-    let senders = Senders::new(&pipe, &welcome, options.unit, options.host())?;
+    let senders = Senders::new(&pipe, &welcome, options.unit, host_of(options))?;
     let Some(porch) = porch else { return Err(client.bad("no porch")) };
     let accepting = senders.clone();
     let accepts = spawn(&pipe, move || accepting.accept(porch))?;

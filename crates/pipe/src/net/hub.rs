@@ -6,10 +6,9 @@
 //! ever taken from the wire.
 
 use super::wire::{Ask, Tell};
-use crate::config::Policy;
-use crate::error::{Side, UnitName};
 use crate::rendezvous::ConnId;
-use crate::slots::{fault::Fault, Begin, Next, Slots, Stop};
+use polyduct_port::{Policy, Side, UnitName};
+use polyduct_slots::{fault::Fault, Begin, Next, Slots, Stop};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a unit was told it may do.

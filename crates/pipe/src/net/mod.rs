@@ -23,22 +23,22 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`place`] | where |
+//! | `place` | where |
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
-//! | [`silence`] | whether its other end is there |
+//! | `silence` | whether its other end is there |
 //! | [`session`] | what is said to unit 0 and by it, over as many connections as it takes |
-//! | [`mend`] | a connection to unit 0 broke: who lives, and how it is made again |
-//! | [`porch`] | who comes in |
-//! | [`hub`], [`serve`] | unit 0: the step protocol for all; its thread |
-//! | [`dial`] | connections to units that may not be there yet |
-//! | [`client`] | the other units' way to unit 0 |
+//! | `mend` | a connection to unit 0 broke: who lives, and how it is made again |
+//! | `porch` | who comes in |
+//! | [`hub`], `serve` | unit 0: the step protocol for all; its thread |
+//! | `dial` | connections to units that may not be there yet |
+//! | `client` | the other units' way to unit 0 |
 //! | [`route`] | which bytes, in which order |
-//! | [`store`], [`senders`], [`job`] | a writer's slots, the threads that send from them, and one connection that they send on |
+//! | `store`, `senders`, `job` | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`] | a reader's end of a connection to a writer |
-//! | [`near`] | slots that a reader of the same host maps |
-//! | [`enter`] | how a writer's unit comes in |
-//! | [`writer`], [`reader`] | the two ends |
+//! | `near` | slots that a reader of the same host maps |
+//! | `enter` | how a writer's unit comes in |
+//! | `writer`, `reader` | the two ends |
 
 #[doc(hidden)]
 pub mod channel;

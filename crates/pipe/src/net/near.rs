@@ -6,6 +6,7 @@
 //! filled again, the step protocol says as ever.
 
 use super::store::Store;
+use polyduct_message::domain::HostId;
 use polyduct_message::handshake::{Incoming, PIPE};
 use polyduct_message::link::key::random;
 use polyduct_message::link::net::Fault;
@@ -19,8 +20,14 @@ use polyduct_os::{
     socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
     OsError,
 };
+use polyduct_port::Options;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+
+/// Where this process runs, if its units are to share memory with those beside them.
+pub fn host_of(options: &Options) -> Option<HostId> {
+    options.near.then(|| HostId::of_this_process(0)).flatten()
+}
 
 /// What the descriptors of some slots come with: how many were handed over before.
 type Before = u32;

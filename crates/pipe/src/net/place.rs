@@ -1,7 +1,6 @@
 //! Where a pipe across hosts is, and whom its units trust.
 
 use super::wire::VERSION;
-use crate::config::Options;
 use crate::error::PipeError;
 use crate::join::{check_name, check_patience};
 use polyduct_message::domain::Network;
@@ -9,6 +8,7 @@ use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::socket;
 use polyduct_message::link::noise::Terms;
+use polyduct_port::{Options, PortError};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -40,11 +40,12 @@ impl Place {
         let host: String = self.host.chars().take(100).collect();
         // What never can be one is not waited for.
         if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) || self.host.is_empty() {
-            return Err(PipeError::BadOption {
+            return Err(PipeError::Port(PortError::BadOption {
+                port: None,
                 option: "host",
                 found: format!("{host:?}"),
                 expected: "a name or an address of a host".into(),
-            });
+            }));
         }
         let (pipe, what) =
             (self.to_string(), format!("an address of host {host:?}, whose name does not resolve"));

@@ -7,19 +7,18 @@ use super::client::Client;
 use super::dial::{dial, is_passing, link};
 use super::hub::steps_ahead;
 use super::lane::Lane;
+use super::near::host_of;
 use super::place::Place;
 use super::route::{End, Route};
 use super::silence::seconds;
 use super::wire::{Ask, First};
 use super::Trust;
 use crate::bind::from_wire;
-use crate::config::{Options, Policy};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::error::PipeError;
 use crate::join::{check_options, check_patience, hello, system};
-use crate::port::{kernels, Share, Stats};
-use crate::reader::{conversion, Expect};
-use crate::slots::{Next, Turn};
+use crate::port::{kernels, Share};
+use crate::reader::conversion;
 use crate::threads::Threads;
 use crate::wire::Role;
 use polyduct_copy::{Conversion, Kernels};
@@ -27,6 +26,8 @@ use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::{Domain, HostId};
 use polyduct_message::meeting::{GRACE, SLICE};
 use polyduct_os::{clock, poll::poll};
+use polyduct_port::{Expect, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
+use polyduct_slots::{Next, Turn};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Dials {
                 Ok(client.moved(name.unit))
             };
             match self.connect(name, lane.addr, (patience, began), (step, lane.may_map()), check_in) {
-                Err(PipeError::Timeout { .. }) if client.is_absent(name) => {}
+                Err(PipeError::Port(PortError::Timeout { .. })) if client.is_absent(name) => {}
                 connected => break connected?,
             }
         };
@@ -167,7 +168,7 @@ impl NetReader {
     /// come. The dataset is the writer's.
     ///
     /// # Errors
-    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is done; [`PipeError::Timeout`] when no writer
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`] when no writer
     /// comes within the open timeout; [`PipeError::Link`] where it does not let this unit in; [`PipeError::Refused`] when
     /// the units disagree.
     pub fn open(
@@ -226,7 +227,7 @@ impl NetReader {
             trust: trust.clone(),
             options: options.clone(),
             program,
-            host: options.host(),
+            host: host_of(options),
             replaced: welcome.writers_wait,
         };
         let mut lanes = Vec::with_capacity(from.len());
@@ -298,7 +299,7 @@ impl NetReader {
     ///
     /// # Errors
     /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         if let Some(domain) = self.domain.joined() {
             return Ok(domain);
@@ -337,16 +338,16 @@ impl NetReader {
     /// `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`PipeError::WrongSize`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used
+    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used
     /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
         if part.len() != self.len {
-            return Err(PipeError::WrongSize {
-                pipe: self.pipe.clone(),
-                unit: self.me.unit,
+            return Err(PipeError::Port(PortError::WrongSize {
+                port: PortName::Pipe(self.pipe.clone()),
+                unit: Some(self.me.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            });
+            }));
         }
         self.check_open()?;
         self.read_step(part).map_err(|e| {
@@ -361,7 +362,9 @@ impl NetReader {
     fn check_open(&self) -> Result<(), PipeError> {
         match (&self.failed, self.open) {
             (Some(e), _) => Err(e.clone()),
-            (None, false) => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            (None, false) => {
+                Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) }))
+            }
             _ => Ok(()),
         }
     }
@@ -508,7 +511,7 @@ impl NetReader {
         self.failed.clone().map_or(Ok(self.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
     /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
     /// one follows, now or later.
     pub fn abort(&mut self) {

@@ -10,7 +10,6 @@ use super::route::{End, Route};
 use super::store::Store;
 use super::wire::First;
 use crate::bind::{bind_writer, from_wire};
-use crate::config::Policy;
 use crate::error::PipeError;
 use crate::port::kernels;
 use crate::wire::Welcome;
@@ -23,6 +22,7 @@ use polyduct_os::{
     segment::Segment,
     OsError,
 };
+use polyduct_port::Policy;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

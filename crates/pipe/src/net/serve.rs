@@ -4,16 +4,15 @@
 use super::channel::Channel;
 use super::hub::Hub;
 use super::mend::{is_of_the_way, Life, Missing};
+use super::near::host_of;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::session::{Session, SessionId};
 use super::silence::{seconds, silent_for};
 use super::wire::{Ask, First, Tell};
-use crate::config::Options;
-use crate::error::{Refusal, Side, UnitName};
+use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
-use crate::slots::{fault::Fault, Slots};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
 use polyduct_message::domain::HostId;
 use polyduct_message::link::net::Fault as LinkFault;
@@ -21,6 +20,8 @@ use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
 };
+use polyduct_port::{Options, Side, UnitName};
+use polyduct_slots::{fault::Fault, Slots};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,7 +124,7 @@ impl Server {
             outcome: Some(outcome),
             shared,
             silence: (options.silence, 0),
-            host: options.host(),
+            host: host_of(options),
             started,
             deadline: started.saturating_add(options.open_timeout),
         }

@@ -1,10 +1,10 @@
 //! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of the steps.
 
 use super::session::SessionId;
-use crate::error::UnitName;
-use crate::slots::{fault::Fault, Begin, Next, Stop};
 use crate::wire::{FromHost, ToHost};
 use polyduct_message::domain::HostId;
+use polyduct_port::UnitName;
+use polyduct_slots::{fault::Fault, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 

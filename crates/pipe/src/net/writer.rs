@@ -11,19 +11,19 @@ use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
 use crate::bind::{bind_writer, to_wire};
-use crate::config::{OnLoss, Options, Policy, Readers};
 use crate::domain::{Addresses, DomainOptions, PortDomain};
-use crate::error::{PipeError, Scope, Side, UnitName};
+use crate::error::PipeError;
 use crate::join::{check_options, hello, system};
-use crate::port::{not_replaced, stop_error, Stats, TIMED_FROM};
+use crate::port::{not_replaced, stop_error, TIMED_FROM};
 use crate::programs::Programs;
-use crate::slots::bell::{wait_for, Patience, Unmet};
-use crate::slots::{Begin, Slots, Stop, Turn};
 use crate::wire::Role;
 use crate::writer::Given;
 use polyduct_layout::{Layout, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::{clock, segment::Segment};
+use polyduct_port::{OnLoss, Options, Policy, PortError, PortName, Readers, Scope, Side, Stats, UnitName};
+use polyduct_slots::bell::{wait_for, Patience, Unmet};
+use polyduct_slots::{Begin, Slots, Stop, Turn};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl NetWriter {
     /// Unit 0 listens there.
     ///
     /// # Errors
-    /// [`PipeError::Layout`] and [`PipeError::BadOption`] before anything is allocated; [`PipeError::Link`] where unit 0
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated; [`PipeError::Link`] where unit 0
     /// does not let this unit in; [`PipeError::Refused`] when units disagree or do not come within the open timeout; the
     /// system's refusals.
     pub fn open(
@@ -74,19 +74,21 @@ impl NetWriter {
     ) -> Result<NetWriter, PipeError> {
         let me = check_options(options, Side::Writer)?;
         if options.on_loss == OnLoss::Wait && options.policy != Policy::Block {
-            return Err(PipeError::BadOption {
+            return Err(PipeError::Port(PortError::BadOption {
+                port: None,
                 option: "policy",
                 found: options.policy.to_string(),
                 expected: "block where lost units of the writer are replaced across hosts".into(),
-            });
+            }));
         }
         if options.readers == Readers::Any {
-            return Err(PipeError::BadOption {
+            return Err(PipeError::Port(PortError::BadOption {
+                port: None,
                 option: "readers",
                 found: options.readers.to_string(),
                 expected: "the number of reader programs across hosts: any may come and go on one host only"
                     .into(),
-            });
+            }));
         }
         NetWriter::open_as(me, place, trust, given, layout, options).map_err(|e| e.at(&place.to_string(), me))
     }
@@ -111,7 +113,7 @@ impl NetWriter {
             Given::ByReader => {
                 let (option, found) = ("units", options.units.to_string());
                 let expected = "1 where the reader says the shape".into();
-                return Err(PipeError::BadOption { option, found, expected });
+                return Err(PipeError::Port(PortError::BadOption { port: None, option, found, expected }));
             }
         };
         let addrs = place.resolve(options, start)?;
@@ -182,7 +184,7 @@ impl NetWriter {
     ///
     /// # Errors
     /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PipeError::PeerLost`] and the like when somebody is gone who would have to come; [`PipeError::Interrupted`].
+    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         if let Some(domain) = self.domain.joined() {
             return Ok(domain);
@@ -211,7 +213,7 @@ impl NetWriter {
     /// Waits for a slot and gives this unit's part of the next step; as [`Writer::step`](crate::Writer::step).
     ///
     /// # Errors
-    /// [`PipeError::Timeout`] and [`PipeError::Interrupted`], after which the port can be used again; loss of peers,
+    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of peers,
     /// after which it cannot.
     pub fn step(&mut self) -> Result<NetStepMut<'_>, PipeError> {
         if self.begin()? == Begin::Drop && self.scratch.len() != self.len {
@@ -223,21 +225,27 @@ impl NetWriter {
     /// Writes this unit's part of the next step from memory of the caller's. Returns whether the step was taken.
     ///
     /// # Errors
-    /// [`PipeError::WrongSize`]; otherwise as [`step`](Self::step).
+    /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
         if part.len() != self.len {
-            return Err(PipeError::WrongSize {
-                pipe: self.pipe.clone(),
-                unit: self.me.unit,
+            return Err(PipeError::Port(PortError::WrongSize {
+                port: PortName::Pipe(self.pipe.clone()),
+                unit: Some(self.me.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            });
+            }));
         }
         if let Begin::Fill(_) = self.begin()? {
             let start = (part.len() >= TIMED_FROM).then(clock::now);
             let kernels = crate::port::kernels(self.mapping().dataset());
             let copied = kernels.memcpy(self.part_mut().into(), part.into());
-            copied.map_err(|e| PipeError::BadPeer { pipe: self.pipe.clone(), what: e.to_string() })?;
+            copied.map_err(|e| {
+                PipeError::Port(PortError::BadPeer {
+                    port: PortName::Pipe(self.pipe.clone()),
+                    peer: None,
+                    what: e.to_string(),
+                })
+            })?;
             self.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
         }
         self.finish()
@@ -299,11 +307,19 @@ impl NetWriter {
             }
             let waited = clock::now() - start;
             if self.patience.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(PipeError::Interrupted { pipe: self.pipe.clone(), unit: None });
+                return Err(PipeError::Port(PortError::Interrupted {
+                    port: PortName::Pipe(self.pipe.clone()),
+                    unit: None,
+                }));
             }
             if clock::left(start, self.patience.timeout).is_some_and(|left| left.is_zero()) {
                 let what = format!("a slot to be sent for step {}", self.next);
-                return Err(PipeError::Timeout { pipe: self.pipe.clone(), unit: None, what, waited });
+                return Err(PipeError::Port(PortError::Timeout {
+                    port: PortName::Pipe(self.pipe.clone()),
+                    unit: None,
+                    what: what.into(),
+                    waited,
+                }));
             }
             if let Control::Guest(client) = &mut self.control {
                 client.take(self.next)?;
@@ -357,7 +373,9 @@ impl NetWriter {
     fn check_open(&self) -> Result<(), PipeError> {
         match &self.failed {
             Some(e) => Err(e.clone()),
-            None if !self.open => Err(PipeError::Closed { pipe: self.pipe.clone() }),
+            None if !self.open => {
+                Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) }))
+            }
             None => Ok(()),
         }
     }
@@ -430,13 +448,20 @@ fn unmet<T>(
     match looked {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(stop)) => Err(stop_error(pipe, stop, step)),
-        Err(Unmet::Interrupted) => Err(PipeError::Interrupted { pipe: pipe.to_owned(), unit: None }),
+        Err(Unmet::Interrupted) => {
+            Err(PipeError::Port(PortError::Interrupted { port: PortName::Pipe(pipe.to_owned()), unit: None }))
+        }
         Err(Unmet::Timeout) => {
             let what = format!(
                 "the readers at step {step}{}",
                 not_replaced(shared.absent().first().copied(), &Programs::default())
             );
-            Err(PipeError::Timeout { pipe: pipe.to_owned(), unit: None, what, waited })
+            Err(PipeError::Port(PortError::Timeout {
+                port: PortName::Pipe(pipe.to_owned()),
+                unit: None,
+                what: what.into(),
+                waited,
+            }))
         }
     }
 }

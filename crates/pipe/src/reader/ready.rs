@@ -2,7 +2,7 @@
 
 use super::Reader;
 use crate::ready::{Wait, Watch};
-use crate::slots::Slots;
+use polyduct_slots::Slots;
 
 impl Reader {
     /// Where [`read`](Reader::read) sleeps.

@@ -1,11 +1,10 @@
 //! Who goes, and who does not come.
 
 use super::{name, Action, ConnId, Phase, Rendezvous, OWN};
-use crate::config::OnLoss;
 use crate::error::Refusal;
-use crate::programs::who;
 use crate::wire::FromHost;
 use polyduct_os::process::is_unnamed;
+use polyduct_port::{OnLoss, Peer};
 
 impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
@@ -80,7 +79,7 @@ impl<F> Rendezvous<F> {
     fn who(&self, key: (u32, u32)) -> String {
         let program = self.programs.get((key.0 as usize).wrapping_sub(1));
         let named = program.filter(|name| self.readers > 1 && !is_unnamed(name));
-        who(&name(key), &named.map(|name| name.as_str().into()))
+        Peer { program: named.map(|name| name.as_str().into()), ..name(key).into() }.to_string()
     }
 
     /// Who is missing, in words.

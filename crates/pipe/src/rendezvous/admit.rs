@@ -1,11 +1,10 @@
 //! Who may join a pipe that gathers or lasts, and what the units of a program must agree on.
 
 use super::{name, Ending, Phase, Rendezvous};
-use crate::config::PROGRAM_BYTES;
-use crate::error::{Refusal, UnitName};
-use crate::slots::bits::MAX_UNITS;
+use crate::error::Refusal;
 use crate::wire::{Dataset, Hello, Role, Welcome};
 use polyduct_copy::Conversion;
+use polyduct_port::{UnitName, MAX_UNITS, PROGRAM_BYTES};
 use std::fmt::Debug;
 
 impl<F> Rendezvous<F> {

@@ -7,10 +7,9 @@
 
 use super::admit::{agree, among, check_dataset, check_hello, named};
 use super::{Action, ConnId, Ending, Member, Phase, Rendezvous};
-use crate::config::OnLoss;
-use crate::error::{Refusal, Side, UnitName};
-use crate::slots::geometry::MAX_PROGRAMS;
+use crate::error::Refusal;
 use crate::wire::{FromHost, Hello, Role};
+use polyduct_port::{OnLoss, Side, UnitName, MAX_PROGRAMS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The programs that are there.

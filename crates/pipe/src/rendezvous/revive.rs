@@ -2,8 +2,9 @@
 
 use super::admit::same_pipe;
 use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, OWN};
-use crate::error::{Refusal, Side, UnitName};
+use crate::error::Refusal;
 use crate::wire::{FromHost, Hello, Role};
+use polyduct_port::{Side, UnitName};
 use std::collections::BTreeMap;
 
 impl<F> Rendezvous<F> {

@@ -1,13 +1,13 @@
 //! Large arrays that are left where they are: readers that wait fetch them from the writer's own memory.
 
 use super::Writer;
-use crate::config::{OnLoss, Options, Policy};
 use crate::error::PipeError;
-use crate::slots::bell::{wait_for, Patience};
-use crate::slots::{Begin, Slots, Turn};
 use crate::wire::Welcome;
 use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
 use polyduct_os::clock;
+use polyduct_port::{OnLoss, Options, Policy, PortError, PortName};
+use polyduct_slots::bell::{wait_for, Patience};
+use polyduct_slots::{Begin, Slots, Turn};
 use std::time::Duration;
 
 /// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of
@@ -65,9 +65,15 @@ impl Writer {
         let kernels = self.kernels;
         let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
         self.port.slots.withdraw(unit);
-        copied.map_err(|e| PipeError::BadPeer { pipe: self.port.pipe.clone(), what: e.to_string() })?;
+        copied.map_err(|e| {
+            PipeError::Port(PortError::BadPeer {
+                port: PortName::Pipe(self.port.pipe.clone()),
+                peer: None,
+                what: e.to_string(),
+            })
+        })?;
         match fetched {
-            Err(e) if e.scope() == crate::error::Scope::Port => Err(e),
+            Err(e) if e.scope() == polyduct_port::Scope::Port => Err(e),
             _ => Ok(true),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Writer;
 use crate::ready::{Wait, Watch};
-use crate::slots::Slots;
+use polyduct_slots::Slots;
 
 impl Writer {
     /// Where [`step`](Writer::step) sleeps.

@@ -6,6 +6,7 @@ use super::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::Place;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Refusal};
+use polyduct_port::PortError;
 use polyduct_rig::kills::{error_of, say_error};
 use polyduct_rig::{say, Unit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,9 +45,11 @@ pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Opt
     };
     match done {
         Ok(()) => say("end"),
-        Err(PipeError::PeerLost { unit, pid, .. }) => say_error(&format!("lost {unit} {pid}")),
+        Err(PipeError::Port(PortError::PeerLost { peer, pid, .. })) => {
+            say_error(&format!("lost {peer} {pid}"))
+        }
         Err(PipeError::Refused { reason: Refusal::Missing { .. }, .. }) => say_error("refused"),
-        Err(PipeError::Timeout { .. }) => say_error("timeout"),
+        Err(PipeError::Port(PortError::Timeout { .. })) => say_error("timeout"),
         Err(other) => say_error(&format!("other {other}")),
     }
 }

@@ -4,6 +4,7 @@ use super::at::{At, Port, Read, Write};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
+use polyduct_port::{Came, PortError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
 use std::time::Duration;
@@ -119,7 +120,13 @@ fn reads_two_steps_and_the_disagreement(mut r: impl Read) {
     assert_eq!(r.read(&mut part).unwrap(), Some(0));
     assert_eq!(r.read(&mut part).unwrap(), Some(1));
     let error = r.read(&mut part).unwrap_err();
-    assert!(matches!(error, PipeError::UnevenSteps { closed_after: 2, step: 2, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            PipeError::Port(PortError::UnevenSteps { closed_after: 2, came: Came::ToStep(2), .. })
+        ),
+        "{error}"
+    );
 }
 
 /// Unit 0 writes two steps, unit 1 would write five; `end` is the end of unit 0.
@@ -131,7 +138,9 @@ pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) +
             let result: Result<Vec<bool>, _> = (0..steps).map(|_| w.write(&[0; 2])).collect();
             match (unit, result) {
                 (0, Ok(_)) => end(w),
-                (1, Err(PipeError::UnevenSteps { unit, closed_after: 2, .. })) => assert_eq!(unit.unit, 0),
+                (1, Err(PipeError::Port(PortError::UnevenSteps { peer: unit, closed_after: 2, .. }))) => {
+                    assert_eq!(unit.unit, 0)
+                }
                 (unit, other) => panic!("unit {unit}: {other:?}"),
             }
         },
@@ -154,7 +163,9 @@ pub fn having_written_unevenly_is_an_error<A: At>() {
                 // Who closes first cannot know; who closes last must be told, whichever wrote more.
                 match w.close() {
                     Ok(_) => 0,
-                    Err(PipeError::UnevenSteps { unit: by, closed_after: 2, .. }) if by.unit == 1 - ahead => {
+                    Err(PipeError::Port(PortError::UnevenSteps { peer: by, closed_after: 2, .. }))
+                        if by.unit == 1 - ahead =>
+                    {
                         told.fetch_add(1, Ordering::Relaxed)
                     }
                     Err(other) => panic!("unit {unit}: {other}"),
@@ -199,7 +210,10 @@ pub fn readers_that_close_unevenly_are_gone<A: At>() {
                 assert_eq!(r.read(&mut [0; 4]).unwrap(), Some(0));
                 if asks {
                     let error = (0..).find_map(|_| r.read(&mut [0; 4]).err()).unwrap();
-                    assert!(matches!(error, PipeError::UnevenSteps { closed_after: 1, .. }), "{error}");
+                    assert!(
+                        matches!(error, PipeError::Port(PortError::UnevenSteps { closed_after: 1, .. })),
+                        "{error}"
+                    );
                 }
             },
         );
@@ -216,7 +230,7 @@ pub fn an_abort_reaches_everybody<A: At>() {
                 }
                 let error = (0..).find_map(|_| w.write(&[0; 2]).err()).unwrap();
                 let right =
-                    matches!(error, PipeError::PeerAborted { unit, .. } if u64::from(unit.unit) == aborting);
+                    matches!(&error, PipeError::Port(PortError::PeerAborted { peer, .. }) if u64::from(peer.unit) == aborting);
                 assert!(right, "{error}");
             },
             |mut r, _, _| {

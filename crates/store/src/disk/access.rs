@@ -13,6 +13,7 @@ use crate::volume::epochs::Epochs;
 use crate::volume::parity::zeros;
 use crate::volume::{Entry, BLOCK};
 use polyduct_layout::Dataset;
+use polyduct_port::{PortError, PortName};
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::path::Path;
@@ -172,8 +173,8 @@ impl StoredArray {
     /// While others overwrite it each block is as before or after; after, if they have been told that it is written.
     ///
     /// # Errors
-    /// [`StoreError::Bad`] for what is not within the dataset, [`StoreError::WrongSize`]; [`StoreError::Volume`] where more is
-    /// damaged or lost than there is parity: wrong bytes are never given; [`StoreError::Interrupted`], [`StoreError::Busy`]. After
+    /// [`StoreError::Bad`] for what is not within the dataset, [`PortError::WrongSize`]; [`StoreError::Volume`] where more is
+    /// damaged or lost than there is parity: wrong bytes are never given; [`PortError::Interrupted`], [`StoreError::Busy`]. After
     /// an error the content of `out` is undefined.
     pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
         self.check(steps, of, out.len())?;
@@ -345,9 +346,12 @@ impl StoredArray {
         let expected = self.len_bytes(steps, of)?;
         match expected == len as u64 {
             true => Ok(()),
-            false => {
-                Err(StoreError::WrongSize { store: self.store.shown.clone(), expected, found: len as u64 })
-            }
+            false => Err(StoreError::Port(PortError::WrongSize {
+                port: PortName::Store(self.store.shown.clone()),
+                unit: None,
+                expected,
+                found: len as u64,
+            })),
         }
     }
 
@@ -403,7 +407,10 @@ impl StoredArray {
 
     fn check_interrupt(&self) -> Result<(), StoreError> {
         match self.store.interrupt.as_ref().is_some_and(|ask| ask()) {
-            true => Err(StoreError::Interrupted { store: self.store.shown.clone() }),
+            true => Err(StoreError::Port(PortError::Interrupted {
+                port: PortName::Store(self.store.shown.clone()),
+                unit: None,
+            })),
             false => Ok(()),
         }
     }

@@ -6,21 +6,18 @@ use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
 use polyduct_message::MessageError;
 use polyduct_os::{Errno, OsError};
+use polyduct_port::{PortError, PortName};
 use std::time::Duration;
 
 /// Why something could not be done with a store. `store` is its directory as the caller named it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// What can go wrong with any port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+
     // -- the caller's misuse --
-    /// A layout does not parse, or does not fit the dataset and the units.
-    #[error("{store}: {source}")]
-    Layout {
-        /// The store.
-        store: String,
-        /// What is wrong.
-        source: LayoutError,
-    },
     /// A name that no dataset can have.
     #[error("{store}: {name:?} is no name of a dataset: {problem}")]
     BadName {
@@ -85,22 +82,6 @@ pub enum StoreError {
         /// What it has.
         found: ElemType,
     },
-    /// An array of the wrong size was given to a write or a read.
-    #[error("{store}: the array has {found} bytes; it must have {expected}")]
-    WrongSize {
-        /// The store.
-        store: String,
-        /// What it must have.
-        expected: u64,
-        /// Bytes given.
-        found: u64,
-    },
-    /// The port was closed before.
-    #[error("{store}: the port is closed")]
-    Closed {
-        /// The store.
-        store: String,
-    },
 
     // -- the store --
     /// There is no store.
@@ -129,30 +110,6 @@ pub enum StoreError {
     },
 
     // -- the other units of the program --
-    /// Units of one program disagree.
-    #[error("{store}: unit {unit} says {what} {found}; unit 0 says {expected}")]
-    Disagree {
-        /// The store.
-        store: String,
-        /// The unit that disagrees with unit 0.
-        unit: u32,
-        /// What they disagree on.
-        what: &'static str,
-        /// What unit 0 said.
-        expected: String,
-        /// What this unit said.
-        found: String,
-    },
-    /// A unit could not go on.
-    #[error("{store}: unit {unit} gave up: {reason}; nothing was changed")]
-    PeerFailed {
-        /// The store.
-        store: String,
-        /// The unit.
-        unit: u32,
-        /// Why, in its words.
-        reason: String,
-    },
     /// Units do not meet, or one was lost.
     #[error("{store}: {source}")]
     Message {
@@ -172,12 +129,6 @@ pub enum StoreError {
         waited: Duration,
         /// Who that is, as far as it is known.
         by: String,
-    },
-    /// The caller asked blocking calls to stop (Ctrl-C).
-    #[error("{store}: interrupted")]
-    Interrupted {
-        /// The store.
-        store: String,
     },
     /// The system refused something.
     #[error("{store}: {operation}: {errno}")]
@@ -217,7 +168,7 @@ impl StoreError {
     }
 
     pub(super) fn layout(store: &str) -> impl Fn(LayoutError) -> StoreError + '_ {
-        move |source| StoreError::Layout { store: store.to_owned(), source }
+        move |source| PortError::Layout { port: PortName::Store(store.to_owned()), source }.into()
     }
 
     pub(super) fn volume(store: &str) -> impl Fn(VolumeError) -> StoreError + '_ {

@@ -4,7 +4,6 @@ use super::disks::{failed_with, Disks};
 use super::manifest::errno;
 use super::requests::{Done, Files, Job, Requests, Slice};
 use super::turn::{InUse, ALONG, BEING_WRITTEN};
-use crate::file::Without;
 use crate::volume::epochs::Epochs;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
 use crate::volume::sums::{stride, ObjectId, Stamp};
@@ -113,11 +112,6 @@ impl RowIo {
             asked: VecDeque::new(),
             next_id: WRITTEN + 1,
         })
-    }
-
-    /// For measurements.
-    pub fn leave_out(&mut self, what: Without) {
-        self.rows.summed = !what.sums;
     }
 
     /// What is read and was written apart from these epochs is damaged.

@@ -9,6 +9,7 @@ use crate::volume::rows::BytesMut;
 use crate::volume::{VolumeError, BLOCK};
 use polyduct_copy::Kernels;
 use polyduct_os::aligned::zeros;
+use polyduct_port::{PortError, PortName};
 
 /// Rows of which a block is computed by reading all that there is of them, at most so long.
 const LONGEST: u64 = 64 << 20;
@@ -32,10 +33,13 @@ impl<'a> Repairer<'a> {
     /// A block, checked.
     ///
     /// # Errors
-    /// [`StoreError::Interrupted`]; as [`Store::own`], and [`Volume::read`](crate::volume::Volume::read).
+    /// [`PortError::Interrupted`]; as [`Store::own`], and [`Volume::read`](crate::volume::Volume::read).
     pub fn block(&mut self, block: u64) -> Result<Block, StoreError> {
         if self.store.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(StoreError::Interrupted { store: self.store.shown.clone() });
+            return Err(StoreError::Port(PortError::Interrupted {
+                port: PortName::Store(self.store.shown.clone()),
+                unit: None,
+            }));
         }
         let owned = match &mut self.owned {
             Some(owned) => owned,

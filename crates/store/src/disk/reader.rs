@@ -8,12 +8,14 @@ use super::team::{Stage, Team};
 use super::turn::InUse;
 use super::writer::dir_id;
 use super::{Fill, Store, StoreError, StoredArray};
-use crate::file::{Expect, Options, Stats};
+use crate::file::Options;
 use crate::volume::epochs::Epochs;
 use crate::volume::rows::BytesMut;
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_os::clock;
+use polyduct_port::{Expect, Stats};
+use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -65,26 +67,24 @@ struct Start {
 /// The rows of an object, on the units that are not `lost`.
 fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Result<RowIo, StoreError> {
     let is_lost = |unit| lost.contains(&unit);
-    let mut io = RowIo::open(
+    RowIo::open(
         &store.disks_to_read()?,
         store.geometry(),
         store.object(object),
         0.into(),
         &is_lost,
         false,
-        options.units,
+        options.port.units,
     )
-    .map_err(StoreError::refused(&store.shown))?;
-    io.leave_out(options.without);
-    Ok(io)
+    .map_err(StoreError::refused(&store.shown))
 }
 
 impl StoreReader {
-    /// Opens a dataset to read unit `options.unit`'s part of each of its steps, and waits until all units have come.
+    /// Opens a dataset to read unit `options.port.unit`'s part of each of its steps, and waits until all units have come.
     ///
     /// # Errors
-    /// [`StoreError::NotThere`], [`StoreError::BadName`], [`StoreError::Layout`], [`StoreError::ShapeDiffers`],
-    /// [`StoreError::ElemDiffers`]; [`StoreError::Disagree`], [`StoreError::PeerFailed`], [`StoreError::Message`] when the units
+    /// [`StoreError::NotThere`], [`StoreError::BadName`], [`PortError::Layout`], [`StoreError::ShapeDiffers`],
+    /// [`StoreError::ElemDiffers`]; [`PortError::Disagree`], [`PortError::PeerAborted`], [`StoreError::Message`] when the units
     /// do not come together; as [`Store::own`].
     pub fn open(
         dir: &Path,
@@ -95,7 +95,7 @@ impl StoreReader {
     ) -> Result<StoreReader, StoreError> {
         let start = clock::now();
         let mut store = Store::open(dir)?;
-        (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
+        (store.timeout, store.interrupt) = (Some(options.port.open_timeout), options.port.interrupt.clone());
         let shown = store.shown.clone();
         let parsed = layout.parse::<Layout>().map_err(StoreError::layout(&shown));
         let team = Team::join(&shown, &format!("r {} {name}", dir_id(dir)), options)?;
@@ -104,7 +104,13 @@ impl StoreReader {
         let begun: Start = team.agree(Stage::Open, wish, |layouts: Vec<String>| {
             if let Some((unit, found)) = (0..).zip(&layouts).find(|(_, text)| **text != layouts[0]) {
                 let (store, expected, found) = (shown.clone(), layouts[0].clone(), found.clone());
-                return Err(StoreError::Disagree { store, unit, what: "layout", expected, found });
+                return Err(StoreError::Port(PortError::Disagree {
+                    port: PortName::Store(store),
+                    unit,
+                    what: "layout".into(),
+                    expected: expected.into(),
+                    found: found.into(),
+                }));
             }
             let owned = store.own_to_read()?;
             let (entry, _) = owned.find(name)?;
@@ -122,11 +128,12 @@ impl StoreReader {
                 true => None,
                 false => Conversion::between(meta.dataset.elem(), dataset.elem()),
             };
-            let mapping = layout.bind(&dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
-            let windows = Windows::of(fill, options.units);
+            let mapping =
+                layout.bind(&dataset, options.port.units.into()).map_err(StoreError::layout(&shown))?;
+            let windows = Windows::of(fill, options.port.units);
             let rows = windows.mapping(&shown, &meta.dataset)?;
-            let plan =
-                Plan::to_reader(&rows, &mapping, options.unit.into()).map_err(StoreError::layout(&shown))?;
+            let plan = Plan::to_reader(&rows, &mapping, options.port.unit.into())
+                .map_err(StoreError::layout(&shown))?;
             let in_use = store.use_object(begun.object)?;
             Ok((meta, dataset, (fill, windows), conversion, mapping, plan, in_use))
         };
@@ -141,11 +148,12 @@ impl StoreReader {
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
         partners.dedup();
-        let staging = match is_straight(&mapping, fill, options.units) && conversion.is_none() {
+        let staging = match is_straight(&mapping, fill, options.port.units) && conversion.is_none() {
             true => None,
             false => Some(Staging::new(&shown, &team, windows, &partners)?),
         };
-        let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
+        let len =
+            mapping.local_len_bytes(options.port.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let stats = Stats { opened: clock::now().saturating_sub(start), ..Stats::default() };
         Ok(StoreReader {
             name: name.to_owned(),
@@ -208,25 +216,35 @@ impl StoreReader {
     /// last.
     ///
     /// # Errors
-    /// [`StoreError::WrongSize`]; [`StoreError::Volume`] where more is damaged or lost than there is parity: wrong bytes are never
-    /// given; [`StoreError::PeerFailed`], [`StoreError::Message`]. After an error the content of `part` is undefined.
+    /// [`PortError::WrongSize`]; [`StoreError::Volume`] where more is damaged or lost than there is parity: wrong bytes are never
+    /// given; [`PortError::PeerAborted`], [`StoreError::Message`]. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, StoreError> {
         if let Some(e) = &self.failed {
             return Err(e.clone());
         }
         if self.team.is_none() {
-            return Err(StoreError::Closed { store: self.store.shown.clone() });
+            return Err(StoreError::Port(PortError::Closed {
+                port: PortName::Store(self.store.shown.clone()),
+            }));
         }
         if part.len() != self.len {
             let (store, expected, found) = (self.store.shown.clone(), self.len as u64, part.len() as u64);
-            return Err(StoreError::WrongSize { store, expected, found });
+            return Err(StoreError::Port(PortError::WrongSize {
+                port: PortName::Store(store),
+                unit: None,
+                expected,
+                found,
+            }));
         }
         if self.next >= self.meta.steps {
             return Ok(None);
         }
-        if let Some(ask) = &self.options.interrupt {
+        if let Some(ask) = &self.options.port.interrupt {
             if ask() {
-                return Err(StoreError::Interrupted { store: self.store.shown.clone() });
+                return Err(StoreError::Port(PortError::Interrupted {
+                    port: PortName::Store(self.store.shown.clone()),
+                    unit: None,
+                }));
             }
         }
         let start = clock::now();
@@ -260,7 +278,9 @@ impl StoreReader {
 
     fn move_step(&mut self, part: &mut [u8]) -> Result<(), StoreError> {
         let shown = &self.store.shown;
-        let Some(team) = &self.team else { return Err(StoreError::Closed { store: shown.clone() }) };
+        let Some(team) = &self.team else {
+            return Err(StoreError::Port(PortError::Closed { port: PortName::Store(shown.clone()) }));
+        };
         let (row, offset) = self.meta.place(self.fill, self.next);
         let object = self.io.object();
         let store = &self.store;
@@ -320,10 +340,12 @@ impl StoreReader {
     /// of the type in which they are stored.
     ///
     /// # Errors
-    /// [`StoreError::Closed`]; the system's refusals.
+    /// [`PortError::Closed`]; the system's refusals.
     pub fn array(&self) -> Result<&StoredArray, StoreError> {
         if self.team.is_none() {
-            return Err(StoreError::Closed { store: self.store.shown.clone() });
+            return Err(StoreError::Port(PortError::Closed {
+                port: PortName::Store(self.store.shown.clone()),
+            }));
         }
         if let Some(array) = self.array.get() {
             return Ok(array);

@@ -11,7 +11,7 @@ use crate::volume::Progress;
 use std::path::PathBuf;
 
 impl Store {
-    /// Takes a lost unit back, or other directories in its place: it joins, and is [rebuilt](Volume::rebuild). With `force` also
+    /// Takes a lost unit back, or other directories in its place: it joins, and is [rebuilt](crate::volume::Volume::rebuild). With `force` also
     /// directories that belong to something else.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use polyduct_copy::as_shared;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Region;
 use polyduct_os::aligned::zeros;
+use polyduct_port::{PortError, PortName};
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 
@@ -62,7 +63,7 @@ impl Windows {
     /// The windows as units of a layout: one each.
     ///
     /// # Errors
-    /// [`StoreError::Layout`].
+    /// [`PortError::Layout`].
     pub fn mapping(self, store: &str, dataset: &Dataset) -> Result<Mapping, StoreError> {
         let text = format!("stripe({})", self.bytes());
         let bind = || text.parse::<Layout>()?.bind(dataset, self.count());
@@ -98,7 +99,7 @@ impl Staging {
     /// Memory for windows; `partners` are the units that this one has to do with.
     ///
     /// # Errors
-    /// [`StoreError::Message`], [`StoreError::PeerFailed`], [`StoreError::Bad`] for more than memory can be.
+    /// [`StoreError::Message`], [`PortError::PeerAborted`], [`StoreError::Bad`] for more than memory can be.
     pub fn new(store: &str, team: &Team, windows: Windows, partners: &[u32]) -> Result<Staging, StoreError> {
         let unit = team.unit();
         let both = usize::try_from(windows.bytes())
@@ -129,11 +130,11 @@ impl Staging {
         for &other in partners.iter().filter(|&&other| other != unit) {
             let region = team.shared(other).and_then(|region| match region {
                 Some(region) if region.len() >= both => Ok(region),
-                _ => Err(StoreError::PeerFailed {
-                    store: store.to_owned(),
-                    unit: other,
+                _ => Err(StoreError::Port(PortError::PeerAborted {
+                    port: PortName::Store(store.to_owned()),
+                    peer: other.into(),
                     reason: "its memory is not as long as it must be".into(),
-                }),
+                })),
             });
             match region {
                 Ok(region) => theirs[other as usize] = Some(region),

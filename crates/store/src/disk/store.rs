@@ -9,12 +9,12 @@ use super::owned::Owned;
 use super::shelf::Shelf;
 use super::turn::{self, Before, InUse, Turn, Who, BEING_WRITTEN};
 use super::StoreError;
-use crate::file::Interrupt;
 use crate::volume::sums::ObjectId;
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
 use polyduct_os::{clock, dir, process, Errno, OsError};
+use polyduct_port::{Interrupt, PortError, PortName};
 use rustix::fs::StatVfsMountFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -163,7 +163,7 @@ impl Store {
     /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`StoreError::Interrupted`]; [`StoreError::Volume`] when too many
+    /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`PortError::Interrupted`]; [`StoreError::Volume`] when too many
     /// units are lost, or only such are there that missed what others served ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         self.own_with(false)
@@ -309,7 +309,10 @@ impl Store {
         holder: &mut dyn FnMut() -> Option<u32>,
     ) -> Result<(), StoreError> {
         if self.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(StoreError::Interrupted { store: self.shown.clone() });
+            return Err(StoreError::Port(PortError::Interrupted {
+                port: PortName::Store(self.shown.clone()),
+                unit: None,
+            }));
         }
         let waited = clock::now().saturating_sub(start);
         let is_over = match self.timeout {

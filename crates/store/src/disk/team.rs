@@ -3,6 +3,7 @@
 use super::StoreError;
 use crate::file::Options;
 use polyduct_message::domain::{Domain, Region};
+use polyduct_port::{PortError, PortName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -62,18 +63,18 @@ impl Team {
     /// # Errors
     /// [`StoreError::Message`] when they do not come.
     pub fn join(store: &str, name: &str, options: &Options) -> Result<Team, StoreError> {
-        if options.units <= 1 {
+        if options.port.units <= 1 {
             return Ok(Team { domain: None, store: store.to_owned() });
         }
-        let hash = blake3::hash(format!("{}\0{name}", options.program).as_bytes()).to_hex();
+        let hash = blake3::hash(format!("{}\0{name}", options.port.program).as_bytes()).to_hex();
         let mut wishes = polyduct_message::domain::Options::new(
             &format!("store-{}", &hash[..32]),
-            options.unit,
-            options.units,
+            options.port.unit,
+            options.port.units,
         );
-        wishes.open_timeout = options.open_timeout;
-        wishes.timeout = options.timeout;
-        wishes.interrupt = options.interrupt.clone();
+        wishes.open_timeout = options.port.open_timeout;
+        wishes.timeout = options.port.timeout;
+        wishes.interrupt = options.port.interrupt.clone();
         let domain = Domain::join(wishes).map_err(StoreError::message(store))?;
         Ok(Team { domain: Some(domain), store: store.to_owned() })
     }
@@ -87,7 +88,7 @@ impl Team {
     /// get that.
     ///
     /// # Errors
-    /// This unit's own error; [`StoreError::PeerFailed`] with that of another; [`StoreError::Message`] when one is lost.
+    /// This unit's own error; [`PortError::PeerAborted`] with that of another; [`StoreError::Message`] when one is lost.
     pub fn agree<A, T>(
         &self,
         stage: Stage,
@@ -112,9 +113,11 @@ impl Team {
             return match (own, self.unpack::<Verdict<T>>(0, &verdict.payload)?) {
                 (Some(own), _) => Err(own),
                 (None, Verdict::Yes(what)) => Ok(what),
-                (None, Verdict::No { unit, reason }) => {
-                    Err(StoreError::PeerFailed { store: self.store.clone(), unit, reason })
-                }
+                (None, Verdict::No { unit, reason }) => Err(StoreError::Port(PortError::PeerAborted {
+                    port: PortName::Store(self.store.clone()),
+                    peer: unit.into(),
+                    reason,
+                })),
             };
         }
         let mut all = vec![said];
@@ -130,15 +133,17 @@ impl Team {
         }
         let bad = (0..).zip(&all).find_map(|(unit, said)| Some((unit, said.as_ref().err()?.clone())));
         let decided = match bad {
-            Some((unit, reason)) => {
-                Err(own.take().unwrap_or(StoreError::PeerFailed { store: self.store.clone(), unit, reason }))
-            }
+            Some((unit, reason)) => Err(own.take().unwrap_or(StoreError::Port(PortError::PeerAborted {
+                port: PortName::Store(self.store.clone()),
+                peer: unit.into(),
+                reason,
+            }))),
             None => decide(all.into_iter().flatten().collect()),
         };
         let verdict = match &decided {
             Ok(what) => self.pack(&Verdict::Yes(what))?,
-            Err(StoreError::PeerFailed { unit, reason, .. }) => {
-                self.pack(&Verdict::<T>::No { unit: *unit, reason: reason.clone() })?
+            Err(StoreError::Port(PortError::PeerAborted { peer, reason, .. })) => {
+                self.pack(&Verdict::<T>::No { unit: peer.unit, reason: reason.clone() })?
             }
             Err(e) => {
                 let reason = e.to_string().chars().take(REASON).collect();
@@ -191,6 +196,10 @@ impl Team {
 
     fn nonsense(&self, unit: u32, e: &dyn std::fmt::Display) -> StoreError {
         let reason = format!("what it said makes no sense: {e}");
-        StoreError::PeerFailed { store: self.store.clone(), unit, reason }
+        StoreError::Port(PortError::PeerAborted {
+            port: PortName::Store(self.store.clone()),
+            peer: unit.into(),
+            reason,
+        })
     }
 }

@@ -10,7 +10,7 @@ use super::staging::{is_straight, Staging, Windows};
 use super::team::{Stage, Team};
 use super::turn::InUse;
 use super::{Fill, Store, StoreError};
-use crate::file::{Options, Stats, Without};
+use crate::file::Options;
 use crate::npy::Descr;
 use crate::volume::rows::Bytes;
 use crate::volume::units::UnitError;
@@ -20,6 +20,8 @@ use polyduct_copy::{Dest, Kernels, Source};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::aligned::zeros;
 use polyduct_os::clock;
+use polyduct_port::Stats;
+use polyduct_port::{PortError, PortName};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -63,19 +65,18 @@ pub struct StoreWriter {
     part: Vec<u8>,
     len: usize,
     stats: Stats,
-    without: Without,
     /// What keeps the object, and others from appending to it, until it is closed.
     kept: Vec<InUse>,
 }
 
 impl StoreWriter {
-    /// Opens a dataset to write unit `options.unit`'s part of each of its steps, and waits until all units have come. With
+    /// Opens a dataset to write unit `options.port.unit`'s part of each of its steps, and waits until all units have come. With
     /// `append` the steps follow those that are there, if it is there.
     ///
     /// # Errors
-    /// [`StoreError::Layout`], [`StoreError::BadName`], [`StoreError::Exists`] where a folder has the name, or another program
+    /// [`PortError::Layout`], [`StoreError::BadName`], [`StoreError::Exists`] where a folder has the name, or another program
     /// appends; [`StoreError::ShapeDiffers`], [`StoreError::ElemDiffers`] when appending to something else;
-    /// [`StoreError::Disagree`], [`StoreError::PeerFailed`], [`StoreError::Message`] when the units do not come together; as
+    /// [`PortError::Disagree`], [`PortError::PeerAborted`], [`StoreError::Message`] when the units do not come together; as
     /// [`Store::own`].
     pub fn open(
         dir: &Path,
@@ -101,10 +102,10 @@ impl StoreWriter {
         options: &Options,
     ) -> Result<StoreWriter, StoreError> {
         let start = clock::now();
-        (store.timeout, store.interrupt) = (Some(options.open_timeout), options.interrupt.clone());
+        (store.timeout, store.interrupt) = (Some(options.port.open_timeout), options.port.interrupt.clone());
         let shown = store.shown.clone();
         let fill = Fill::of(store.geometry(), dataset.len_bytes());
-        let windows = Windows::of(fill, options.units);
+        let windows = Windows::of(fill, options.port.units);
         let planned = || -> Result<_, StoreError> {
             check_name(&shown, name)?;
             if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
@@ -113,10 +114,11 @@ impl StoreWriter {
                 return Err(StoreError::Bad { store, what, found, expected });
             }
             let layout: Layout = layout.parse().map_err(StoreError::layout(&shown))?;
-            let mapping = layout.bind(dataset, options.units.into()).map_err(StoreError::layout(&shown))?;
+            let mapping =
+                layout.bind(dataset, options.port.units.into()).map_err(StoreError::layout(&shown))?;
             mapping.check_writer().map_err(StoreError::layout(&shown))?;
             let rows = windows.mapping(&shown, dataset)?;
-            let plan = Plan::from_writer(&mapping, &rows, options.unit.into())
+            let plan = Plan::from_writer(&mapping, &rows, options.port.unit.into())
                 .map_err(StoreError::layout(&shown))?;
             Ok((layout, mapping, plan))
         };
@@ -155,22 +157,22 @@ impl StoreWriter {
                 begun.stamp,
                 &|unit| lost.contains(&unit),
                 true,
-                options.units,
+                options.port.units,
             );
             let (io, mut kept) = (io.map_err(StoreError::refused(&shown))?, in_use?);
             kept.extend(io.note(append).map_err(StoreError::os(&shown))?);
             Ok((io, kept))
         };
         let opened = opened();
-        let len = mapping.local_len_bytes(options.unit.into()).map_err(StoreError::layout(&shown))? as usize;
+        let len =
+            mapping.local_len_bytes(options.port.unit.into()).map_err(StoreError::layout(&shown))? as usize;
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].dst_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
         partners.dedup();
-        let straight = is_straight(&mapping, fill, options.units);
+        let straight = is_straight(&mapping, fill, options.port.units);
         team.meet(Stage::Ready, opened.as_ref().map(|_| ()).map_err(Clone::clone))?;
         let (mut io, mut kept) = opened?;
-        io.leave_out(options.without);
         io.join(begun.joining);
         let staging = match straight {
             true => None,
@@ -203,7 +205,6 @@ impl StoreWriter {
             part: Vec::new(),
             len,
             stats,
-            without: options.without,
             kept,
             store,
         })
@@ -232,13 +233,18 @@ impl StoreWriter {
     /// Writes this unit's part of the next step, together with the other units.
     ///
     /// # Errors
-    /// [`StoreError::WrongSize`]; all others end the port: [`StoreError::Volume`] for a full disk or too many lost units,
-    /// [`StoreError::PeerFailed`], [`StoreError::Message`].
+    /// [`PortError::WrongSize`]; all others end the port: [`StoreError::Volume`] for a full disk or too many lost units,
+    /// [`PortError::PeerAborted`], [`StoreError::Message`].
     pub fn write(&mut self, part: &[u8]) -> Result<(), StoreError> {
         self.check_open()?;
         if part.len() != self.len {
             let (store, expected, found) = (self.store.shown.clone(), self.len as u64, part.len() as u64);
-            return Err(StoreError::WrongSize { store, expected, found });
+            return Err(StoreError::Port(PortError::WrongSize {
+                port: PortName::Store(store),
+                unit: None,
+                expected,
+                found,
+            }));
         }
         let start = clock::now();
         let written = self.move_step(part);
@@ -331,8 +337,8 @@ impl StoreWriter {
     /// same number of steps.
     ///
     /// # Errors
-    /// [`StoreError::Disagree`] for other numbers of steps; [`StoreError::NotThere`] where what was appended to is gone, which goes
-    /// along when it is renamed; [`StoreError::Volume`], [`StoreError::PeerFailed`], [`StoreError::Message`]: what had the name before
+    /// [`PortError::Disagree`] for other numbers of steps; [`StoreError::NotThere`] where what was appended to is gone, which goes
+    /// along when it is renamed; [`StoreError::Volume`], [`PortError::PeerAborted`], [`StoreError::Message`]: what had the name before
     /// is there as it was.
     pub fn close(&mut self) -> Result<Stats, StoreError> {
         if let Some(e) = &self.failed {
@@ -353,10 +359,7 @@ impl StoreWriter {
         };
         let Some(team) = self.team.take() else { return Ok(self.stats) };
         let waiting = clock::now();
-        let ended = team.agree(Stage::Close, Ok(end), |ends| match self.without.commit {
-            true => Ok(()),
-            false => self.commit(&ends),
-        });
+        let ended = team.agree(Stage::Close, Ok(end), |ends| self.commit(&ends));
         self.stats.waited += clock::now().saturating_sub(waiting);
         ended.map_err(|e| self.fail(e))?;
         (self.part, self.staging, self.kept) = (Vec::new(), None, Vec::new());
@@ -374,7 +377,7 @@ impl StoreWriter {
     }
 
     fn closed(&self) -> StoreError {
-        StoreError::Closed { store: self.store.shown.clone() }
+        StoreError::Port(PortError::Closed { port: PortName::Store(self.store.shown.clone()) })
     }
 
     fn check_open(&mut self) -> Result<(), StoreError> {

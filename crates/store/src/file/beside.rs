@@ -5,7 +5,8 @@
 
 use super::io::Io;
 use super::target::Target;
-use super::{wire, Options};
+use super::wire;
+use super::Options;
 use crate::safetensors::{Beside, Tensor};
 use crate::FileError;
 use polyduct_layout::ElemType;

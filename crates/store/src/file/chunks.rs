@@ -6,7 +6,8 @@
 
 use super::io::Io;
 use super::work::Work;
-use super::{Attributes, Options};
+use super::Attributes;
+use super::Options;
 use crate::zarr::{self, index_entries, index_len, Array, Dims, Shard, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
@@ -138,7 +139,7 @@ fn open_beneath(dir: &OwnedFd, key: &str, path: &str) -> Result<Option<(File, u6
 /// The mapping of one step: each chunk is a unit, and holds its box in its own order. With it the chunks in each dimension.
 ///
 /// # Errors
-/// [`FileError::BadZarr`] for more chunks than can be counted, [`FileError::Layout`].
+/// [`FileError::BadZarr`] for more chunks than can be counted, [`PortError::Layout`](polyduct_port::PortError).
 pub fn mapping(array: &Array, dataset: &Dataset, path: &str) -> Result<(Mapping, Vec<u64>), FileError> {
     let shape = dataset.shape();
     let behind = array.shape.len().saturating_sub(shape.len());
@@ -188,7 +189,7 @@ impl Chunked {
     /// Reads what the plan says of one step.
     ///
     /// # Errors
-    /// [`FileError::BadZarr`], [`FileError::Truncated`], [`FileError::System`], [`FileError::Interrupted`].
+    /// [`FileError::BadZarr`], [`FileError::Truncated`], [`FileError::System`], [`PortError::Interrupted`](polyduct_port::PortError).
     pub fn gather(&mut self, step: u64, part: &mut [u8], mut work: Work<'_>) -> Result<(), FileError> {
         let within = match (self.steps, self.array.chunk.first()) {
             (true, Some(&of_steps)) => {

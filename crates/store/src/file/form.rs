@@ -3,11 +3,13 @@
 use super::beside::Kept;
 use super::slabs::Slabs;
 use super::target::Target;
-use super::{wire, Format, Options};
+use super::Options;
+use super::{wire, Format};
 use crate::npy::{Descr, Header};
 use crate::zarr::Version;
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::{PortError, PortName};
 
 /// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
 const HEADER_BYTES: usize = 128;
@@ -35,17 +37,17 @@ impl Form {
     /// Sets aside room for the header before the number of steps is known.
     ///
     /// # Errors
-    /// [`FileError::NoForm`] for an element type that the format does not have, [`FileError::BadOption`] for a name that a
+    /// [`FileError::NoForm`] for an element type that the format does not have, [`PortError::BadOption`] for a name that a
     /// tensor cannot have.
     pub fn new(format: Format, dataset: Dataset, options: &Options, path: &str) -> Result<Form, FileError> {
         let tensor = options.tensor.as_deref().unwrap_or(safetensors::DEFAULT_NAME).to_owned();
         if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
-            return Err(FileError::BadOption {
-                path: path.to_owned(),
+            return Err(FileError::Port(PortError::BadOption {
+                port: Some(PortName::File(path.to_owned())),
                 option: "descr",
                 found: wire::cut(descr.as_str(), 80),
-                expected: format!("NumPy's type of elements {}", dataset.elem()),
-            });
+                expected: format!("NumPy's type of elements {}", dataset.elem()).into(),
+            }));
         }
         let (descr, stepped) = (options.descr.clone(), options.stepped);
         let data_at = match format {
@@ -54,12 +56,13 @@ impl Form {
                 Header::of_steps(&dataset, descr.clone(), u64::MAX, stepped).len_bytes().max(HEADER_BYTES)
             }
             Format::Safetensors if tensor.len() > safetensors::MAX_NAME_BYTES || tensor == "__metadata__" => {
-                return Err(FileError::BadOption {
-                    path: path.to_owned(),
+                return Err(FileError::Port(PortError::BadOption {
+                    port: Some(PortName::File(path.to_owned())),
                     option: "tensor",
                     found: wire::cut(&tensor, 40),
-                    expected: format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES),
-                })
+                    expected: format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES)
+                        .into(),
+                }))
             }
             Format::Safetensors => {
                 let len = safetensors::len_bytes_of(
@@ -81,12 +84,12 @@ impl Form {
             .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.about(), stepped));
         if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
             if len > zarr::MAX_METADATA_BYTES {
-                return Err(FileError::BadOption {
-                    path: path.to_owned(),
+                return Err(FileError::Port(PortError::BadOption {
+                    port: Some(PortName::File(path.to_owned())),
                     option: "attributes",
                     found: format!("{len} bytes of zarr.json"),
-                    expected: format!("at most {}", zarr::MAX_METADATA_BYTES),
-                });
+                    expected: format!("at most {}", zarr::MAX_METADATA_BYTES).into(),
+                }));
             }
         }
         Ok(Form { format, dataset, data_at: data_at as u64, slabs, kept: None, tensor, descr, stepped })

@@ -11,6 +11,7 @@ use super::Options;
 use crate::zarr::{Described, Place, Version, ZarrError};
 use crate::{json, FileError};
 use polyduct_os::{clock, dir, Errno};
+use polyduct_port::{PortError, PortName};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use serde_json::{Map, Value};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -57,7 +58,7 @@ impl Group {
     /// Finds out what stands where an array is written.
     ///
     /// # Errors
-    /// [`FileError::BadZarr`] for metadata that are not understood and so cannot be renewed, [`FileError::Timeout`] where another program
+    /// [`FileError::BadZarr`] for metadata that are not understood and so cannot be renewed, [`PortError::Timeout`] where another program
     /// does not end doing that, [`FileError::System`].
     pub fn enter(target: &Target) -> Result<Group, FileError> {
         let version = target.version.unwrap_or_default();
@@ -228,7 +229,12 @@ fn lock(dir: &OwnedFd, target: &Target) -> Result<(), FileError> {
         let waited = clock::now().saturating_sub(start);
         if waited > PATIENCE {
             let what = "another program to renew the metadata of its group";
-            return Err(FileError::Timeout { path: target.path.clone(), what, waited });
+            return Err(FileError::Port(PortError::Timeout {
+                port: PortName::File(target.path.clone()),
+                unit: None,
+                what: what.into(),
+                waited,
+            }));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

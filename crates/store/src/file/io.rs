@@ -115,7 +115,7 @@ impl Io<'_> {
     /// Waits until no other unit reads or writes the file, until the turn is dropped. A unit that dies gives up its turn.
     ///
     /// # Errors
-    /// [`FileError::Timeout`], [`FileError::Interrupted`].
+    /// [`PortError::Timeout`](polyduct_port::PortError), [`PortError::Interrupted`](polyduct_port::PortError).
     pub fn turn(&self, waited: &mut Duration) -> Result<Turn<'_>, FileError> {
         let start = clock::now();
         let mut pause = Duration::from_micros(50);
@@ -125,7 +125,8 @@ impl Io<'_> {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(e) => return Err(FileError::sys(self.path, "lock", e)),
             }
-            let left = self.options.patience(self.path, start, self.options.timeout, "a turn to write")?;
+            let left =
+                self.options.patience(self.path, start, self.options.port.timeout, "a turn to write")?;
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(Duration::from_millis(1));
         }

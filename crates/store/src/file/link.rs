@@ -9,6 +9,7 @@ use super::Options;
 use crate::FileError;
 use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::OsError;
+use polyduct_port::{Peer, PortError};
 use std::fs::File;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -48,7 +49,7 @@ impl Link {
     pub fn leave(self, error: &FileError) {
         if let (
             Link::Among { target: Some(target), member, welcome, .. },
-            FileError::PeerLost { unit: 0, .. },
+            FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. }),
         ) = (&self, error)
         {
             target.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
@@ -68,29 +69,38 @@ pub fn meet(
 ) -> Result<Link, FileError> {
     let path = target.path.clone();
     let socket = target.socket_name()?;
-    let (mut member, target, host) = match options.unit {
+    let (mut member, target, host) = match options.port.unit {
         0 => {
             let listener = Listener::bind(&socket).map_err(|e| match e {
-                OsError::AddrInUse { .. } => FileError::busy(&path, &options.program),
+                OsError::AddrInUse { .. } => FileError::busy(&path, &options.port.program),
                 e => FileError::os(&path)(e),
             })?;
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
             let draft = Draft::new(target)?;
             let own = (theirs, scattered);
-            let host =
-                Host::new(listener, draft, form.clone(), spec, &options.program, own, options.open_timeout);
+            let host = Host::new(
+                listener,
+                draft,
+                form.clone(),
+                spec,
+                &options.port.program,
+                own,
+                options.port.open_timeout,
+            );
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
             (Member::own(ours, &path, options)?, None, Some(thread))
         }
         unit => {
-            let hello = ToHost::Hello { unit, program: options.program.clone(), spec, scattered };
+            let hello = ToHost::Hello { unit, program: options.port.program.clone(), spec, scattered };
             (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
         }
     };
     let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
-        if let (Some(target), FileError::PeerLost { unit: 0, .. }) = (&target, &error) {
+        if let (Some(target), FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. })) =
+            (&target, &error)
+        {
             target.sweep(None, None, member.host_pid());
         }
         member.abort(&error.to_string());

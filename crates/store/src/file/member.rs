@@ -7,6 +7,7 @@ use polyduct_message::handshake::Bad;
 use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
 use polyduct_os::socket::Conn;
 use polyduct_os::{clock, process};
+use polyduct_port::{PortError, PortName};
 use std::fs::File;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ impl<'a> Wait<'a> {
 
     /// Until the file is open. Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
     fn opening(path: &'a str, options: &'a Options, what: &'static str) -> Self {
-        Wait::new(path, options, Some(options.open_timeout.saturating_add(GRACE)), what)
+        Wait::new(path, options, Some(options.port.open_timeout.saturating_add(GRACE)), what)
     }
 }
 
@@ -55,14 +56,15 @@ impl Patience for Wait<'_> {
             Failure::Stranger(found) => {
                 FileError::Stranger { path: path(), expected: process::user_id(), found }
             }
-            Failure::Version(found) => {
-                FileError::BadPeer { path: path(), unit: 0, what: unreadable(&Bad::Version(found)) }
-            }
-            Failure::Malformed => {
-                FileError::BadPeer { path: path(), unit: 0, what: unreadable(&Bad::Malformed) }
-            }
+            Failure::Version(found) => bad_peer(self.path, unreadable(&Bad::Version(found))),
+            Failure::Malformed => bad_peer(self.path, unreadable(&Bad::Malformed)),
         })
     }
+}
+
+/// Unit 0 does not speak as it should.
+fn bad_peer(path: &str, what: String) -> FileError {
+    FileError::Port(PortError::BadPeer { port: PortName::File(path.to_owned()), peer: Some(0.into()), what })
 }
 
 /// How a wait ends without an answer.
@@ -94,11 +96,11 @@ impl Member {
 
     fn over(conn: Result<Connection, Ended>, path: &str, options: &Options) -> Result<Member, FileError> {
         match conn {
-            Ok(conn) => Ok(Member { conn, path: path.to_owned(), program: options.program.clone() }),
+            Ok(conn) => Ok(Member { conn, path: path.to_owned(), program: options.port.program.clone() }),
             Err(Ended::Error(error)) => Err(error),
             Err(Ended::HungUp) => {
                 let what = "unit 0 is gone".into();
-                Err(FileError::BadPeer { path: path.to_owned(), unit: 0, what })
+                Err(bad_peer(path, what))
             }
         }
     }
@@ -106,7 +108,7 @@ impl Member {
     /// Finds unit 0 at `name`, waiting for it to come, and says `hello`.
     ///
     /// # Errors
-    /// [`FileError::Timeout`], [`FileError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
+    /// [`PortError::Timeout`], [`PortError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
     pub fn connect(name: &[u8], hello: &ToHost, path: &str, options: &Options) -> Result<Member, FileError> {
         let wait = Wait::opening(path, options, "unit 0 to open the file");
         let conn = Connection::open(PROTOCOL, name, &wait, wait.what, &|| true);
@@ -122,7 +124,7 @@ impl Member {
     /// Waits until all units have come, and gets the file.
     ///
     /// # Errors
-    /// What unit 0 says; [`FileError::PeerLost`]; [`FileError::Timeout`], [`FileError::Interrupted`].
+    /// What unit 0 says; [`PortError::PeerLost`]; [`PortError::Timeout`], [`PortError::Interrupted`].
     pub fn welcome(&mut self, options: &Options, waited: &mut Duration) -> Result<Welcome, FileError> {
         let path = self.path.clone();
         match self.wait(&Wait::opening(&path, options, "all other units to open the file"), waited)? {
@@ -156,17 +158,17 @@ impl Member {
     /// # Errors
     /// The system's refusals; [`FileError::Timeout`] and [`FileError::Interrupted`].
     pub fn say_closed(&self, steps: u64, options: &Options) -> Result<(), FileError> {
-        let wait = Wait::new(&self.path, options, options.timeout, "unit 0 to listen");
+        let wait = Wait::new(&self.path, options, options.port.timeout, "unit 0 to listen");
         self.say(&ToHost::Closed { steps }, &wait)
     }
 
     /// Waits until the file is there under its name.
     ///
     /// # Errors
-    /// Why it will not be; [`FileError::Timeout`] and [`FileError::Interrupted`], after which one may wait again.
+    /// Why it will not be; [`PortError::Timeout`] and [`PortError::Interrupted`], after which one may wait again.
     pub fn committed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
         let path = self.path.clone();
-        let wait = Wait::new(&path, options, options.timeout, "all other units to close the file");
+        let wait = Wait::new(&path, options, options.port.timeout, "all other units to close the file");
         match self.wait(&wait, waited)?.0 {
             FromHost::Committed => Ok(()),
             _ => Err(self.out_of_turn()),
@@ -211,6 +213,6 @@ impl Member {
     }
 
     fn out_of_turn(&self) -> FileError {
-        FileError::BadPeer { path: self.path.clone(), unit: 0, what: "a message out of turn".into() }
+        bad_peer(&self.path, "a message out of turn".into())
     }
 }

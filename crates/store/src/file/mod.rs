@@ -39,24 +39,16 @@ mod writer;
 use crate::npy::Descr;
 use crate::zarr::{About, Dims};
 use crate::FileError;
-use polyduct_layout::ElemType;
 use polyduct_os::clock;
+use polyduct_port::{OnLoss, PortError, PortName, INTERRUPT_SLICE};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use reader::FileReader;
 pub use writer::{FileWriter, StepMut};
 
-/// The most units of a program that writes one file.
-pub const MAX_UNITS: u32 = 4096;
 /// The most bytes of a chunk, unless the caller says another number.
 const CHUNK_BYTES: u64 = 32 << 20;
-/// Blocking calls ask this often whether they shall stop.
-const SLICE: Duration = Duration::from_millis(100);
-
-/// A question asked now and then by every blocking call: shall it give up?
-pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The form of a standard file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,34 +77,14 @@ impl Format {
     }
 }
 
-/// What a reader expects of the file's dataset.
-#[derive(Clone, Debug, Default)]
-pub struct Expect {
-    /// The shape of one step; any if `None`. Needed for a raw file.
-    pub shape: Option<Vec<u64>>,
-    /// The element type; any if `None`. Needed for a raw file.
-    pub elem: Option<ElemType>,
-    /// Whether another element type may be converted into [`elem`](Expect::elem) on the way. A raw file always has the
-    /// expected type.
-    pub convert: bool,
-}
-
 /// What the users of an array wrote down of it: a JSON object.
 pub type Attributes = serde_json::Map<String, serde_json::Value>;
 
 /// What a unit says when it opens its side of a file.
 #[derive(Clone)]
 pub struct Options {
-    /// Number of this unit, from 0.
-    pub unit: u32,
-    /// Units of this program.
-    pub units: u32,
-    /// Name of this program, the same in all its units: keeps two programs apart that write one file by mistake.
-    pub program: String,
-    /// Longest wait for the other units at closing; `None` waits as long as they live.
-    pub timeout: Option<Duration>,
-    /// Longest wait for the other units when opening a file to be written.
-    pub open_timeout: Duration,
+    /// What it says whatever it opens.
+    pub port: polyduct_port::Options,
     /// Name of the tensor in a safetensors file: the one that is read, where there are several, or the one that is written
     /// (`data` if `None`, and then the file's only one). The
     /// others of a file stay.
@@ -129,66 +101,56 @@ pub struct Options {
     pub descr: Option<Descr>,
     /// Whether the steps of an array that is written are its first dimension even where there is just one. Unit 0's counts.
     pub stepped: bool,
-    /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
-    pub interrupt: Option<Interrupt>,
-    /// For measurements alone.
-    #[doc(hidden)]
-    pub without: Without,
-}
-
-/// What a port of a store leaves out, to see what it costs. Nothing that is to be kept may be written so.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Without {
-    /// What is written is neither made durable nor named.
-    pub commit: bool,
-    /// Checksums are neither made nor looked at.
-    pub sums: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
+        polyduct_port::Options::default().into()
+    }
+}
+
+impl From<polyduct_port::Options> for Options {
+    fn from(port: polyduct_port::Options) -> Options {
         Options {
-            unit: 0,
-            units: 1,
-            program: String::new(),
-            timeout: None,
-            open_timeout: Duration::from_secs(60),
+            port,
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
             attributes: Attributes::new(),
             dims: None,
             descr: None,
             stepped: false,
-            interrupt: None,
-            without: Without::default(),
         }
     }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { unit, units, program, timeout, open_timeout, .. } = self;
-        write!(f, "unit {unit} of {units} of program {program:?}, timeout {timeout:?}, open timeout {open_timeout:?}")
+        self.port.fmt(f)
     }
 }
 
 impl Options {
-    fn check(&self, path: &str) -> Result<(), FileError> {
-        let bad = |option, found: String, expected: &str| {
-            Err(FileError::BadOption { path: path.to_owned(), option, found, expected: expected.to_owned() })
+    /// Of unit `unit` of `units`; all else as usual.
+    pub fn of(unit: u32, units: u32) -> Options {
+        polyduct_port::Options { unit, units, ..Default::default() }.into()
+    }
+
+    /// Checks what has the same limits whatever is opened. What only a pipe has a use for must make sense all the same.
+    ///
+    /// # Errors
+    /// [`PortError::BadOption`], of the port that `of` names.
+    pub fn check(&self, of: impl Fn() -> PortName) -> Result<(), PortError> {
+        self.port.check().map_err(|e| e.of(of()))?;
+        let bad = |option, found: &str, expected: &'static str| {
+            let (found, expected) = (found.to_owned(), expected.into());
+            Err(PortError::BadOption { port: Some(of()), option, found, expected })
         };
-        if self.units == 0 || self.units > MAX_UNITS {
-            return bad("units", self.units.to_string(), "1 to 4096");
-        }
-        if self.unit >= self.units {
-            return bad("unit", self.unit.to_string(), &format!("a number below units, {}", self.units));
+        if self.port.on_loss == OnLoss::Wait {
+            let expected = "raise: a lost unit of a file cannot be replaced; start the program again";
+            return bad("on_loss", "wait", expected);
         }
         if self.chunk_bytes == 0 {
-            return bad("chunk_bytes", "0".into(), "at least 1");
-        }
-        if self.program.len() > 256 {
-            return bad("program", self.program.chars().take(40).collect(), "at most 256 bytes");
+            return bad("chunk_bytes", "0", "at least 1");
         }
         Ok(())
     }
@@ -214,8 +176,11 @@ impl Options {
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {
-        match self.interrupt.as_ref().is_some_and(|ask| ask()) {
-            true => Err(FileError::Interrupted { path: path.to_owned() }),
+        match self.port.is_interrupted() {
+            true => Err(FileError::Port(PortError::Interrupted {
+                port: PortName::File(path.to_owned()),
+                unit: None,
+            })),
             false => Ok(()),
         }
     }
@@ -232,30 +197,16 @@ impl Options {
         self.check_interrupt(path)?;
         let waited = clock::now().saturating_sub(start);
         match limit {
-            Some(limit) if waited >= limit => Err(FileError::Timeout { path: path.to_owned(), what, waited }),
-            Some(limit) => Ok(SLICE.min(limit - waited)),
-            None => Ok(SLICE),
+            Some(limit) if waited >= limit => Err(FileError::Port(PortError::Timeout {
+                port: PortName::File(path.to_owned()),
+                unit: None,
+                what: what.into(),
+                waited,
+            })),
+            Some(limit) => Ok(INTERRUPT_SLICE.min(limit - waited)),
+            None => Ok(INTERRUPT_SLICE),
         }
     }
-}
-
-/// Counters of one port, from its opening on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
-    /// Steps written or read.
-    pub steps: u64,
-    /// Always 0: a file has no queue. (Pipes drop steps.)
-    pub dropped: u64,
-    /// Bytes of this unit's part that were written or read.
-    pub bytes: u64,
-    /// Contiguous pieces of the file that were read or written, each by a call of its own.
-    pub runs: u64,
-    /// Time spent waiting for the other units.
-    pub waited: Duration,
-    /// Time spent moving bytes.
-    pub copied: Duration,
-    /// Time from the call of open to its return.
-    pub opened: Duration,
 }
 
 /// Runs `f` and adds the time it took.

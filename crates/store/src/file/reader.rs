@@ -5,7 +5,8 @@ use super::io::Io;
 use super::shape::{self, Contents};
 use super::stretch;
 use super::work::Work;
-use super::{timed, Attributes, Expect, Format, Options, Stats};
+use super::Options;
+use super::{timed, Attributes, Format};
 use crate::npy::{self, Descr, Header};
 use crate::order::{component_len, read_swapped};
 use crate::safetensors::{self, Tensor};
@@ -13,6 +14,7 @@ use crate::zarr::Dims;
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
+use polyduct_port::{Expect, PortError, PortName, Stats};
 use rustix::fs::{FileType, Mode, OFlags, CWD};
 use std::fs::File;
 use std::path::Path;
@@ -53,7 +55,7 @@ enum Source {
 }
 
 impl FileReader {
-    /// Opens a file to read unit `options.unit`'s part of each of its steps.
+    /// Opens a file to read unit `options.port.unit`'s part of each of its steps.
     ///
     /// The file's dimensions are those of the expected shape, or of the layout, and it holds one step; or it has one
     /// more, and its first dimension counts steps. A raw file holds as many steps as its length says.
@@ -61,7 +63,7 @@ impl FileReader {
     /// # Errors
     /// [`FileError::BadHeader`], [`FileError::BadSafetensors`], [`FileError::BadZarr`], [`FileError::Truncated`],
     /// [`FileError::BadLength`] for files that are not what they should be, [`FileError::NoTensor`], [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`], [`FileError::ElemDiffers`],
-    /// [`FileError::Layout`] for expectations that it does not meet, [`FileError::System`] when it cannot be opened.
+    /// [`PortError::Layout`] for expectations that it does not meet, [`FileError::System`] when it cannot be opened.
     pub fn open(
         path: &Path,
         format: Format,
@@ -71,13 +73,13 @@ impl FileReader {
     ) -> Result<FileReader, FileError> {
         let start = clock::now();
         let name = path.display().to_string();
-        options.check(&name)?;
+        options.check(|| PortName::File(name.clone()))?;
         let layout: Layout = layout.parse().map_err(FileError::layout(&name))?;
         let (contents, descr, source) = match format {
             Format::Zarr => of_array(path, &name, &layout, expect, options)?,
             _ => of_file(path, &name, format, &layout, expect, options)?,
         };
-        let unit = u64::from(options.unit);
+        let unit = u64::from(options.port.unit);
         let plan =
             Plan::to_reader(&contents.file, &contents.program, unit).map_err(FileError::layout(&name))?;
         let file_elem = plan.transfers().first().map_or(1, |t| t.elem_len());
@@ -85,12 +87,12 @@ impl FileReader {
             && !plan.transfers().is_empty()
             && file_elem != contents.file.dataset().elem().len_bytes()
         {
-            return Err(FileError::BadOption {
-                path: name,
+            return Err(FileError::Port(PortError::BadOption {
+                port: Some(PortName::File(name)),
                 option: "layout",
                 found: format!("{layout}, of bytes"),
                 expected: "a layout of elements: the file is Fortran-ordered and has several steps".into(),
-            });
+            }));
         }
         let len = contents.program.local_len_bytes(unit).map_err(FileError::layout(&name))?;
         let len =
@@ -172,20 +174,20 @@ impl FileReader {
     /// Reads this unit's part of the next step into `part`. Returns the number of the step, `None` after the last.
     ///
     /// # Errors
-    /// [`FileError::WrongSize`]; [`FileError::Interrupted`], after which the step can be read again;
+    /// [`PortError::WrongSize`]; [`PortError::Interrupted`], after which the step can be read again;
     /// [`FileError::Truncated`] when the file was cut since it was opened; [`FileError::System`]. After an error the
     /// content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, FileError> {
         if self.closed {
-            return Err(FileError::Closed { path: self.path.clone() });
+            return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
         }
         if part.len() != self.len {
-            return Err(FileError::WrongSize {
-                path: self.path.clone(),
-                unit: self.options.unit,
+            return Err(FileError::Port(PortError::WrongSize {
+                port: PortName::File(self.path.clone()),
+                unit: Some(self.options.port.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            });
+            }));
         }
         if self.next >= self.contents.steps {
             return Ok(None);
@@ -255,10 +257,10 @@ impl FileReader {
     /// ```
     ///
     /// # Errors
-    /// [`FileError::WrongSize`] for anything but one of the stretches; then as [`read`](Self::read).
+    /// [`PortError::WrongSize`] for anything but one of the stretches; then as [`read`](Self::read).
     pub fn read_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), FileError> {
         if self.closed {
-            return Err(FileError::Closed { path: self.path.clone() });
+            return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
         }
         let dataset = *self.contents.program.dataset();
         let left = dataset.len_bytes().saturating_sub(at);
@@ -267,8 +269,13 @@ impl FileReader {
             _ => 0,
         };
         if bytes.len() as u64 != expected {
-            let (path, unit, found) = (self.path.clone(), self.options.unit, bytes.len() as u64);
-            return Err(FileError::WrongSize { path, unit, expected, found });
+            let (path, unit, found) = (self.path.clone(), self.options.port.unit, bytes.len() as u64);
+            return Err(FileError::Port(PortError::WrongSize {
+                port: PortName::File(path),
+                unit: Some(unit),
+                expected,
+                found,
+            }));
         }
         self.options.check_interrupt(&self.path)?;
         let mut copied = std::time::Duration::ZERO;
@@ -339,19 +346,19 @@ fn of_file(
     let io = Io { file: &file, path: name, options };
     let mut component = 1;
     let (contents, descr, data_at) = match format {
-        Format::Raw => (shape::of_raw(name, len, layout, options.units, expect)?, None, 0),
+        Format::Raw => (shape::of_raw(name, len, layout, options.port.units, expect)?, None, 0),
         Format::Safetensors => {
             let tensor = read_tensor(&io, len)?;
             let elem = tensor_elem(&tensor, name)?;
             let header = Header { elem, descr: None, big_endian: false, fortran: false, shape: tensor.shape };
-            (shape::of_npy(name, &header, layout, options.units, expect)?, None, tensor.begin)
+            (shape::of_npy(name, &header, layout, options.port.units, expect)?, None, tensor.begin)
         }
         _ => {
             let (header, data_at) = read_header(&io, len)?;
             if header.big_endian {
                 component = component_len(header.elem);
             }
-            (shape::of_npy(name, &header, layout, options.units, expect)?, header.descr, data_at)
+            (shape::of_npy(name, &header, layout, options.port.units, expect)?, header.descr, data_at)
         }
     };
     let expected = contents.len_bytes().saturating_add(data_at);
@@ -377,7 +384,7 @@ fn of_array(
         fortran: false,
         shape: array.shape.clone(),
     };
-    let mut contents = shape::of_npy(name, &header, layout, options.units, expect)?;
+    let mut contents = shape::of_npy(name, &header, layout, options.port.units, expect)?;
     let (file, grid) = chunks::mapping(&array, contents.file.dataset(), name)?;
     contents.file = file;
     Ok((contents, None, Source::Chunks(Box::new(Chunked::new(dir, array, grid)))))

@@ -1,10 +1,10 @@
 //! What dataset a file holds, and how many steps of it.
 
-use super::Expect;
 use crate::npy::Header;
 use crate::FileError;
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping};
+use polyduct_port::Expect;
 
 /// What a file holds, as one program reads it.
 #[derive(Debug)]
@@ -171,6 +171,7 @@ fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Con
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polyduct_port::PortError;
 
     fn npy(shape: &[u64], layout: &str, expect: &Expect) -> Result<(Vec<u64>, u64), FileError> {
         let header = Header {
@@ -207,18 +208,30 @@ mod tests {
         let any = Expect::default();
         let e = npy(&[5, 6, 12, 8], "block,*", &any).unwrap_err();
         assert!(
-            matches!(e, FileError::Layout { source: LayoutError::DimsDiffer { layout: 2, dataset: 4 }, .. }),
+            matches!(
+                e,
+                FileError::Port(PortError::Layout {
+                    source: LayoutError::DimsDiffer { layout: 2, dataset: 4 },
+                    ..
+                })
+            ),
             "{e}"
         );
         let e = npy(&[5, 12, 8], "cut(0,3,6,90),*", &any).unwrap_err();
-        assert!(matches!(e, FileError::Layout { source: LayoutError::CutPastEnd { .. }, .. }), "{e}");
+        assert!(
+            matches!(e, FileError::Port(PortError::Layout { source: LayoutError::CutPastEnd { .. }, .. })),
+            "{e}"
+        );
         let told = Expect { shape: Some(vec![8, 12]), ..Expect::default() };
         assert!(matches!(npy(&[12, 8], "block,*", &told), Err(FileError::ShapeDiffers { .. })));
         let other = Expect { elem: Some(ElemType::F64), ..Expect::default() };
         let differs = npy(&[12, 8], "block,*", &other).unwrap_err();
         assert!(matches!(differs, FileError::ElemDiffers { hint, .. } if hint.contains("convert=True")));
         assert!(npy(&[12, 8], "block,*", &Expect { convert: true, ..other }).is_ok());
-        assert!(matches!(npy(&[1 << 40, 1 << 40], "block,*", &any), Err(FileError::Layout { .. })));
+        assert!(matches!(
+            npy(&[1 << 40, 1 << 40], "block,*", &any),
+            Err(FileError::Port(PortError::Layout { .. }))
+        ));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::FileError;
 use polyduct_message::handshake::Bad;
 use polyduct_os::{Errno, OsError};
+use polyduct_port::{Came, PortError, PortName};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -89,19 +90,39 @@ impl Fault {
         let path = path.to_owned();
         match self {
             Fault::Busy => FileError::busy(&path, program),
-            Fault::Lost { unit, pid } => FileError::PeerLost { path, unit, pid },
-            Fault::Aborted { unit, reason } => FileError::PeerAborted { path, unit, reason },
-            Fault::Uneven { unit, steps, other, other_steps } => {
-                FileError::UnevenSteps { path, unit, steps, other, other_steps }
-            }
-            Fault::Disagree { unit, what, expected, found } => {
-                FileError::Disagree { path, unit, what, expected, found }
-            }
+            Fault::Lost { unit, pid } => FileError::Port(PortError::PeerLost {
+                port: PortName::File(path),
+                peer: unit.into(),
+                pid,
+                silence: None,
+            }),
+            Fault::Aborted { unit, reason } => FileError::Port(PortError::PeerAborted {
+                port: PortName::File(path),
+                peer: unit.into(),
+                reason,
+            }),
+            Fault::Uneven { unit, steps, other, other_steps } => FileError::Port(PortError::UnevenSteps {
+                port: PortName::File(path),
+                peer: unit.into(),
+                closed_after: steps,
+                came: Came::Closed { unit: other, after: other_steps },
+            }),
+            Fault::Disagree { unit, what, expected, found } => FileError::Port(PortError::Disagree {
+                port: PortName::File(path),
+                unit,
+                what: what.into(),
+                expected: expected.into(),
+                found: found.into(),
+            }),
             Fault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
             Fault::Missing { missing, waited_ms } => {
                 FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
             }
-            Fault::BadPeer { unit, what } => FileError::BadPeer { path, unit, what },
+            Fault::BadPeer { unit, what } => FileError::Port(PortError::BadPeer {
+                port: PortName::File(path),
+                peer: Some(unit.into()),
+                what,
+            }),
             Fault::NoSpace { needed, available } => FileError::NoSpace { path, needed, available },
             Fault::System { op, errno } => {
                 // What is no number of an error came from no system.

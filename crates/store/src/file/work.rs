@@ -1,10 +1,11 @@
 //! What a plan says of one transfer, carried out window by window.
 
 use super::runs::{View, Window, READ_GAP_BYTES};
-use super::{Options, Stats};
+use super::Options;
 use crate::FileError;
 use polyduct_copy::{self as copy, Conversion, CopyError};
 use polyduct_layout::{OpTable, Plan, Transfer};
+use polyduct_port::Stats;
 
 /// What a reading port has for it.
 pub struct Work<'a> {

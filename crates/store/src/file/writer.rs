@@ -11,11 +11,13 @@ use super::slabs::Chunks;
 use super::stretch;
 use super::target::{Draft, Target};
 use super::wire::{self, Spec};
-use super::{timed, Format, Options, Stats};
+use super::Options;
+use super::{timed, Format};
 use crate::{FileError, Scope};
 use polyduct_copy as copy;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
 use polyduct_os::{clock, Errno};
+use polyduct_port::{Peer, PortError, PortName, Stats};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -67,13 +69,13 @@ enum State {
 }
 
 impl FileWriter {
-    /// Opens a file to write unit `options.unit`'s part of each of its steps, and waits until all units have come. The
+    /// Opens a file to write unit `options.port.unit`'s part of each of its steps, and waits until all units have come. The
     /// file is in row-major order, whatever the layout's.
     ///
     /// # Errors
-    /// [`FileError::Layout`], [`FileError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before anything is done;
-    /// [`FileError::System`] where the directory cannot be written; [`FileError::Busy`]; [`FileError::Disagree`],
-    /// [`FileError::Missing`], [`FileError::Duplicate`], [`FileError::PeerLost`] when the units do not come together.
+    /// [`PortError::Layout`], [`PortError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before anything is done;
+    /// [`FileError::System`] where the directory cannot be written; [`FileError::Busy`]; [`PortError::Disagree`],
+    /// [`FileError::Missing`], [`FileError::Duplicate`], [`PortError::PeerLost`] when the units do not come together.
     pub fn open(
         path: &Path,
         format: Format,
@@ -83,28 +85,28 @@ impl FileWriter {
     ) -> Result<FileWriter, FileError> {
         let start = clock::now();
         let name = path.display().to_string();
-        options.check(&name)?;
+        options.check(|| PortName::File(name.clone()))?;
         let planned = || -> Result<(Layout, Mapping, Plan), LayoutError> {
             let layout: Layout = layout.parse()?;
-            let mapping = layout.bind(dataset, options.units.into())?;
-            let plan = Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.unit.into())?;
+            let mapping = layout.bind(dataset, options.port.units.into())?;
+            let plan = Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.port.unit.into())?;
             Ok((layout, mapping, plan))
         };
         let (layout, mapping, plan) = planned().map_err(FileError::layout(&name))?;
         let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
         let mut view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
-        let len = mapping.local_len_bytes(options.unit.into()).map_err(FileError::layout(&name))?;
+        let len = mapping.local_len_bytes(options.port.unit.into()).map_err(FileError::layout(&name))?;
         let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
         let form = Form::new(format, *dataset, options, &name)?;
         let target = Target::open(path, format)?;
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
-        let link = match options.units {
+        let link = match options.port.units {
             1 => Link::Alone(Draft::new(target)?),
             _ => {
                 let text = layout.to_string();
                 let spec = Spec {
-                    units: options.units,
+                    units: options.port.units,
                     format: options.format_text(format)
                         + &form.kept.as_ref().map_or(String::new(), Kept::text),
                     shape: dataset.shape().to_vec(),
@@ -112,7 +114,7 @@ impl FileWriter {
                     layout: wire::cut(&text, 1000),
                     layout_hash: wire::hash(text.as_bytes()),
                 };
-                let scattered = is_scattered(&plan, &view) && options.units <= SHARING_UNITS;
+                let scattered = is_scattered(&plan, &view) && options.port.units <= SHARING_UNITS;
                 meet(target, spec, &form, scattered, options, &mut stats.waited)?
             }
         };
@@ -182,18 +184,18 @@ impl FileWriter {
     /// Writes this unit's part of the next step. Does not wait for the other units.
     ///
     /// # Errors
-    /// [`FileError::WrongSize`]; [`FileError::Interrupted`] and [`FileError::Timeout`], after which the step can be
+    /// [`PortError::WrongSize`]; [`PortError::Interrupted`] and [`PortError::Timeout`], after which the step can be
     /// written again; [`FileError::NoSpace`], [`FileError::System`], and what has become of other units, after which
     /// there will be no file.
     pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
         self.check_open()?;
         if part.len() != self.len {
-            return Err(FileError::WrongSize {
-                path: self.path.clone(),
-                unit: self.options.unit,
+            return Err(FileError::Port(PortError::WrongSize {
+                port: PortName::File(self.path.clone()),
+                unit: Some(self.options.port.unit),
                 expected: self.len as u64,
                 found: part.len() as u64,
-            });
+            }));
         }
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || self.scatter(What::Part(part)));
@@ -221,17 +223,17 @@ impl FileWriter {
     /// write each of its bytes, and then [end](Self::end_step) the step; none writes its [part](Self::write) of it as well.
     ///
     /// # Errors
-    /// [`FileError::WrongSize`] for what is not in a step; then as [`write`](Self::write).
+    /// [`PortError::WrongSize`] for what is not in a step; then as [`write`](Self::write).
     pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.check_open()?;
         let (found, expected) = (bytes.len() as u64, self.form.dataset.len_bytes().saturating_sub(at));
         if found > expected {
-            return Err(FileError::WrongSize {
-                path: self.path.clone(),
-                unit: self.options.unit,
+            return Err(FileError::Port(PortError::WrongSize {
+                port: PortName::File(self.path.clone()),
+                unit: Some(self.options.port.unit),
                 expected,
                 found,
-            });
+            }));
         }
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || self.scatter(What::Stretch { at, bytes }));
@@ -257,8 +259,8 @@ impl FileWriter {
     /// have written the same number of steps.
     ///
     /// # Errors
-    /// [`FileError::UnevenSteps`]; [`FileError::PeerLost`], [`FileError::PeerAborted`]; [`FileError::System`]: there will
-    /// be no file, and what was there is unchanged. [`FileError::Timeout`] and [`FileError::Interrupted`], after which
+    /// [`PortError::UnevenSteps`]; [`PortError::PeerLost`], [`PortError::PeerAborted`]; [`FileError::System`]: there will
+    /// be no file, and what was there is unchanged. [`PortError::Timeout`] and [`PortError::Interrupted`], after which
     /// one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
         self.chunks = None;
@@ -288,7 +290,12 @@ impl FileWriter {
                     Link::Among { member, target, welcome, .. } => {
                         match (member.committed(&self.options, &mut self.stats.waited), target) {
                             // It had done all but say so.
-                            (Err(FileError::PeerLost { unit: 0, .. }), Some(t)) if t.names(&welcome.file) => {
+                            (
+                                Err(FileError::Port(PortError::PeerLost {
+                                    peer: Peer { unit: 0, .. }, ..
+                                })),
+                                Some(t),
+                            ) if t.names(&welcome.file) => {
                                 t.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
                                 Ok(())
                             }
@@ -310,9 +317,9 @@ impl FileWriter {
         Ok(self.stats)
     }
 
-    /// Gives the file up: all other units get [`FileError::PeerAborted`] with this reason, which may be empty.
+    /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be empty.
     pub fn abort(&mut self, reason: &str) {
-        let error = FileError::Closed { path: self.path.clone() };
+        let error = FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) });
         self.chunks = None;
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open(link) | State::Closing(link) => {
@@ -346,7 +353,9 @@ impl FileWriter {
             State::Open(Link::Alone(_)) => Ok(()),
             State::Open(Link::Among { member, .. }) => member.check(&self.options),
             State::Failed(e) => return Err(e.clone()),
-            State::Closing(_) | State::Closed => return Err(FileError::Closed { path: self.path.clone() }),
+            State::Closing(_) | State::Closed => {
+                return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }))
+            }
         };
         checked.map_err(|e| self.fail(e))
     }
@@ -380,7 +389,9 @@ impl FileWriter {
             reserved,
             ..
         } = self;
-        let State::Open(link) = state else { return Err(FileError::Closed { path: path.clone() }) };
+        let State::Open(link) = state else {
+            return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
+        };
         let io = Io { file: link.file(), path, options };
         let step_at = form.step_at(*next);
         let shared = view.gap > 0;

@@ -366,7 +366,7 @@ impl Beside {
         Some((PREFIX + self.object(name, elem, shape)?.len()).next_multiple_of(ALIGN))
     }
 
-    /// As [`print`], with the others.
+    /// As [`print`](fn@print), with the others.
     pub fn print(&self, name: &str, elem: ElemType, shape: &[u64], len_bytes: usize) -> Option<Vec<u8>> {
         let object = self.object(name, elem, shape)?;
         let rest = len_bytes.checked_sub(PREFIX).filter(|&rest| rest >= object.len())?;

@@ -37,8 +37,6 @@ pub struct Rows {
     stamp: Stamp,
     /// Of which what is read must be.
     epochs: Arc<Epochs>,
-    /// Whether checksums are made and looked at: always, but for measurements.
-    pub(crate) summed: bool,
     kernels: Kernels,
     encoder: Option<ReedSolomonEncoder>,
     decoder: Option<ReedSolomonDecoder>,
@@ -52,7 +50,6 @@ impl Rows {
             of,
             stamp: stamp.into(),
             epochs: Arc::default(),
-            summed: true,
             kernels: Kernels::detect(),
             encoder: None,
             decoder: None,
@@ -138,7 +135,7 @@ impl Rows {
     fn enter(&self, row: u64, chunk: usize, at: usize, each: usize, parts: &mut [(&mut [u8], &mut [u8])]) {
         let k = self.geometry.data() as usize;
         let block = parts[chunk].0[at * BLOCK..].first_chunk::<BLOCK>();
-        let Some(block) = block.filter(|_| self.summed) else { return };
+        let Some(block) = block else { return };
         let sum = Sum::of(self.home(row, chunk, at), self.stamp, block).to_bytes();
         parts[chunk].1[at * each..at * each + SUM].copy_from_slice(&sum);
         if chunk < k {
@@ -200,7 +197,7 @@ impl Rows {
                 (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some_and(&mut is_ours))
                     && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at))
             };
-            if self.summed && !good() {
+            if !good() {
                 bad.push(at as u32);
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use crate::rig::{byte, each, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::PortError;
 use polyduct_store::disk::{split, Create, Slice, Store, StoreError, StoredArray};
 use polyduct_store::volume::{VolumeError, BLOCK};
 use std::ops::Range;
@@ -439,7 +440,7 @@ fn an_interrupt_ends_a_long_write_between_blocks() {
     let array = StoredArray::of(store, "x").unwrap();
     let all = vec![7; 20 * BLOCK];
     let error = array.write_box(0..1, &[0], &[20 * BLOCK as u64], &all).unwrap_err();
-    assert!(matches!(error, StoreError::Interrupted { .. }), "{error}");
+    assert!(matches!(error, StoreError::Port(PortError::Interrupted { .. })), "{error}");
     let mut got = vec![0; 20 * BLOCK];
     open(&place, "x").read_box(0..1, &[0], &[20 * BLOCK as u64], &mut got).unwrap();
     let new = got.chunks(BLOCK).take_while(|block| block.iter().all(|&b| b == 7)).count();

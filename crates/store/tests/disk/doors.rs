@@ -2,6 +2,7 @@
 
 use crate::rig::{check, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::PortError;
 use polyduct_store::disk::manifest::Manifest;
 use polyduct_store::disk::{nonce, Store, StoreError, StoreWriter, StoredArray};
 use polyduct_store::volume::BLOCK;
@@ -110,7 +111,7 @@ fn who_comes_by_the_other_door_waits_and_begins_anew() {
     );
     waits.timeout = None;
     waits.interrupt = Some(std::sync::Arc::new(|| true));
-    assert!(matches!(waits.own(), Err(StoreError::Interrupted { .. })));
+    assert!(matches!(waits.own(), Err(StoreError::Port(PortError::Interrupted { .. }))));
     waits.interrupt = None;
     drop(owned);
     assert_eq!(waits.own().unwrap().lost().count(), 0);

@@ -2,6 +2,7 @@
 
 use crate::rig::{check, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::PortError;
 use polyduct_store::disk::{nonce, Store, StoreError, StoredArray};
 use polyduct_store::volume::{Scrub, VolumeError, BLOCK};
 use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ fn a_link_where_nobody_makes_up_for_it_is_an_error() {
                     StoreError::Volume {
                         source: VolumeError::TooManyLost { .. } | VolumeError::Damaged { .. },
                         ..
-                    } | StoreError::PeerFailed { .. }
+                    } | StoreError::Port(PortError::PeerAborted { .. })
                         | StoreError::Message { .. }
                 ),
                 "{file}: {error}"

@@ -35,7 +35,7 @@ impl Place {
 pub fn options(unit: u32, units: u32) -> Options {
     let program = "test".into();
     let (open_timeout, timeout) = (Duration::from_secs(30), Some(Duration::from_secs(30)));
-    Options { unit, units, program, open_timeout, timeout, ..Options::default() }
+    polyduct_port::Options { unit, units, program, open_timeout, timeout, ..Default::default() }.into()
 }
 
 /// Calls `f` as each unit of a program.

@@ -36,7 +36,15 @@ fn main() {
 
 fn options(unit: u32, units: u32) -> Options {
     let program = format!("faults-{}", std::process::id());
-    Options { unit, units, program, timeout: Some(PATIENCE), open_timeout: PATIENCE, ..Options::default() }
+    polyduct_port::Options {
+        unit,
+        units,
+        program,
+        timeout: Some(PATIENCE),
+        open_timeout: PATIENCE,
+        ..Default::default()
+    }
+    .into()
 }
 
 fn dataset() -> Dataset {

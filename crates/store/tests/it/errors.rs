@@ -2,8 +2,9 @@
 
 use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::{Peer, PortError};
 use polyduct_store::npy::NpyError;
-use polyduct_store::{Blame, Expect, FileError, FileReader, FileWriter, Format, Scope};
+use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Scope};
 use std::path::Path;
 
 fn open(path: &Path, layout: &str) -> Result<FileReader, FileError> {
@@ -57,12 +58,11 @@ fn hostile_and_truncated_files() {
             FileError::Truncated { expected, found, .. } => assert_eq!((expected, found), (176, len as u64)),
             _ => panic!("{len}: {e}"),
         }
-        assert_eq!(e.blame(), Blame::File);
     }
     let big = npy_bytes("<f4", false, &[1 << 40, 1 << 20], &[], 128);
     assert!(matches!(attempt(&big), Err(FileError::Truncated { .. })));
     let huge = npy_bytes("<f4", false, &[1 << 40, 1 << 40], &[], 128);
-    assert!(matches!(attempt(&huge), Err(FileError::Layout { .. })));
+    assert!(matches!(attempt(&huge), Err(FileError::Port(PortError::Layout { .. }))));
     let steps = npy_bytes("<f4", false, &[u64::MAX, 3, 4], &[], 128);
     assert!(matches!(attempt(&steps), Err(FileError::Truncated { expected: u64::MAX, .. })));
     let mut long = b"\x93NUMPY\x02\x00".to_vec();
@@ -104,18 +104,24 @@ fn options_and_sizes() {
     let dataset = Dataset::new(&[8], ElemType::U8).unwrap();
     let open =
         |layout: &str, u, units| FileWriter::open(&path, Format::Raw, &dataset, layout, &unit(u, units));
-    assert!(matches!(open("block", 0, 0), Err(FileError::BadOption { option: "units", .. })));
-    assert!(matches!(open("block", 2, 2), Err(FileError::BadOption { option: "unit", .. })));
-    assert!(matches!(open("blok", 0, 1), Err(FileError::Layout { .. })));
-    assert!(matches!(open("boxes(0:5)", 0, 1), Err(FileError::Layout { .. })), "a hole");
+    assert!(matches!(
+        open("block", 0, 0),
+        Err(FileError::Port(PortError::BadOption { option: "units", .. }))
+    ));
+    assert!(matches!(open("block", 2, 2), Err(FileError::Port(PortError::BadOption { option: "unit", .. }))));
+    assert!(matches!(open("blok", 0, 1), Err(FileError::Port(PortError::Layout { .. }))));
+    assert!(matches!(open("boxes(0:5)", 0, 1), Err(FileError::Port(PortError::Layout { .. }))), "a hole");
     let mut port = open("block", 0, 1).unwrap();
     let e = port.write(&[0; 7]).unwrap_err();
-    assert!(matches!(e, FileError::WrongSize { expected: 8, found: 7, .. }) && e.scope() == Scope::Operation);
+    assert!(
+        matches!(e, FileError::Port(PortError::WrongSize { expected: 8, found: 7, .. }))
+            && e.scope() == Scope::Operation
+    );
     port.write(&[1; 8]).unwrap();
     port.close().unwrap();
     assert_eq!(port.close().unwrap().steps, 1);
-    assert!(matches!(port.write(&[1; 8]), Err(FileError::Closed { .. })));
-    assert!(matches!(port.step_mut().err(), Some(FileError::Closed { .. })));
+    assert!(matches!(port.write(&[1; 8]), Err(FileError::Port(PortError::Closed { .. }))));
+    assert!(matches!(port.step_mut().err(), Some(FileError::Port(PortError::Closed { .. }))));
     let expect = Expect::default();
     let reader = FileReader::open(&path, Format::Raw, "block", &expect, &unit(0, 1));
     assert!(matches!(reader.err(), Some(FileError::NeedsDataset { .. })));
@@ -133,8 +139,8 @@ fn a_port_that_is_not_closed_leaves_the_old_file() {
     assert_eq!((place.names(), std::fs::read(&path).unwrap()), (vec!["x.npy".into()], b"old".to_vec()));
     let mut port = create(&path).unwrap();
     port.abort("changed my mind");
-    assert!(matches!(port.write(b"newx"), Err(FileError::Closed { .. })));
-    assert!(matches!(port.close(), Err(FileError::Closed { .. })));
+    assert!(matches!(port.write(b"newx"), Err(FileError::Port(PortError::Closed { .. }))));
+    assert!(matches!(port.close(), Err(FileError::Port(PortError::Closed { .. }))));
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
 }
 
@@ -219,7 +225,9 @@ fn no_space_is_said_before_a_byte_is_written() {
         e => panic!("{e}"),
     }
     match &errors[1] {
-        FileError::PeerAborted { unit: 0, reason, .. } => assert!(reason.contains("no space"), "{reason}"),
+        FileError::Port(PortError::PeerAborted { peer: Peer { unit: 0, .. }, reason, .. }) => {
+            assert!(reason.contains("no space"), "{reason}")
+        }
         e => panic!("{e}"),
     }
     assert_eq!((place.names(), std::fs::read(&path).unwrap()), (vec!["x.raw".into()], b"old".to_vec()));

@@ -3,6 +3,7 @@
 use crate::oracle::*;
 use crate::roundtrip::{case, check_read};
 use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_port::PortError;
 use polyduct_store::safetensors::{dtype, Header, SafetensorsError};
 use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Options};
 use proptest::prelude::*;
@@ -227,7 +228,10 @@ fn what_is_no_such_file_is_refused() {
     assert_eq!(attempt(&more), bad(SafetensorsError::Trailing { expected: 12, found: 13 }));
     let float8 = SafetensorsError::Dtype { name: "w".into(), dtype: "F8_E4M3".into() };
     assert_eq!(attempt(&file_of("w", "F8_E4M3", &[3], &[0; 3])), bad(float8));
-    assert!(matches!(attempt(&file_of("w", "F32", &[1; 10], &[0; 4])), Err(FileError::Layout { .. })));
+    assert!(matches!(
+        attempt(&file_of("w", "F32", &[1; 10], &[0; 4])),
+        Err(FileError::Port(PortError::Layout { .. }))
+    ));
     let empty = attempt(b"\x02\0\0\0\0\0\0\0{}");
     assert!(
         matches!(&empty, Err(e @ FileError::NoTensor { .. }) if e.to_string().ends_with("it has no tensors"))
@@ -236,7 +240,10 @@ fn what_is_no_such_file_is_refused() {
     for tensor in ["__metadata__", &"x".repeat(1001)] {
         let dataset = Dataset::new(&[3], ElemType::F32).unwrap();
         let refused = FileWriter::open(&path, Format::Safetensors, &dataset, "*", &named(tensor)).map(drop);
-        assert!(matches!(refused, Err(FileError::BadOption { option: "tensor", .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(FileError::Port(PortError::BadOption { option: "tensor", .. }))),
+            "{refused:?}"
+        );
     }
     assert_eq!(place.names(), ["x.safetensors"]);
 }

@@ -98,7 +98,7 @@ impl Place {
 }
 
 pub fn unit(unit: u32, units: u32) -> Options {
-    Options { unit, units, ..Options::default() }
+    Options::of(unit, units)
 }
 
 /// Runs `f` for each unit in a thread of its own; gives what they returned.
@@ -132,7 +132,10 @@ pub fn write_as(
             format,
             mapping.dataset(),
             &layout,
-            &Options { unit: u, units, ..options.clone() },
+            &Options {
+                port: polyduct_port::Options { unit: u, units, ..options.clone().port },
+                ..options.clone()
+            },
         )?;
         for (step, parts) in all.iter().enumerate() {
             let part = &parts[u as usize];

@@ -3,7 +3,7 @@
 use crate::oracle::{bind, part};
 use polyduct_layout::Dataset;
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_store::{FileWriter, Format, Options};
+use polyduct_store::{FileError, FileWriter, Format, Options};
 use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -139,7 +139,7 @@ fn a_unit() {
     let words: Vec<&str> = what.splitn(4, ' ').collect();
     let (unit, units): (u32, u32) = (words[0].parse().unwrap(), words[1].parse().unwrap());
     // Several chunks, where there are any.
-    let options = Options { unit, units, chunk_bytes: 1000, ..Options::default() };
+    let options = Options { chunk_bytes: 1000, ..Options::of(unit, units) };
     let mapping = bind(words[2], &dataset(), units);
     let mut port: Option<FileWriter> = None;
     println!("@ready");
@@ -160,6 +160,7 @@ fn a_unit() {
         };
         match result {
             Ok(()) => println!("@ok"),
+            Err(FileError::Port(e)) => println!("@{e:?}"),
             Err(e) => println!("@{e:?}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_port::{Came, PortError};
 use polyduct_store::{FileError, FileWriter, Format, Options, Scope};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -30,7 +31,7 @@ fn units_that_disagree_all_hear_of_it() {
         });
         for e in errors {
             match &e {
-                FileError::Disagree { unit: 2, what: found, .. } => assert_eq!(found, what),
+                FileError::Port(PortError::Disagree { unit: 2, what: found, .. }) => assert_eq!(found, what),
                 _ => panic!("{e}"),
             }
         }
@@ -41,7 +42,10 @@ fn units_that_disagree_all_hear_of_it() {
             .expect("a disagreement")
     });
     for e in errors {
-        assert!(matches!(&e, FileError::Disagree { unit: 1, what, .. } if what == "units"), "{e}");
+        assert!(
+            matches!(&e, FileError::Port(PortError::Disagree { unit: 1, what, .. }) if what == "units"),
+            "{e}"
+        );
     }
     assert!(place.names().is_empty());
 }
@@ -59,8 +63,13 @@ fn uneven_closes() {
     });
     for e in errors {
         match e {
-            FileError::UnevenSteps { unit, steps, other, other_steps, .. } => {
-                let both = [(unit, steps), (other, other_steps)];
+            FileError::Port(PortError::UnevenSteps {
+                peer,
+                closed_after,
+                came: Came::Closed { unit, after },
+                ..
+            }) => {
+                let both = [(peer.unit, closed_after), (unit, after)];
                 assert!(both.contains(&(1, 3)) && both.iter().any(|b| b.1 == 2), "{both:?}");
             }
             e => panic!("{e}"),
@@ -74,15 +83,17 @@ fn units_that_do_not_come() {
     let place = Place::new();
     let path = place.file("x.npy");
     let errors = in_threads(2, |u| {
-        let options = Options { open_timeout: Duration::from_millis(150), ..unit(u, 4) };
+        let port = polyduct_port::Options { open_timeout: Duration::from_millis(150), ..unit(u, 4).port };
+        let options = Options::from(port);
         FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap()
     });
     for e in errors {
         assert!(matches!(&e, FileError::Missing { missing, .. } if missing == "2, 3"), "{e}");
     }
-    let options = Options { open_timeout: Duration::ZERO, ..unit(3, 4) };
+    let port = polyduct_port::Options { open_timeout: Duration::ZERO, ..unit(3, 4).port };
+    let options = Options::from(port);
     let e = FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap();
-    assert!(matches!(e, FileError::Timeout { .. }), "{e}");
+    assert!(matches!(e, FileError::Port(PortError::Timeout { .. })), "{e}");
     assert!(place.names().is_empty());
 }
 
@@ -111,8 +122,8 @@ fn one_that_gives_up_and_one_that_panics() {
         });
         for e in errors.into_iter().flatten() {
             match &e {
-                FileError::PeerAborted { unit, reason, .. } => {
-                    assert!(*unit == how && reason.contains(expected), "{e}")
+                FileError::Port(PortError::PeerAborted { peer, reason, .. }) => {
+                    assert!(peer.unit == how && reason.contains(expected), "{e}")
                 }
                 _ => panic!("{e}"),
             }
@@ -128,26 +139,30 @@ fn a_close_that_waits_too_long_can_be_taken_up_again() {
     let (late, stop) = (Barrier::new(2), Arc::new(AtomicBool::new(false)));
     in_threads(2, |u| {
         let asked = stop.clone();
-        let options = Options {
+        let port = polyduct_port::Options {
             timeout: Some(Duration::from_millis(30)),
             interrupt: Some(Arc::new(move || asked.load(Ordering::SeqCst))),
-            ..unit(u, 2)
+            ..unit(u, 2).port
         };
+        let options = Options::from(port);
         let mut port = FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).unwrap();
         port.write(&[u as u8; 36]).unwrap();
         if u == 1 {
             late.wait();
         } else {
             let e = port.close().unwrap_err();
-            assert!(matches!(e, FileError::Timeout { .. }) && e.scope() == Scope::Operation, "{e}");
+            assert!(
+                matches!(e, FileError::Port(PortError::Timeout { .. })) && e.scope() == Scope::Operation,
+                "{e}"
+            );
             stop.store(true, Ordering::SeqCst);
-            assert!(matches!(port.close(), Err(FileError::Interrupted { .. })));
+            assert!(matches!(port.close(), Err(FileError::Port(PortError::Interrupted { .. }))));
             stop.store(false, Ordering::SeqCst);
-            assert!(matches!(port.write(&[0; 36]), Err(FileError::Closed { .. })));
+            assert!(matches!(port.write(&[0; 36]), Err(FileError::Port(PortError::Closed { .. }))));
             late.wait();
         }
         while let Err(e) = port.close() {
-            assert!(matches!(e, FileError::Timeout { .. }), "{e}");
+            assert!(matches!(e, FileError::Port(PortError::Timeout { .. })), "{e}");
         }
     });
     assert_eq!(place.names(), ["x.npy"]);
@@ -168,7 +183,8 @@ fn two_programs_and_one_file() {
                 (0, "children-of-7", true),
                 (1, "children-of-7", true),
             ] {
-                let options = Options { program: program.into(), ..unit(other, 2) };
+                let port = polyduct_port::Options { program: program.into(), ..unit(other, 2).port };
+                let options = Options::from(port);
                 let e = FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap();
                 assert!(matches!(e, FileError::Busy { .. }), "{e}");
                 assert_eq!(e.to_string().contains("POLYDUCT_PROGRAM"), advice, "{e}");

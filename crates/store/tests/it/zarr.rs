@@ -3,6 +3,7 @@
 use crate::oracle::*;
 use crate::roundtrip::{case, check_read};
 use polyduct_layout::{Dataset, ElemType, Layout};
+use polyduct_port::PortError;
 use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Options};
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -256,11 +257,15 @@ fn a_step_that_was_not_finished_is_not_there() {
     let asked = stop.clone();
     let interrupt: polyduct_store::Interrupt =
         std::sync::Arc::new(move || asked.load(std::sync::atomic::Ordering::Relaxed));
-    let options = Options { chunk_bytes: 8, interrupt: Some(interrupt), ..Options::default() };
+    let options = Options {
+        port: polyduct_port::Options { interrupt: Some(interrupt), ..Default::default() },
+        chunk_bytes: 8,
+        ..Options::default()
+    };
     let mut port = FileWriter::open(&path, Format::Zarr, &dataset, "*,*", &options).unwrap();
     port.write(&[1; 32]).unwrap();
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert!(matches!(port.write(&[2; 32]), Err(FileError::Interrupted { .. })));
+    assert!(matches!(port.write(&[2; 32]), Err(FileError::Port(PortError::Interrupted { .. }))));
     stop.store(false, std::sync::atomic::Ordering::Relaxed);
     // As if it had begun.
     let [temporary] = place.names().try_into().unwrap();

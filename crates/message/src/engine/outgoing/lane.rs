@@ -3,6 +3,7 @@
 
 use super::{Outgoing, Payload};
 use crate::engine::config::Config;
+use crate::engine::planted::Bug;
 use crate::types::Head;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -192,8 +193,7 @@ impl OutLane {
             match bytes.len() {
                 0 => m.lost_end = false,
                 len => {
-                    #[cfg(feature = "planted")]
-                    if config.planted(crate::engine::planted::Bug::HalfResent) {
+                    if config.planted(Bug::HalfResent) {
                         m.lost.take_first(u64::MAX);
                     }
                     m.lost.take_first(len as u64);

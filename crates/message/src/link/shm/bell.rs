@@ -7,155 +7,92 @@
 //! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls of others,
 //! which is why nobody sleeps longer than [`SLICE`] at a time and then looks at everything.
 
-pub use polyduct_os::bell::Sleeper;
-use polyduct_os::sync::{AtomicU64, Line, Ordering, Words};
+use polyduct_os::bell::Sleeper;
+use polyduct_os::segment::{Access, Segment};
+use polyduct_os::sync::Line;
+use polyduct_ring::calls::{Calls, LINKS_PER_LINE};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-/// The lines of a bell: the futex, then words of one bit for each link.
-///
-/// Word 0 of the first line says which of the others have bits: bit `i` stands for line 1 + `i`.
-#[derive(Clone, Copy)]
-pub struct Calls<'a> {
-    /// The futex, the sleepers and the summary.
-    pub line: &'a Line,
-    /// The bits.
-    pub bits: &'a [Words],
+/// The longest sleep at a time.
+pub const SLICE: Duration = Duration::from_millis(100);
+
+/// The bell of an endpoint: its own, or a peer's.
+#[derive(Debug)]
+pub struct Bell {
+    segment: Segment,
 }
 
-/// Links that one line of bits stands for.
-pub const LINKS_PER_LINE: u32 = 512;
-
-impl Calls<'_> {
-    fn summary(&self) -> &AtomicU64 {
-        &self.line.w[0]
+impl Bell {
+    /// A bell for `links` links, at most 32768.
+    ///
+    /// # Errors
+    /// No memory, or no descriptor.
+    pub fn create(links: u32) -> polyduct_os::Result<Bell> {
+        let lines = links.clamp(1, 64 * LINKS_PER_LINE).div_ceil(LINKS_PER_LINE) as usize + 1;
+        let segment = Segment::create("polyduct bell", lines * 64)?;
+        segment.prefault(0..segment.len())?;
+        Ok(Bell { segment })
     }
 
-    /// Calls the owner for its link `slot`. What was stored before is visible to it when it takes the call.
-    pub fn call(&self, slot: u32) {
-        let Some(bits) = self.bits.get((slot / LINKS_PER_LINE) as usize) else { return };
-        bits.w[(slot / 64 % 8) as usize].fetch_or(1 << (slot % 64), Ordering::Release);
-        self.summary().fetch_or(1 << (slot / LINKS_PER_LINE % 64), Ordering::Release);
-        self.ring();
+    /// A peer's bell, by the descriptor that it handed over.
+    ///
+    /// # Errors
+    /// It is no such segment, or cannot be mapped.
+    pub fn attach(fd: OwnedFd) -> polyduct_os::Result<Bell> {
+        let segment = Segment::from_fd(fd, 128, 65 * 64, Access::ReadWrite)?;
+        segment.prefault(0..segment.len())?;
+        Ok(Bell { segment })
     }
 
-    /// Wakes all who sleep.
-    pub fn ring(&self) {
-        polyduct_os::bell::ring(self.line);
+    /// The descriptor, to hand to peers.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.segment.fd()
     }
 
-    /// Whether there are calls.
+    /// Its lines.
     #[inline]
-    pub fn any(&self) -> bool {
-        self.summary().load(Ordering::Relaxed) != 0
+    pub fn calls(&self) -> Calls<'_> {
+        let base = self.segment.address() as *const Line;
+        let bits = self.segment.len() / 64 - 1;
+        // SAFETY: the mapping lives as long as `self`, is writable, page-aligned and holds 1 + `bits` lines (at least
+        // two, checked when it was made); both types are 64 bytes of atomics, and no other view is ever made of it.
+        unsafe { Calls { line: &*base, bits: core::slice::from_raw_parts(base.add(1).cast(), bits) } }
     }
 
-    /// Takes all calls: `link` gets each link's number once, and sees what was stored before it was called.
-    pub fn take(&self, mut link: impl FnMut(u32)) {
-        let lines = self.summary().swap(0, Ordering::AcqRel);
-        for (i, line) in self.bits.iter().enumerate().filter(|(i, _)| lines >> (i % 64) & 1 != 0) {
-            for (j, word) in line.w.iter().enumerate() {
-                let mut bits = match word.load(Ordering::Relaxed) {
-                    0 => continue,
-                    _ => word.swap(0, Ordering::AcqRel),
-                };
-                while bits != 0 {
-                    link(i as u32 * LINKS_PER_LINE + j as u32 * 64 + bits.trailing_zeros());
-                    bits &= bits - 1;
-                }
+    /// Calls `ready` until it gives something: for `spin`, then asleep at this bell until `deadline` (a time of
+    /// [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
+    ///
+    /// `ready` must have taken all that is there when it gives `None`: nobody calls for it again.
+    ///
+    /// Returns `None` at the deadline. No system call where something comes while it spins.
+    pub fn wait<S, T>(
+        &self,
+        state: &mut S,
+        spin: Duration,
+        deadline: Duration,
+        mut ready: impl FnMut(&mut S) -> Option<T>,
+        mut arm: impl FnMut(&mut S),
+    ) -> Option<T> {
+        let start = polyduct_os::clock::now();
+        if let Some(found) = polyduct_os::bell::spin(start, spin, || ready(state)) {
+            return Some(found);
+        }
+        let sleeper = Sleeper::at(self.calls().line);
+        loop {
+            let ask = || {
+                arm(state);
+                ready(state)
+            };
+            let seen = match sleeper.look(ask) {
+                Ok(found) => return Some(found),
+                Err(seen) => seen,
+            };
+            let left = deadline.saturating_sub(polyduct_os::clock::now());
+            if left.is_zero() {
+                return None;
             }
+            sleeper.sleep(seen, Some(left.min(SLICE)));
         }
     }
 }
-
-#[cfg(not(loom))]
-mod shared {
-    use super::*;
-    use polyduct_os::segment::{Access, Segment};
-    use std::os::fd::{BorrowedFd, OwnedFd};
-    use std::time::Duration;
-
-    /// The longest sleep at a time.
-    pub const SLICE: Duration = Duration::from_millis(100);
-
-    /// The bell of an endpoint: its own, or a peer's.
-    #[derive(Debug)]
-    pub struct Bell {
-        segment: Segment,
-    }
-
-    impl Bell {
-        /// A bell for `links` links, at most 32768.
-        ///
-        /// # Errors
-        /// No memory, or no descriptor.
-        pub fn create(links: u32) -> polyduct_os::Result<Bell> {
-            let lines = links.clamp(1, 64 * LINKS_PER_LINE).div_ceil(LINKS_PER_LINE) as usize + 1;
-            let segment = Segment::create("polyduct bell", lines * 64)?;
-            segment.prefault(0..segment.len())?;
-            Ok(Bell { segment })
-        }
-
-        /// A peer's bell, by the descriptor that it handed over.
-        ///
-        /// # Errors
-        /// It is no such segment, or cannot be mapped.
-        pub fn attach(fd: OwnedFd) -> polyduct_os::Result<Bell> {
-            let segment = Segment::from_fd(fd, 128, 65 * 64, Access::ReadWrite)?;
-            segment.prefault(0..segment.len())?;
-            Ok(Bell { segment })
-        }
-
-        /// The descriptor, to hand to peers.
-        pub fn fd(&self) -> BorrowedFd<'_> {
-            self.segment.fd()
-        }
-
-        /// Its lines.
-        #[inline]
-        pub fn calls(&self) -> Calls<'_> {
-            let base = self.segment.address() as *const Line;
-            let bits = self.segment.len() / 64 - 1;
-            // SAFETY: the mapping lives as long as `self`, is writable, page-aligned and holds 1 + `bits` lines (at least
-            // two, checked when it was made); both types are 64 bytes of atomics, and no other view is ever made of it.
-            unsafe { Calls { line: &*base, bits: core::slice::from_raw_parts(base.add(1).cast(), bits) } }
-        }
-
-        /// Calls `ready` until it gives something: for `spin`, then asleep at this bell until `deadline` (a time of
-        /// [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
-        ///
-        /// `ready` must have taken all that is there when it gives `None`: nobody calls for it again.
-        ///
-        /// Returns `None` at the deadline. No system call where something comes while it spins.
-        pub fn wait<S, T>(
-            &self,
-            state: &mut S,
-            spin: Duration,
-            deadline: Duration,
-            mut ready: impl FnMut(&mut S) -> Option<T>,
-            mut arm: impl FnMut(&mut S),
-        ) -> Option<T> {
-            let start = polyduct_os::clock::now();
-            if let Some(found) = polyduct_os::bell::spin(start, spin, || ready(state)) {
-                return Some(found);
-            }
-            let sleeper = Sleeper::at(self.calls().line);
-            loop {
-                let ask = || {
-                    arm(state);
-                    ready(state)
-                };
-                let seen = match sleeper.look(ask) {
-                    Ok(found) => return Some(found),
-                    Err(seen) => seen,
-                };
-                let left = deadline.saturating_sub(polyduct_os::clock::now());
-                if left.is_zero() {
-                    return None;
-                }
-                sleeper.sleep(seen, Some(left.min(SLICE)));
-            }
-        }
-    }
-}
-
-#[cfg(not(loom))]
-pub use shared::{Bell, SLICE};

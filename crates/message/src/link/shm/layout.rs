@@ -10,11 +10,11 @@
 //! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0: its head; 1:
 //! alarm of senders that wait for it; 2: 1 where it can pull.
 
-use super::ring::Shape;
 use crate::error::LinkError;
 use crate::types::Priority;
 use polyduct_os::segment::{Access, Segment};
 use polyduct_os::sync::{AtomicU64, Ordering, Words};
+use polyduct_ring::ring::Shape;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 

@@ -1,7 +1,7 @@
 //! Messages between two processes of one host, through memory that both have mapped.
 //!
 //! A pair of endpoints has one segment, made by the side that first needs it ([`Link::create`]) and handed to the other
-//! ([`Link::attach`]). In each direction and of each priority there is a lane: a [ring] of lines, one for each record, and
+//! ([`Link::attach`]). In each direction and of each priority there is a lane: a [ring](polyduct_ring::ring) of lines, one for each record, and
 //! a ring of payload. All channels of a pair share its lanes, so a receiver looks at one line for each priority, however
 //! many channels there are. Nothing is lost or reordered, so there are no checksums and no acknowledgements.
 //!
@@ -79,40 +79,22 @@
 //! ([`Payload::Bytes`]) can change while it is looked at if the peer breaks the protocol.
 
 pub mod bell;
-#[cfg(not(loom))]
 mod cut;
 pub mod gate;
-#[cfg(not(loom))]
 mod layout;
-#[cfg(not(loom))]
 mod link;
-#[cfg(not(loom))]
 mod memory;
-#[cfg(not(loom))]
 mod receiver;
-#[cfg(not(loom))]
 pub mod record;
-#[cfg(not(loom))]
 mod region;
-pub mod ring;
-#[cfg(not(loom))]
 mod sender;
 
-#[cfg(not(loom))]
 pub use bell::Bell;
-#[cfg(not(loom))]
 pub use cut::Cut;
-#[cfg(not(loom))]
 pub use gate::{Gate, Inside};
-#[cfg(not(loom))]
 pub use layout::{AttachError, Sizes};
-#[cfg(not(loom))]
 pub use link::Link;
-#[cfg(not(loom))]
 pub use memory::Memory;
-#[cfg(not(loom))]
 pub use receiver::{Incoming, Payload, Receiver};
-#[cfg(not(loom))]
 pub use region::{Region, RemoteMemory};
-#[cfg(not(loom))]
 pub use sender::{Room, SendError, Sender, Ticket};

@@ -4,11 +4,11 @@ use super::cut::OVERLAPS;
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
 use super::record::{posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
-use super::ring::{alarm, Inlet};
 use super::sender::copy;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_CHANNELS, MAX_PAYLOAD};
 use polyduct_os::sync::{AtomicU64, Ordering};
+use polyduct_ring::ring::{alarm, Inlet};
 use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.

@@ -4,12 +4,12 @@ use super::cut::{Cut, Pace, Stores};
 use super::layout::{Lane, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
-use super::ring::{alarm, publish, Claim, NoRoom, Place};
 use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
 use polyduct_copy::{Dest, Source};
 use polyduct_os::clock;
+use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Place};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -386,7 +386,7 @@ impl Sender {
         left.min(most).div_ceil(UNIT) as u32
     }
 
-    fn outlet(&self) -> &super::ring::Outlet {
+    fn outlet(&self) -> &polyduct_ring::ring::Outlet {
         self.shared.outlet(self.priority)
     }
 

@@ -1,8 +1,7 @@
 //! A unit meets the others at unit 0: up to the word that all may go.
 
 use super::{Client, VERDICT};
-use crate::config::Options;
-use crate::error::{PipeError, Refusal, UnitName};
+use crate::error::{PipeError, Refusal};
 use crate::join::{check_patience, fresh_id, ORDER};
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
@@ -17,6 +16,7 @@ use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
 use polyduct_message::meeting::{GRACE, RETRY};
 use polyduct_os::clock;
+use polyduct_port::{Options, UnitName};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -5,12 +5,11 @@ use super::super::porch::Porch;
 use super::super::wire::First;
 use super::super::{JobKey, NetReader, NetWriter, Place, Trust};
 use super::*;
-use crate::config::Policy;
-use crate::error::Scope;
 use crate::join::{check_options, hello};
-use crate::slots::Turn;
 use crate::wire::{Dataset, FromHost, Role, Welcome};
 use crate::{Expect, Given};
+use polyduct_port::{Policy, Scope};
+use polyduct_slots::Turn;
 
 fn reader_role() -> Role {
     Role::Reader { shape: None, elem: None, convert: false }

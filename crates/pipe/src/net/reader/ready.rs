@@ -3,6 +3,7 @@
 use super::{clock, Duration, Lane, NetReader, PipeError, Scope, Side, UnitName};
 use crate::join::system;
 use crate::ready::{Wait, Watch};
+use polyduct_port::PortError;
 
 impl NetReader {
     /// Where [`read`](NetReader::read) sleeps.
@@ -23,7 +24,7 @@ impl NetReader {
         let error = here.err().filter(|_| self.failed.is_none())?;
         let error = error.at(&self.pipe, self.me);
         if error.scope() == Scope::Port {
-            self.failed = (!matches!(error, PipeError::Closed { .. })).then_some(error);
+            self.failed = (!matches!(error, PipeError::Port(PortError::Closed { .. }))).then_some(error);
             return None;
         }
         let mut wait = Wait::default();

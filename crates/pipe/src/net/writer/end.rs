@@ -1,13 +1,14 @@
 //! A writer across hosts ends: when the readers have all, or before its time.
 
 use super::{is_over, unmet, NetWriter};
-use crate::error::{PipeError, Scope};
+use crate::error::PipeError;
 use crate::net::client::Client;
 use crate::net::enter::Control;
 use crate::net::wire::Ask;
-use crate::port::{stop_error, Stats};
-use crate::slots::bell::wait_for;
-use crate::slots::fault::Fault;
+use crate::port::stop_error;
+use polyduct_port::{PortError, Scope, Stats};
+use polyduct_slots::bell::wait_for;
+use polyduct_slots::fault::Fault;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ impl NetWriter {
     /// in this process.
     ///
     /// # Errors
-    /// The error that the port failed with before; [`PipeError::UnevenSteps`]; [`PipeError::Timeout`] and [`PipeError::Interrupted`] while waiting,
+    /// The error that the port failed with before; [`PortError::UnevenSteps`]; [`PortError::Timeout`] and [`PortError::Interrupted`] while waiting,
     /// after which it can be called again; loss of a reader before it had all.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if !self.open {
@@ -29,7 +30,7 @@ impl NetWriter {
                 ended => self.failed = ended.err(),
             }
         }
-        if let Some(PipeError::UnevenSteps { .. }) = self.failed {
+        if let Some(PipeError::Port(PortError::UnevenSteps { .. })) = self.failed {
             self.outlast();
         }
         let left = self.domain.leave();
@@ -72,7 +73,7 @@ impl NetWriter {
         }
     }
 
-    /// Gives the stream up: all other units get [`PipeError::PeerAborted`].
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`].
     pub fn abort(&mut self) {
         if !self.open {
             return;

@@ -6,6 +6,7 @@ use crate::disk::{Store, StoreError};
 use crate::file::Options;
 use crate::volume::sums::Stamp;
 use polyduct_layout::Dataset;
+use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 
 /// What each unit says when it opens.
@@ -32,8 +33,14 @@ pub struct Start {
 pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
     let Some(first) = wishes.first() else { return Ok(()) };
     for (unit, wish) in (0..).zip(wishes) {
-        let differs = |what, expected: String, found: String| {
-            Err(StoreError::Disagree { store: store.to_owned(), unit, what, expected, found })
+        let differs = |what: &'static str, expected: String, found: String| {
+            Err(StoreError::Port(PortError::Disagree {
+                port: PortName::Store(store.to_owned()),
+                unit,
+                what: what.into(),
+                expected: expected.into(),
+                found: found.into(),
+            }))
         };
         if wish.shape != first.shape {
             return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));

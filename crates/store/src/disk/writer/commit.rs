@@ -7,6 +7,7 @@ use crate::disk::store::nonce;
 use crate::disk::StoreError;
 use crate::volume::units::{Cause, File as Named, UnitError};
 use crate::volume::{Entry, BLOCK};
+use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 
 /// What each unit says when it closes: its steps, the units of the store that failed it, and which files it has written of each.
@@ -22,13 +23,13 @@ impl StoreWriter {
     pub(super) fn commit(&self, ends: &[End]) -> Result<(), StoreError> {
         let shown = &self.store.shown;
         if let Some((unit, end)) = (0..).zip(ends).find(|(_, end)| end.steps != self.meta.steps) {
-            return Err(StoreError::Disagree {
-                store: shown.clone(),
+            return Err(StoreError::Port(PortError::Disagree {
+                port: PortName::Store(shown.clone()),
                 unit,
-                what: "that it wrote this many steps:",
-                expected: (self.meta.steps - self.before).to_string(),
-                found: end.steps.saturating_sub(self.before).to_string(),
-            });
+                what: "that it wrote this many steps:".into(),
+                expected: (self.meta.steps - self.before).to_string().into(),
+                found: end.steps.saturating_sub(self.before).to_string().into(),
+            }));
         }
         let mut owned = self.store.own()?;
         // A unit that was replaced meanwhile has other files, or none: what it came to before does not matter.

@@ -4,9 +4,9 @@
 
 use super::bell::Sleeper;
 use super::geometry::Sizes;
-use super::names::{Policy, Side, UnitName};
 use super::{death, Begin, Next, Slots, Stop, Turn};
 use polyduct_os::sync::{Line, Ordering};
+use polyduct_port::{Policy, Side, UnitName};
 use polyduct_rig::Random;
 
 /// What a unit does next.

@@ -1,19 +1,13 @@
 //! Waiting: spin for a moment, then sleep at a bell.
 //!
-//! A bell is a [`Line`](polyduct_os::sync::Line); whoever changes what others may wait for rings it.
+//! A bell is a [`Line`]; whoever changes what others may wait for rings it.
 
 pub use polyduct_os::bell::{ring, Sleeper};
-#[cfg(not(loom))]
 use polyduct_os::sync::Line;
-use std::sync::Arc;
-#[cfg(not(loom))]
+use polyduct_port::{Interrupt, INTERRUPT_SLICE};
 use std::time::Duration;
 
-/// A question asked now and then by every blocking call: shall it give up?
-pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
-
 /// How long to spin and to wait.
-#[cfg(not(loom))]
 #[derive(Clone)]
 pub struct Patience {
     /// Time to spin before sleeping.
@@ -24,7 +18,6 @@ pub struct Patience {
     pub interrupt: Option<Interrupt>,
 }
 
-#[cfg(not(loom))]
 /// How a wait ended when it did not end with what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmet {
@@ -34,11 +27,6 @@ pub enum Unmet {
     Interrupted,
 }
 
-#[cfg(not(loom))]
-/// A sleeper looks for an interrupt this often, since a signal may arrive just before it falls asleep.
-const INTERRUPT_SLICE: Duration = Duration::from_millis(100);
-
-#[cfg(not(loom))]
 /// Calls `ready` until it gives something, sleeping at `bell` in between. `waited` grows by the time spent.
 pub fn wait_for<T>(
     bell: &Line,
@@ -58,7 +46,6 @@ pub fn wait_for<T>(
     end
 }
 
-#[cfg(not(loom))]
 #[cold]
 fn sleep_for<T>(
     bell: &Line,

@@ -13,9 +13,9 @@
 //! | 19-63 | the step |
 
 use super::geometry::{ring_len, Sizes};
-use super::names::Policy;
 use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
 use polyduct_os::sync::Ordering;
+use polyduct_port::Policy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word(u64);
@@ -421,7 +421,7 @@ impl Slots {
 // Word of a program line, beside FIRST_CLOSE.
 const END: usize = 2;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

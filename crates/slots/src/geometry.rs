@@ -2,18 +2,14 @@
 //!
 //! Each entry has cache lines of its own, so that units which do not wait for each other do not share one.
 
-use super::bits::{Bits, MAX_UNITS};
-use super::names::Policy;
+use super::bits::Bits;
+use polyduct_os::sync::IS_MODEL;
+use polyduct_port::{Policy, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS};
 use std::ops::Range;
-
-/// The most slots a pipe may have.
-pub const MAX_DEPTH: u32 = 64;
-/// The most reader programs on one writer: their bits share one word of a slot.
-pub const MAX_PROGRAMS: u32 = 8;
 
 /// Places of reader programs that come and go, and the units that each has room for. Models of the protocol
 /// look at every word.
-const PLACES: (u32, u32) = if cfg!(loom) { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
+const PLACES: (u32, u32) = if IS_MODEL { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
 
 /// The sizes of one pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]

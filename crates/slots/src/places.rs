@@ -4,11 +4,10 @@
 //! The writers' unit 0 gives out the places. One that is free says nothing: the writers take what lies in its
 //! slots for read. So a step stays in its slot, for whoever comes, until the slot is needed for another.
 
-use super::bits::MAX_UNITS;
 use super::geometry::GLOBAL;
-use super::names::Side;
 use super::{Slots, GONE};
 use polyduct_os::sync::Ordering;
+use polyduct_port::{Side, MAX_UNITS};
 
 impl Slots {
     /// Units of a reader program; none where nobody has its place.

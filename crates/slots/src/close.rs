@@ -2,9 +2,9 @@
 
 use super::fault::Fault;
 use super::geometry::GLOBAL;
-use super::names::{Side, UnitName};
 use super::{death, Slots, Stop, UnitState, FIRST_CLOSE, MAX_STEP, STATE};
 use polyduct_os::sync::{AtomicU64, Ordering};
+use polyduct_port::{Side, UnitName};
 
 /// Whether a pipe comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

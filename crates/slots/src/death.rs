@@ -1,14 +1,14 @@
 //! Where a unit may be killed between two changes of the shared state: the [simulation](super::sim) ends it there.
 //! Nothing elsewhere.
 
-#[cfg(not(all(test, not(loom))))]
+#[cfg(not(test))]
 #[inline(always)]
 pub fn may_come() {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub use planned::{may_come, within};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod planned {
     use std::cell::Cell;
     use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};

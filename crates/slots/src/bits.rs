@@ -6,9 +6,6 @@
 
 use polyduct_os::sync::{Line, Ordering};
 
-/// The most units an arrival set can hold: 64 words of 64 bits.
-pub const MAX_UNITS: u32 = 4096;
-
 /// Where one arrival set lies among the lines of the control segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
@@ -26,7 +23,7 @@ impl Bits {
         }
     }
 
-    /// The set of `n` units (1 to [`MAX_UNITS`]) whose lines start at `first`.
+    /// The set of `n` units (1 to [`MAX_UNITS`](polyduct_port::MAX_UNITS)) whose lines start at `first`.
     pub const fn new(first: usize, n: u32) -> Bits {
         Bits { first, n }
     }
@@ -70,9 +67,10 @@ fn mark(line: &Line, bit: u32, members: u32, sense: bool) -> bool {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use polyduct_port::MAX_UNITS;
 
     #[test]
     fn the_last_arrival_completes_each_round_at_every_size() {

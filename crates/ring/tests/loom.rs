@@ -1,7 +1,7 @@
 //! The ring, the alarms, the bell and the gate under every interleaving, and every order in which weak memory may show the stores,
 //! that loom finds within a bound on preemptions.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-message --test loom -- --test-threads=1`;
+//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-ring --test loom -- --test-threads=1`;
 //! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
@@ -11,10 +11,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
-use polyduct_message::link::shm::bell::{Calls, Sleeper};
-use polyduct_message::link::shm::gate;
-use polyduct_message::link::shm::ring::{alarm, publish, Inlet, NoRoom, Outlet, Shape};
+use polyduct_os::bell::Sleeper;
 use polyduct_os::sync::{Line, Words};
+use polyduct_ring::calls::Calls;
+use polyduct_ring::gate;
+use polyduct_ring::ring::{alarm, publish, Inlet, NoRoom, Outlet, Shape};
 
 /// A rule that a model breaks.
 #[derive(Clone, Copy, PartialEq)]

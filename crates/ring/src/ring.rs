@@ -215,44 +215,8 @@ impl Outlet {
 /// The line becomes a record: `words` are its words 1 to 7, `tag` the upper half of its first.
 #[inline]
 pub fn publish(line: &Words, at: u32, tag: u32, words: [u64; 7]) {
-    store_rest(line, words);
+    line.store_rest(words);
     line.w[0].store(u64::from(tag) << 32 | u64::from(at.wrapping_add(1)), Ordering::Release);
-}
-
-/// Stores the words 1 to 7, in any order.
-#[cfg(any(loom, not(target_arch = "x86_64")))]
-#[inline]
-fn store_rest(line: &Words, words: [u64; 7]) {
-    for (to, word) in line.w[1..].iter().zip(words) {
-        to.store(word, Ordering::Relaxed);
-    }
-}
-
-/// Stores the words 1 to 7, in any order. The receiver looks at the line all the while and takes it away between any two
-/// stores, so few wide ones are more than twice as fast as seven.
-#[cfg(all(not(loom), target_arch = "x86_64"))]
-#[inline]
-fn store_rest(line: &Words, words: [u64; 7]) {
-    use core::arch::x86_64::{__m128i, _mm_set_epi64x};
-    let pair = |i: usize| -> __m128i {
-        // SAFETY: every x86-64 has SSE2.
-        unsafe { _mm_set_epi64x(words[i + 1] as i64, words[i] as i64) }
-    };
-    // SAFETY: 48 bytes within the line, which is aligned; they are atomics, and each half of these stores is what a
-    // relaxed store of that word is.
-    unsafe {
-        core::arch::asm!(
-            "movaps [{line} + 48], {c}",
-            "movaps [{line} + 32], {b}",
-            "movaps [{line} + 16], {a}",
-            line = in(reg) line.w.as_ptr(),
-            a = in(xmm_reg) pair(1),
-            b = in(xmm_reg) pair(3),
-            c = in(xmm_reg) pair(5),
-            options(nostack, preserves_flags)
-        );
-    }
-    line.w[1].store(words[0], Ordering::Relaxed);
 }
 
 /// The receiving side of a lane: one thread's.
@@ -358,7 +322,7 @@ pub mod alarm {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,14 +1,47 @@
-//! What the two sides of a pipe may choose.
+//! What a unit says when it opens a port.
 
-use crate::error::PipeError;
-use crate::slots::geometry::{MAX_DEPTH, MAX_PROGRAMS};
-pub use crate::slots::{bell::Interrupt, names::Policy};
-use polyduct_message::domain::HostId;
+use crate::PortError;
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
+/// The most units of a program.
+pub const MAX_UNITS: u32 = 4096;
+/// The most slots of each writer unit of a pipe.
+pub const MAX_DEPTH: u32 = 64;
+/// The most reader programs on one writer.
+pub const MAX_PROGRAMS: u32 = 8;
 /// Bytes of a program's name, at most.
-pub(crate) const PROGRAM_BYTES: usize = 256;
+pub const PROGRAM_BYTES: usize = 256;
+
+/// A question asked now and then by every blocking call: shall it give up?
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Blocking calls ask this often whether they shall stop, since a signal may arrive just before they fall asleep.
+pub const INTERRUPT_SLICE: Duration = Duration::from_millis(100);
+
+/// What happens when a step is ready and every slot is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Policy {
+    /// The writer waits for the slowest reader: every step arrives.
+    #[default]
+    Block,
+    /// The writer never waits; a reader gets the newest complete step, older ones are dropped.
+    Latest,
+    /// The writer never waits; the oldest step that no reader has begun is dropped.
+    DropOldest,
+    /// The writer never waits; the step that found no room is dropped. With several reader programs, one that holds all
+    /// slots but one misses it alone.
+    DropNewest,
+}
+
+/// An option that has a value which it cannot have, whatever is opened.
+fn bad<T>(
+    option: &'static str,
+    found: String,
+    expected: impl Into<std::borrow::Cow<'static, str>>,
+) -> Result<T, PortError> {
+    Err(PortError::BadOption { port: None, option, found, expected: expected.into() })
+}
 
 const POLICIES: [(&str, Policy); 4] = [
     ("block", Policy::Block),
@@ -18,14 +51,13 @@ const POLICIES: [(&str, Policy); 4] = [
 ];
 
 impl FromStr for Policy {
-    type Err = PipeError;
+    type Err = PortError;
 
-    fn from_str(s: &str) -> Result<Policy, PipeError> {
-        POLICIES.iter().find(|(name, _)| *name == s).map(|(_, p)| *p).ok_or_else(|| PipeError::BadOption {
-            option: "policy",
-            found: format!("{s:?}"),
-            expected: "block, latest, drop_oldest or drop_newest".into(),
-        })
+    fn from_str(s: &str) -> Result<Policy, PortError> {
+        match POLICIES.iter().find(|(name, _)| *name == s) {
+            Some((_, policy)) => Ok(*policy),
+            None => bad("policy", format!("{s:?}"), "block, latest, drop_oldest or drop_newest"),
+        }
     }
 }
 
@@ -38,7 +70,7 @@ impl fmt::Display for Policy {
 /// What happens to a program when one of its units is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnLoss {
-    /// Every survivor, on both sides, gets [`PipeError::PeerLost`].
+    /// Every survivor, on both sides, gets [`PortError::PeerLost`].
     #[default]
     Raise,
     /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
@@ -52,17 +84,13 @@ pub enum OnLoss {
 }
 
 impl FromStr for OnLoss {
-    type Err = PipeError;
+    type Err = PortError;
 
-    fn from_str(s: &str) -> Result<OnLoss, PipeError> {
+    fn from_str(s: &str) -> Result<OnLoss, PortError> {
         match s {
             "raise" => Ok(OnLoss::Raise),
             "wait" => Ok(OnLoss::Wait),
-            _ => Err(PipeError::BadOption {
-                option: "on_loss",
-                found: format!("{s:?}"),
-                expected: "raise or wait".into(),
-            }),
+            _ => bad("on_loss", format!("{s:?}"), "raise or wait"),
         }
     }
 }
@@ -96,24 +124,20 @@ impl fmt::Display for Readers {
 }
 
 impl FromStr for Readers {
-    type Err = PipeError;
+    type Err = PortError;
 
-    fn from_str(s: &str) -> Result<Readers, PipeError> {
+    fn from_str(s: &str) -> Result<Readers, PortError> {
         match (s, s.parse()) {
             ("any", _) => Ok(Readers::Any),
             (_, Ok(programs)) => Ok(Readers::Programs(programs)),
-            _ => Err(PipeError::BadOption {
-                option: "readers",
-                found: format!("{s:?}"),
-                expected: format!("1 to {MAX_PROGRAMS}, or any").into(),
-            }),
+            _ => bad("readers", format!("{s:?}"), format!("1 to {MAX_PROGRAMS}, or any")),
         }
     }
 }
 
 impl Readers {
     /// As it crosses the wire: 0 is any.
-    pub(crate) fn to_wire(self) -> u32 {
+    pub fn to_wire(self) -> u32 {
         match self {
             Readers::Programs(n) => n,
             Readers::Any => 0,
@@ -121,14 +145,15 @@ impl Readers {
     }
 }
 
-/// What a unit says when it opens its side of a pipe.
+/// What a unit says when it opens a port. What only pipes have a use for is checked and left alone by others.
 #[derive(Clone)]
 pub struct Options {
     /// Number of this unit, from 0.
     pub unit: u32,
     /// Units of this program.
     pub units: u32,
-    /// Name of this program, the same in all its units and no other's: tells several reader programs apart.
+    /// Name of this program, the same in all its units and no other's: tells several reader programs apart, and keeps two
+    /// programs apart that write one file by mistake.
     pub program: String,
     /// The job that the pipe's name belongs to: programs of different jobs on one host do not meet. Empty for none.
     pub job: String,
@@ -139,7 +164,7 @@ pub struct Options {
     /// Reader programs that the writer waits for when it opens, or whether any may come and go (writers
     /// only).
     pub readers: Readers,
-    /// Longest wait of any later call; `None` waits as long as the peers live.
+    /// Longest wait of any later call; `None` waits as long as the peers live. Of files: of the call that closes them.
     pub timeout: Option<Duration>,
     /// Longest wait for the other units when opening.
     pub open_timeout: Duration,
@@ -150,40 +175,46 @@ pub struct Options {
     /// Across hosts: units of one host share memory. Otherwise they use the network to each other, too: for tests and
     /// comparisons.
     pub near: bool,
-    /// Asked during blocking calls.
+    /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
 }
 
 impl Options {
-    /// Where this process runs, if units of its host are to share memory with it.
-    pub(crate) fn host(&self) -> Option<HostId> {
-        if self.near {
-            HostId::of_this_process(0)
-        } else {
-            None
-        }
-    }
-
-    /// Checks depth, readers and policy, which have the same limits whatever is opened.
+    /// Checks what has the same limits whatever is opened: a program that writes a file today may be given a pipe tomorrow.
     ///
     /// # Errors
-    /// [`PipeError::BadOption`].
-    pub fn check_counts(&self) -> Result<(), PipeError> {
-        let bad = |option, found: String, expected: String| {
-            Err(PipeError::BadOption { option, found, expected: expected.into() })
-        };
+    /// [`PortError::BadOption`], which does not name the port.
+    pub fn check(&self) -> Result<(), PortError> {
+        if self.units == 0 || self.units > MAX_UNITS {
+            return bad("units", self.units.to_string(), format!("1 to {MAX_UNITS}"));
+        }
+        if self.unit >= self.units {
+            return bad("unit", self.unit.to_string(), format!("below units, {}", self.units));
+        }
         if !(1..=MAX_DEPTH).contains(&self.depth) {
             return bad("depth", self.depth.to_string(), format!("1 to {MAX_DEPTH}"));
         }
         match self.readers {
-            Readers::Programs(1..=MAX_PROGRAMS) => Ok(()),
-            Readers::Programs(n) => bad("readers", n.to_string(), format!("1 to {MAX_PROGRAMS}, or any")),
+            Readers::Programs(1..=MAX_PROGRAMS) => {}
+            Readers::Programs(n) => {
+                return bad("readers", n.to_string(), format!("1 to {MAX_PROGRAMS}, or any"));
+            }
             // Who may not be there cannot be waited for.
             Readers::Any if self.policy != Policy::Latest => {
-                bad("policy", self.policy.to_string(), "latest where readers is any".to_owned())
+                return bad("policy", self.policy.to_string(), "latest where readers is any");
             }
-            Readers::Any => Ok(()),
+            Readers::Any => {}
         }
+        if self.program.len() > PROGRAM_BYTES {
+            let found = format!("{:?}…", self.program.chars().take(40).collect::<String>());
+            return bad("program", found, format!("at most {PROGRAM_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// Whether blocking calls shall give up.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|ask| ask())
     }
 }
 

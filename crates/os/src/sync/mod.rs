@@ -1,9 +1,29 @@
-//! Atomics that loom can stand in for, and the cache line that two processes share.
+//! Atomics that loom can stand in for, and the cache lines that two processes share.
+//!
+//! This is the one place that knows of models: what is built on these words is checked as it is.
 
-#[cfg(not(loom))]
-pub use core::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
 #[cfg(loom)]
-pub use loom::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
+#[path = "model.rs"]
+mod machine;
+#[cfg(not(loom))]
+#[path = "real.rs"]
+mod machine;
+
+pub(crate) use machine::{change, wait, wake};
+pub use machine::{fence, AtomicU32, AtomicU64, Ordering, IS_MODEL};
+
+/// Why a [wait](crate::futex::wait) came back. Every reason may be spurious: look at the word again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Somebody woke this thread.
+    Woken,
+    /// The word was not as expected, so nobody slept.
+    Mismatch,
+    /// The time is over.
+    TimedOut,
+    /// A signal came.
+    Interrupted,
+}
 
 /// One cache line of control words: seven words of state and a futex with the number of those who sleep on it.
 ///
@@ -19,9 +39,6 @@ pub struct Line {
     /// How many sleep, or are about to; zero saves the waker a system call.
     pub sleepers: AtomicU32,
 }
-
-#[cfg(not(loom))]
-const _: () = assert!(core::mem::size_of::<Line>() == 64 && core::mem::align_of::<Line>() == 64);
 
 impl Line {
     /// A line of zeros, as a fresh segment holds it.
@@ -48,13 +65,24 @@ pub struct Words {
     pub w: [AtomicU64; 8],
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(core::mem::size_of::<Words>() == 64 && core::mem::align_of::<Words>() == 64);
-
 impl Words {
     /// Zeros, as a fresh segment holds them.
     pub fn new() -> Self {
         Words { w: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Stores the words 1 to 7, in any order and relaxed.
+    #[inline]
+    pub fn store_rest(&self, words: [u64; 7]) {
+        machine::store_rest(self, words);
+    }
+}
+
+/// One after the other, where nothing does it at once.
+#[allow(dead_code)]
+fn store_each(line: &Words, words: [u64; 7]) {
+    for (to, word) in line.w[1..].iter().zip(words) {
+        to.store(word, Ordering::Relaxed);
     }
 }
 
@@ -65,34 +93,12 @@ impl Default for Words {
 }
 
 /// Tells the processor (or loom) that this loop waits for another thread: between two looks at what that one will write.
-///
-/// On x86-64 this is a short wait in which no load begins. `pause` is meant for that, but takes 25 ns and more on present
-/// processors, as long as a line takes from one to the other; without either, later looks begin before earlier ones
-/// have ended, and all of them are thrown away when the line changes.
 #[inline]
 pub fn spin_hint() {
-    #[cfg(all(not(loom), target_arch = "x86_64"))]
-    // SAFETY: every x86-64 has `lfence`; the registers are given back as they were but for a scratch one.
-    unsafe {
-        core::arch::asm!(
-            "lfence",
-            "mov {x:e}, 3",
-            "imul {x:e}, {x:e}",
-            "imul {x:e}, {x:e}",
-            "imul {x:e}, {x:e}",
-            "imul {x:e}, {x:e}",
-            "lfence",
-            x = out(reg) _,
-            options(nostack)
-        );
-    }
-    #[cfg(all(not(loom), not(target_arch = "x86_64")))]
-    core::hint::spin_loop();
-    #[cfg(loom)]
-    loom::thread::yield_now();
+    machine::spin_hint();
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use core::mem::offset_of;

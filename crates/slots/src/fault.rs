@@ -1,8 +1,8 @@
 //! The first thing that went wrong, in one word, so that every survivor reports the same.
 
-use super::names::{Side, UnitName};
 use super::{Slots, FAULT, GLOBAL};
 use polyduct_os::sync::{AtomicU64, Ordering};
+use polyduct_port::{Side, UnitName};
 use serde::{Deserialize, Serialize};
 
 /// Why a pipe came to a bad end.
@@ -122,7 +122,7 @@ impl Slots {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,7 +1,7 @@
 //! The step protocol under every interleaving, and every order in which weak memory may show the stores, that loom finds
 //! within a bound on preemptions.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-pipe --test loom -- --test-threads=1`;
+//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-slots --test loom -- --test-threads=1`;
 //! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
@@ -12,11 +12,11 @@ use loom::sync::atomic::{fence, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use polyduct_os::sync::Line;
-use polyduct_pipe::slots::bell::{ring, Sleeper};
-use polyduct_pipe::slots::fault::Fault;
-use polyduct_pipe::slots::geometry::Sizes;
-use polyduct_pipe::slots::names::{Policy, Side, UnitName};
-use polyduct_pipe::slots::{Begin, Next, Slots, Stop};
+use polyduct_port::{Policy, Side, UnitName};
+use polyduct_slots::bell::{ring, Sleeper};
+use polyduct_slots::fault::Fault;
+use polyduct_slots::geometry::Sizes;
+use polyduct_slots::{Begin, Next, Slots, Stop};
 
 /// A rule that a model breaks.
 #[derive(Clone, Copy, PartialEq)]

@@ -12,6 +12,8 @@
 //! * [`places`]: reader programs that come and go.
 //! * `may`: what a `poll_*` would say, for those who do not ask yet.
 
+#![forbid(unsafe_code)]
+
 pub mod bell;
 pub mod bits;
 pub mod block;
@@ -21,18 +23,16 @@ pub mod fault;
 pub mod geometry;
 pub mod lossy;
 mod may;
-pub mod names;
 pub mod places;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod sim;
 
 use bell::ring;
 use bits::Bits;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
-use names::Policy;
-use names::{Side, UnitName};
 use polyduct_os::sync::{fence, Line, Ordering};
+use polyduct_port::{Policy, Side, UnitName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -40,7 +40,6 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Lines {
     /// In a segment that all units map.
-    #[cfg(not(loom))]
     Shared(Arc<polyduct_os::segment::Segment<()>>),
     /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
     Heap(Arc<[Line]>),
@@ -132,7 +131,6 @@ impl Slots {
     fn lines(&self) -> &[Line] {
         match &self.lines {
             // The whole segment was checked to be lines when it was made or attached.
-            #[cfg(not(loom))]
             Lines::Shared(segment) => segment.lines(0..segment.len() / 64 * 64).unwrap_or_default(),
             Lines::Heap(lines) => lines,
         }

@@ -1,0 +1,25 @@
+//! The vocabulary of ports, whatever is at their other end: a pipe, a file, a store.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `names` | what ports and units are called in errors |
+//! | `options` | what a unit says when it opens a port |
+//! | `expect` | what a reader expects of the dataset |
+//! | `stats` | what a port has done |
+//! | `error` | what can go wrong with any port, and how far it reaches |
+//!
+//! Nothing here moves bytes.
+#![forbid(unsafe_code)]
+
+mod error;
+mod expect;
+mod names;
+mod options;
+mod stats;
+
+pub use error::{Came, PortError, Scope};
+pub use expect::Expect;
+pub use names::{Peer, PortName, Side, UnitName};
+pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
+pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
+pub use stats::Stats;
