@@ -1,6 +1,7 @@
 //! A reader's end of a connection to a writer unit: the bytes of a step land where they belong.
 
 use super::channel::Channel;
+use super::redial::Redial;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::wire::{LaneOpen, Want};
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
@@ -37,6 +38,8 @@ pub struct Lane {
     open: bool,
     /// Connections that brought nothing, one after the other.
     fruitless: u32,
+    /// The connection is gone, and another is made.
+    pub(super) redial: Option<Redial>,
 }
 
 impl Lane {
@@ -56,6 +59,7 @@ impl Lane {
             waits: false,
             open: false,
             fruitless: 0,
+            redial: None,
         }
     }
 

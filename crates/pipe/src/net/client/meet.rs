@@ -2,7 +2,7 @@
 
 use super::{Client, VERDICT};
 use crate::config::Options;
-use crate::error::{PipeError, Refusal, UnitName};
+use crate::error::{PipeError, Refusal, Side, UnitName};
 use crate::join::{check_patience, fresh_id, GRACE, ORDER, RETRY};
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
@@ -42,6 +42,12 @@ impl Client {
                     }
                     (client.host_pid, client.from) = (pid, from);
                     client.ahead = steps_ahead(welcome.depth, welcome.policy) as usize;
+                    client.calls.lasts = if client.is_reader {
+                        client.me.side = Side::Reader(welcome.program);
+                        welcome.readers_wait.get(welcome.program as usize).is_some_and(|waits| *waits)
+                    } else {
+                        welcome.writers_wait
+                    };
                     let meets_at = client.reachable(meets_at);
                     return Ok((client, welcome, meets_at));
                 }
@@ -85,7 +91,9 @@ impl Client {
         channel.post(&first).map_err(link(&pipe, HOST))?;
         let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
         let terms = place.terms(trust, options.unit);
-        let calls = Calls { addr, terms, borne: options.silence, session };
+        let (unit, borne) = (options.unit, options.silence);
+        let side = if is_reader { Side::Reader(0) } else { Side::Writer };
+        let calls = Calls { addr, unit, terms, borne, session, lasts: false };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
@@ -95,6 +103,7 @@ impl Client {
             door,
             pipe,
             options: options.clone(),
+            me: UnitName { side, unit },
             start,
             host_pid: 0,
             begin,
