@@ -149,7 +149,7 @@ fn pump_conn<B: AsMut<[u8]>>(
         // Sealing makes a little more of it.
         if conn.pace.wrote(now, queued.saturating_sub(conn.writer.queued_bytes()), all) {
             session.limit_frames(path, conn.pace.at_once().min(conn.frame));
-            conn.writer.apart = conn.pace.at_once() < super::pace::FIRST;
+            conn.writer.set_apart(conn.pace.at_once() < super::pace::FIRST);
             set_unsent(&conn.stream, conn.pace.at_once())?;
         }
         if !all || !more {
