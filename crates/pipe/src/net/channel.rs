@@ -4,7 +4,7 @@
 
 use super::silence::Silence;
 use polyduct_message::handshake::unpack;
-use polyduct_message::link::net::record::{RecordReader, RecordWriter, SEALED, SMALL};
+use polyduct_message::link::net::record::{Piece, RecordReader, RecordWriter, SEALED, SMALL};
 use polyduct_message::link::net::Fault;
 use polyduct_message::link::noise::Established;
 use polyduct_message::LinkError;
@@ -71,7 +71,7 @@ impl Channel {
         if len == 0 || len > MESSAGE_LIMIT {
             return Err(OsError::MessageLength { len, limit: MESSAGE_LIMIT }.into());
         }
-        Ok(self.writer.message(&bytes)?)
+        Ok(self.writer.push(len, std::iter::once(Piece::Copy(&bytes)))?)
     }
 
     /// When [`flush`](Channel::flush) is to be called again though nothing happens, to see whether the other end is

@@ -25,6 +25,10 @@ use std::time::Duration;
 /// two.
 pub const FRUITLESS: u32 = 10;
 
+/// How much longer than it is borne silence may take to be known of an idle connection: kernels count whole
+/// seconds.
+const PROBED: Duration = Duration::from_secs(2);
+
 /// What a reader says of itself to a writer unit.
 pub struct Caller {
     /// The pipe.
@@ -91,12 +95,13 @@ impl Redial {
 }
 
 impl Caller {
-    /// How long a writer unit that is there may take: one that is replaced may have to come first.
-    fn most(&self) -> Duration {
-        if self.replaced {
-            self.options.open_timeout
-        } else {
-            self.options.silence
+    /// How long a writer unit that is there may take: one that is replaced may have to come first, and where
+    /// this unit may be cut off itself, it learns of that before it accuses another.
+    fn most(&self, client: &Client) -> Duration {
+        match (self.replaced, client.lasts()) {
+            (true, _) => self.options.open_timeout,
+            (false, true) => self.options.silence.saturating_add(PROBED),
+            (false, false) => self.options.silence,
         }
     }
 
@@ -185,7 +190,7 @@ impl Caller {
                 Stage::Rests(until) if now >= *until => {
                     let terms = self.place.terms(&self.trust, self.options.unit);
                     let patience = Patience { dead_after: self.options.silence };
-                    match Dial::new(&terms, lane.unit, addr, patience, now, self.most()) {
+                    match Dial::new(&terms, lane.unit, addr, patience, now, self.most(client)) {
                         Ok(dial) => redial.stage = Stage::Dials(Box::new(dial), addr),
                         Err(fault) => break Some(fault),
                     }
@@ -217,7 +222,7 @@ impl Caller {
             Some(_) => redial.stage = self.accuse(client, name, &redial.fault)?,
         }
         let waited = redial.tries.last(now);
-        if waited < self.most() {
+        if waited < self.most(client) {
             return Ok(None);
         }
         if self.replaced {

@@ -10,7 +10,7 @@ mod reader;
 mod writer;
 
 pub use reader::{Came, RecordReader};
-pub use writer::RecordWriter;
+pub use writer::{Piece, RecordWriter};
 
 use crate::link::seal::RECORD;
 
@@ -19,5 +19,3 @@ use crate::link::seal::RECORD;
 pub const SMALL: usize = 4 << 10;
 /// Bytes of a sealed record on the way, at most.
 pub const SEALED: usize = 2 + RECORD;
-/// Bytes in front of a message, which say how long it is.
-const LEN: usize = 4;

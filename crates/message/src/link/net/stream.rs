@@ -1,16 +1,13 @@
-//! Frames on a connection that keeps order and loses nothing.
-//!
-//! A frame is its length in four bytes and its bytes, in the [records](super::record) of the connection. Long payloads are
-//! not copied on their way out while plain, and both ways the bytes of a long frame land where they belong as soon as
-//! its first bytes have told the [sink](FrameSink) what it is.
+//! Frames that come on a connection: each is its length in four bytes and its bytes, in the
+//! [records](super::record) of the connection. The bytes of a long one land where they belong as soon as its
+//! first bytes have told the [sink](FrameSink) what it is.
 
-use super::record::{RecordReader, RecordWriter, SEALED};
+use super::record::{RecordReader, SEALED};
 use super::Fault;
 use crate::error::LinkError;
 use crate::link::hello::{Header, Kind, Refusal, HEADER, REFUSAL};
-use crate::link::seal::{Opener, Sealer};
+use crate::link::seal::Opener;
 use crate::types::Address;
-use bytes::Bytes;
 use std::net::TcpStream;
 
 /// Frames from this length on are begun before they are whole.
@@ -23,61 +20,6 @@ const CHUNK: usize = 64 << 10;
 const NEXT: usize = 4 << 10;
 /// Bytes that one call reads, so that every connection gets its turn.
 const TURN: usize = 4 << 20;
-
-/// A part of a frame to send.
-pub enum Piece<'a> {
-    /// Short, or not to be kept: copied.
-    Copy(&'a [u8]),
-    /// Kept until the socket has taken it.
-    Share(Bytes),
-}
-
-/// The outgoing half of a connection.
-pub struct StreamWriter {
-    records: RecordWriter,
-}
-
-impl StreamWriter {
-    /// A writer after the handshake.
-    pub fn new(sealer: Sealer) -> StreamWriter {
-        StreamWriter { records: RecordWriter::new(sealer) }
-    }
-
-    /// The link is slow or not: whether what is written goes in packets of its own.
-    pub(crate) fn set_apart(&mut self, apart: bool) {
-        self.records.apart = apart;
-    }
-
-    /// Bytes that wait for the socket. Whoever pushes keeps it bounded: a caller stops at its limit and goes on when
-    /// [`write`](StreamWriter::write) has made room.
-    pub fn queued_bytes(&self) -> usize {
-        self.records.queued_bytes()
-    }
-
-    /// Takes a frame of `len` bytes, which the pieces must have together.
-    ///
-    /// # Errors
-    /// [`LinkError::BadField`] where 2⁶⁴ records were sealed.
-    pub fn push<'a>(
-        &mut self,
-        len: usize,
-        mut pieces: impl Iterator<Item = Piece<'a>>,
-    ) -> Result<(), LinkError> {
-        self.records.copy(&(len as u32).to_le_bytes())?;
-        pieces.try_for_each(|piece| match piece {
-            Piece::Copy(bytes) => self.records.copy(bytes),
-            Piece::Share(bytes) => self.records.share(bytes),
-        })
-    }
-
-    /// Writes what the socket takes. Returns whether nothing is left.
-    ///
-    /// # Errors
-    /// [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed), or the system's.
-    pub fn write(&mut self, stream: &TcpStream) -> Result<bool, Fault> {
-        self.records.write(stream)
-    }
-}
 
 /// Takes the frames of a connection.
 pub trait FrameSink {

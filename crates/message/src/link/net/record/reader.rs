@@ -1,12 +1,15 @@
 //! The incoming half.
 
 use super::super::{socket, Fault};
-use super::{LEN, SEALED, SMALL};
+use super::{SEALED, SMALL};
 use crate::error::LinkError;
 use crate::link::seal::{Opener, RECORD, TAG};
 use polyduct_os::OsError;
 use std::io::IoSliceMut;
 use std::net::TcpStream;
+
+/// Bytes in front of a message, which say how long it is.
+const LEN: usize = 4;
 
 /// The incoming half of a connection. What is read ahead is bounded.
 pub struct RecordReader {

@@ -1,7 +1,7 @@
 //! The outgoing half.
 
 use super::super::{socket, Fault};
-use super::{LEN, SMALL};
+use super::SMALL;
 use crate::error::LinkError;
 use crate::link::seal::{Sealer, RECORD_PLAIN, TAG};
 use bytes::Bytes;
@@ -17,6 +17,14 @@ const SLICES: usize = 64;
 const TURN: usize = 4 << 20;
 /// Sealed bytes that wait for the socket before no more of what [lies elsewhere](RecordWriter::send) is sealed.
 const SEALED_AHEAD: usize = 256 << 10;
+
+/// A part of a frame to send.
+pub enum Piece<'a> {
+    /// Short, or not to be kept: copied.
+    Copy(&'a [u8]),
+    /// Kept until the socket has taken it.
+    Share(Bytes),
+}
 
 enum Out {
     Own(usize),
@@ -52,51 +60,30 @@ impl RecordWriter {
         self.queued + self.pending.len()
     }
 
-    /// Queues a copy of these bytes.
+    /// Queues a frame, or a message, of `len` bytes, which the pieces must have together: its length and its
+    /// bytes.
     ///
     /// # Errors
     /// [`LinkError::BadField`] where 2⁶⁴ records were sealed.
-    pub fn copy(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
-        if self.sealer.is_plain() {
-            self.room(bytes.len()).copy_from_slice(bytes);
-            self.made(bytes.len());
-            return Ok(());
-        }
-        while !bytes.is_empty() {
-            let fits = bytes.len().min(RECORD_PLAIN - self.pending.len());
-            self.pending.extend_from_slice(&bytes[..fits]);
-            bytes = &bytes[fits..];
-            if self.pending.len() == RECORD_PLAIN {
-                self.seal_pending()?;
+    pub fn push<'a>(
+        &mut self,
+        len: usize,
+        mut pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> Result<(), LinkError> {
+        self.copy(&(len as u32).to_le_bytes())?;
+        pieces.try_for_each(|piece| match piece {
+            Piece::Copy(bytes) => self.copy(bytes),
+            Piece::Share(bytes) if bytes.len() < SHARE_FROM => self.copy(&bytes),
+            Piece::Share(bytes) if self.sealer.is_plain() => {
+                self.queued += bytes.len();
+                self.queue.push_back(Out::Shared(bytes));
+                Ok(())
             }
-        }
-        Ok(())
-    }
-
-    /// Queues these bytes, and keeps them where they go as they are.
-    ///
-    /// # Errors
-    /// As [`copy`](RecordWriter::copy).
-    pub fn share(&mut self, bytes: Bytes) -> Result<(), LinkError> {
-        if bytes.len() < SHARE_FROM {
-            return self.copy(&bytes);
-        }
-        if self.sealer.is_plain() {
-            self.queued += bytes.len();
-            self.queue.push_back(Out::Shared(bytes));
-            return Ok(());
-        }
-        self.seal_pending()?;
-        bytes.chunks(RECORD_PLAIN).try_for_each(|chunk| self.seal(chunk))
-    }
-
-    /// Queues a message: its length, and its bytes.
-    ///
-    /// # Errors
-    /// As [`copy`](RecordWriter::copy).
-    pub fn message(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.copy(&(bytes.len() as u32).to_le_bytes()[..LEN])?;
-        self.copy(bytes)
+            Piece::Share(bytes) => {
+                self.seal_pending()?;
+                bytes.chunks(RECORD_PLAIN).try_for_each(|chunk| self.seal(chunk))
+            }
+        })
     }
 
     /// Sends the beginning of what lies in `parts`, once nothing is queued any more: plain from where it lies, sealed as much
@@ -192,6 +179,23 @@ impl RecordWriter {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
+    }
+
+    fn copy(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
+        if self.sealer.is_plain() {
+            self.room(bytes.len()).copy_from_slice(bytes);
+            self.made(bytes.len());
+            return Ok(());
+        }
+        while !bytes.is_empty() {
+            let fits = bytes.len().min(RECORD_PLAIN - self.pending.len());
+            self.pending.extend_from_slice(&bytes[..fits]);
+            bytes = &bytes[fits..];
+            if self.pending.len() == RECORD_PLAIN {
+                self.seal_pending()?;
+            }
+        }
+        Ok(())
     }
 
     fn seal_pending(&mut self) -> Result<(), LinkError> {
