@@ -276,7 +276,8 @@ fn a_look_and_a_read_agree_while_a_writer_is_replaced() {
         while !ended {
             // What can be read is read at once; what cannot is not.
             if r.would_wait().is_none() {
-                let read = within(Some(Duration::ZERO), || r.read(&mut part)).unwrap();
+                let read = within(Some(Duration::ZERO), || r.read(&mut part));
+                let read = read.unwrap_or_else(|e| panic!("seed {seed}, {steps}: {e}: {}", writers[0].end()));
                 fill(&mut expected, &indices, steps);
                 assert!(read.is_none() || part == expected, "seed {seed}: step {steps} is torn");
                 assert!(read.is_none_or(|step| step == steps), "seed {seed}: {read:?}, not {steps}");
