@@ -6,8 +6,9 @@ use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::gate::{Arrival, Gate, Limits, Visit, STRANGERS};
 use polyduct_message::link::net::lives::Lives;
+use polyduct_message::link::net::record::{Piece, RecordWriter};
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
-use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
+use polyduct_message::link::net::stream::{FrameSink, Left, StreamReader};
 use polyduct_message::link::net::Fault;
 use polyduct_message::link::noise::{Initiator, Terms};
 use polyduct_message::link::seal::TAG;
@@ -91,7 +92,7 @@ impl Door {
     }
 
     /// Somebody of the job comes in, whatever the others do.
-    fn good_peer(&mut self, trusted: bool) -> (StreamWriter, TcpStream, Arrival) {
+    fn good_peer(&mut self, trusted: bool) -> (RecordWriter, TcpStream, Arrival) {
         let (mut established, stream) = self.dial(terms(0, trusted)).expect("comes in");
         let before = self.arrived.len();
         self.until(|door| door.arrived.len() > before);
@@ -101,7 +102,7 @@ impl Door {
             (terms(0, trusted).me, terms(1, trusted).me)
         );
         established.peer.index = 0;
-        (StreamWriter::new(established.sealer), stream, arrival)
+        (RecordWriter::new(established.sealer), stream, arrival)
     }
 
     fn dial(

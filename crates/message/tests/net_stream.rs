@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
-use polyduct_message::link::net::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter, START};
+use polyduct_message::link::net::record::{Piece, RecordWriter};
+use polyduct_message::link::net::stream::{FrameSink, Left, StreamReader, START};
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_message::LinkError;
 use polyduct_os::poll::{poll, PollItem};
@@ -89,7 +90,7 @@ proptest! {
         let (mine, theirs) = linked(trusted);
         let (a, via_a) = pair();
         let (mut via_b, b) = pair();
-        let mut writer = StreamWriter::new(mine.sealer);
+        let mut writer = RecordWriter::new(mine.sealer);
         let mut reader = StreamReader::new(theirs.opener, 1 << 20);
         let mut sink = Frames { step, ..Frames::default() };
         for (i, &len) in lens.iter().enumerate() {
@@ -126,7 +127,7 @@ proptest! {
 fn a_writer_whose_reader_stands_still_keeps_what_it_was_given_and_no_more() {
     let (mine, theirs) = linked(true);
     let (a, b) = pair();
-    let mut writer = StreamWriter::new(mine.sealer);
+    let mut writer = RecordWriter::new(mine.sealer);
     let payload = Bytes::from(vec![3; 100_000]);
     let mut pushed = 0;
     // Until the kernel's buffers are full.

@@ -347,6 +347,12 @@ pub enum Refusal {
         /// The name of the one too many.
         found: String,
     },
+    /// Nothing was heard of this unit for so long that another came in its place.
+    #[error("{unit} was not heard for too long, and another process has taken its place")]
+    Replaced {
+        /// The unit.
+        unit: UnitName,
+    },
 }
 
 /// Why somebody may not have come, as the end of a sentence.

@@ -79,6 +79,8 @@ struct Member {
     pid: u32,
     hello: Hello,
     ready: bool,
+    /// Nothing is heard of it: whoever comes in its place gets it. Until then it may come back.
+    given_up: bool,
 }
 
 /// A replacement that came while survivors are coming back: it hears when all are there.
@@ -200,7 +202,8 @@ impl<F> Rendezvous<F> {
 
     /// Whether this unit has a connection (unit 0 has one to itself), and while survivors come back has said all it has to.
     pub fn is_here(&self, unit: UnitName) -> bool {
-        self.members.get(&key(unit)).is_some_and(|m| m.ready || self.phase != Phase::Reviving)
+        let is_here = |m: &Member| !m.given_up && (m.ready || self.phase != Phase::Reviving);
+        self.members.get(&key(unit)).is_some_and(is_here)
     }
 
     /// The process namespace of a unit: see [`Hello::space`].
@@ -343,7 +346,11 @@ impl<F> Rendezvous<F> {
                 }
                 let start_time = hello.start_time;
                 self.by_conn.insert(conn, key);
-                self.members.insert(key, Member { conn, pid, hello, ready: false });
+                let member = Member { conn, pid, hello, ready: false, given_up: false };
+                if let Some(before) = self.members.insert(key, member) {
+                    self.by_conn.remove(&before.conn);
+                    actions.push(Action::Drop(before.conn));
+                }
                 match self.phase {
                     Phase::Gathering => {
                         let writers_wait =

@@ -6,8 +6,11 @@
 mod common;
 
 use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
-use common::net::{address_of, place};
-use polyduct_pipe::net::Place;
+use common::net::{address_of, place, trust};
+use common::{fill, local_indices, reader_options};
+use polyduct_os::clock::within;
+use polyduct_pipe::net::{NetReader, Place};
+use polyduct_pipe::{Expect, OnLoss, Options};
 use polyduct_rig::kills::{error_of, kills, survivors, Delays};
 use polyduct_rig::{tests, Middle, Random, Unit};
 use std::sync::{Arc, Condvar, Mutex};
@@ -27,6 +30,7 @@ fn main() {
             lost_units_are_replaced,
             readers_are_replaced_where_steps_are_dropped,
             two_units_are_replaced,
+            a_look_and_a_read_agree_while_a_writer_is_replaced,
             units_that_were_welcomed_and_are_killed_before_all_may_go_are_replaced,
         ],
     );
@@ -253,6 +257,53 @@ fn two_units_are_replaced() {
         let second = (first + 1 + random.below(others - 1)) % others;
         (pipe, [first, second].map(|n| 1 + n as usize).to_vec())
     });
+}
+
+/// Its lane ends before unit 0 has said that it is lost.
+fn a_look_and_a_read_agree_while_a_writer_is_replaced() {
+    for seed in 1..=kills(10) {
+        let mut random = Random::new(seed);
+        let pipe = Lasting { writers: (2, "block,*"), ..Lasting::new(&mut random, 1) };
+        let mut writers = [pipe.start(0), pipe.start(1)];
+        let at = Place { name: "kill".into(), ..pipe.place.clone() };
+        let options = Options { on_loss: OnLoss::Wait, ..reader_options("r", 0, 1) };
+        let mut r =
+            NetReader::open(&at, &trust(pipe.trusted), "*,block", &Expect::default(), &options).unwrap();
+        let indices = local_indices(r.mapping(), 0);
+        let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
+        let (mut steps, mut again, mut ended) = (0, None, false);
+        let kill_at = 1 + random.below(40);
+        while !ended {
+            // What can be read is read at once; what cannot is not.
+            if r.would_wait().is_none() {
+                let read = within(Some(Duration::ZERO), || r.read(&mut part));
+                let read = read.unwrap_or_else(|e| panic!("seed {seed}, {steps}: {e}: {}", writers[0].end()));
+                fill(&mut expected, &indices, steps);
+                assert!(read.is_none() || part == expected, "seed {seed}: step {steps} is torn");
+                assert!(read.is_none_or(|step| step == steps), "seed {seed}: {read:?}, not {steps}");
+                steps += u64::from(read.is_some());
+                ended = read.is_none();
+            }
+            if steps == kill_at && again.is_none() {
+                writers[1].kill();
+                // As long as unit 0 takes to know, and longer.
+                for _ in 0..2000 {
+                    if r.would_wait().is_none() {
+                        let read = within(Some(Duration::ZERO), || r.read(&mut part));
+                        assert!(read == Ok(Some(steps)), "seed {seed}: {read:?} after {steps}");
+                        steps += 1;
+                    }
+                }
+                let mut unit = pipe.start(1);
+                unit.let_go();
+                writers[0].let_go();
+                again = Some(unit);
+            }
+        }
+        assert_eq!(steps, STEPS, "seed {seed}");
+        r.close().unwrap();
+        assert_eq!((writers[0].end(), again.unwrap().end()), ("end".into(), "end".into()), "seed {seed}");
+    }
 }
 
 /// How far a pipe has come to be.

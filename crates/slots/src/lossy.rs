@@ -9,7 +9,7 @@
 //! | 0-1 | free, filling, visible |
 //! | 2 | sense of the current fill |
 //! | 3-10 | programs that have yet to finish with the step |
-//! | 11-18 | programs that are reading it |
+//! | 11-18 | programs that are reading it; or, of one that has no more to finish, that it was killed over it |
 //! | 19-63 | the step |
 
 use super::geometry::{ring_len, Sizes};
@@ -38,7 +38,7 @@ impl Word {
         self.0 >> 3 & 0xff
     }
     fn pins(self) -> u64 {
-        self.0 >> 11 & 0xff
+        self.0 >> 11 & self.pending()
     }
     fn step(self) -> u64 {
         self.0 >> 19
@@ -349,8 +349,9 @@ impl Slots {
     }
 
     /// Every visible step is new to `program`, which has just got its place, and none is pinned by it. One that
-    /// who had the place before was killed over is not offered: pinned again, its slot would look as it did when
-    /// the writers may have found that they can have it.
+    /// somebody who had the place before was killed over is not offered, to nobody who gets the place: pinned
+    /// again, its slot would look as it did when the writers may have found that they can have it. So the pin
+    /// stays, alone, for as long as the step.
     pub(super) fn offer_steps(&self, program: u32) {
         let (pending, pin) = (1 << (3 + program), 1 << (11 + program));
         for slot in 0..self.sizes().depth {
@@ -358,7 +359,7 @@ impl Slots {
                 let seen = self.word(slot);
                 let to = match seen.0 & pin {
                     0 => Word(seen.0 | pending),
-                    _ => Word(seen.0 & !(pin | pending)),
+                    _ => Word(seen.0 & !pending),
                 };
                 if seen.state() != VISIBLE || to == seen || self.swap(slot, seen, to) {
                     break;

@@ -30,6 +30,8 @@ enum Plant {
     ReleaseBeforeReading,
     /// The second reader unit takes no part in the release.
     FreeBeforeAllReleased,
+    /// A place is given out with what was in it.
+    SeatWithoutCleaning,
 }
 
 /// One writer unit's part of one slot. Loom reports any access that is not ordered with a write.
@@ -297,6 +299,52 @@ fn readers_that_come_and_go() {
         }
         writer.join().unwrap();
     });
+}
+
+/// A reader program was killed over the only slot. While the writer takes that, its place is given out twice
+/// more: to one that leaves at once, and to one that reads what it finds.
+fn a_place_is_given_out_twice_while_the_writer_takes_a_slot(plant: Plant) {
+    model(3, move || {
+        let pipe = Pipe::new(1, 0, 1, Policy::Latest, 2, plant);
+        let write = |pipe: &Pipe, n: u64| match pipe.slots.poll_begin(0, n).unwrap() {
+            Some(Begin::Fill(turn)) => {
+                pipe.part(0, turn.slot).write(n);
+                pipe.slots.publish(0, turn);
+            }
+            Some(Begin::Drop) => pipe.slots.skip(0, n),
+            None => {}
+        };
+        pipe.slots.seat(0, 1);
+        pipe.slots.enter(0);
+        write(&pipe, 0);
+        assert!(matches!(pipe.slots.poll_next(0, 0, 0), Ok(Some(Next::Step(turn))) if turn.step == 0));
+        pipe.slots.vacate(0);
+        let writer = pipe.clone();
+        let writer = thread::spawn(move || write(&writer, 1));
+        if plant != Plant::SeatWithoutCleaning {
+            pipe.slots.seat(0, 1);
+            pipe.slots.vacate(0);
+            pipe.slots.seat(0, 1);
+        }
+        pipe.slots.enter(0);
+        if let Some(Next::Step(turn)) = pipe.slots.poll_next(0, 0, 0).unwrap() {
+            assert_eq!(pipe.part(0, turn.slot).read(), turn.step);
+            pipe.slots.release(0, 0, 0, turn);
+        }
+        pipe.slots.vacate(0);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_that_the_writer_takes_is_nobody_elses_whoever_comes_meanwhile() {
+    a_place_is_given_out_twice_while_the_writer_takes_a_slot(Plant::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_seat_without_cleaning() {
+    a_place_is_given_out_twice_while_the_writer_takes_a_slot(Plant::SeatWithoutCleaning);
 }
 
 #[test]

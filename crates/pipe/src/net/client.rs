@@ -13,7 +13,7 @@ use super::session::Session;
 use super::silence::seconds;
 use super::wire::{Ask, Tell};
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::{silence, PipeError};
+use crate::error::{silence, PipeError, Refusal};
 use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a unit waits for unit 0 to confirm that a connection's end is a death.
-const VERDICT: Duration = Duration::from_millis(500);
+pub const VERDICT: Duration = Duration::from_millis(500);
 /// Connections that nobody needs any more and that are taken from the door at once, at most.
 const VISITS: usize = 64;
 /// How long a leaving unit waits for unit 0's good-bye.
@@ -53,6 +53,7 @@ pub struct Client {
     door: Option<TcpListener>,
     pipe: String,
     options: Options,
+    me: UnitName,
     start: Duration,
     host_pid: u32,
     /// What a writer may do with its next steps.
@@ -126,7 +127,7 @@ impl Client {
                 Err(fault) if self.may_mend(&fault) => {
                     tracing::debug!(%fault, "the connection to unit 0 broke");
                     self.session.is_cut();
-                    self.mending = Some(Mending::new(fault, clock::now()));
+                    self.mending = Some(Mending::new(clock::now()));
                     continue;
                 }
                 heard => heard?,
@@ -151,10 +152,21 @@ impl Client {
         }
     }
 
-    /// Whether a connection that ended so is made again: not one that is silent, nor where nothing is
-    /// expected any more.
+    /// Whether a connection that ended so is made again: one that is silent only where this unit may be
+    /// replaced, and none where nothing is expected any more.
     fn may_mend(&self, fault: &LinkFault) -> bool {
-        is_of_the_way(fault) && seconds(fault, self.options.silence) == 0 && !self.bye && !self.gives_up
+        let is_heard = seconds(fault, self.options.silence) == 0;
+        is_of_the_way(fault) && (is_heard || self.calls.lasts) && !self.bye && !self.gives_up
+    }
+
+    /// Whether the connection to unit 0 broke, and is yet to be made again.
+    pub fn is_cut_off(&self) -> bool {
+        self.mending.is_some()
+    }
+
+    /// Whether unit 0 waits for this unit, should it not hear of it for long.
+    pub fn lasts(&self) -> bool {
+        self.calls.lasts
     }
 
     /// Whether a unit is lost and not replaced yet.
@@ -209,7 +221,7 @@ impl Client {
             if let Some(found) = look(self) {
                 break Ok(found);
             }
-            if let Err(e) = self.pause(Vec::new(), start, what, step) {
+            if let Err(e) = self.pause((Vec::new(), None), start, what, step) {
                 break Err(e);
             }
         };
@@ -217,10 +229,11 @@ impl Client {
         found
     }
 
-    /// Waits until unit 0 says something or one of `items` is ready, within the port's patience since `start`.
+    /// Waits until unit 0 says something, one of `items` is ready or `until` has come, within the port's
+    /// patience since `start`.
     pub fn pause(
         &self,
-        items: Vec<PollItem<'_>>,
+        (items, until): (Vec<PollItem<'_>>, Option<Duration>),
         start: Duration,
         what: &str,
         step: u64,
@@ -238,18 +251,16 @@ impl Client {
         let waited = clock::now() - start;
         let left = clock::left(start, self.options.timeout);
         if left.is_some_and(|l| l.is_zero()) {
-            return Err(PipeError::Port(PortError::Timeout {
-                port: PortName::Pipe(self.pipe.clone()),
-                unit: None,
-                what: format!(
-                    "{what} {step}{}",
-                    not_replaced(self.absent.first().copied(), &Programs::default())
-                )
-                .into(),
-                waited,
-            }));
+            let why = match self.is_cut_off() {
+                true => format!("; {HOST} cannot be reached"),
+                false => not_replaced(self.absent.first().copied(), &Programs::default()),
+            };
+            let what = format!("{what} {step}{why}").into();
+            let port = PortName::Pipe(self.pipe.clone());
+            return Err(PipeError::Port(PortError::Timeout { port, unit: None, what, waited }));
         }
-        self.poll(items, left)
+        let most = until.map(|until| until.saturating_sub(clock::now()));
+        self.poll(items, left.into_iter().chain(most).min())
     }
 
     /// Lets a while go by, or until unit 0 says something.
@@ -288,10 +299,10 @@ impl Client {
     /// Where unit 0 is heard.
     pub fn waits_at(&self, wait: &mut Wait) {
         let channel = self.session.channel();
-        match self.mending.is_some() || self.ended.is_some() {
-            // Whatever is waited for then changes from look to look.
-            true => wait.within(Some(RETRY.0)),
-            false => wait.at(channel, channel.is_backed_up()),
+        match &self.mending {
+            _ if self.ended.is_some() => wait.within(Some(RETRY.0)),
+            Some(mending) => mending.waits_at(wait),
+            None => wait.at(channel, channel.is_backed_up()),
         }
         wait.within(self.look_in());
     }
@@ -328,6 +339,9 @@ impl Client {
     /// Whether the pipe goes on, for a reader that cannot do without what it waits for.
     pub fn check_going(&mut self, step: u64) -> Result<(), PipeError> {
         self.take(step)?;
+        if let Some(fault) = &self.ended {
+            return Err(self.lost(fault.clone(), step));
+        }
         self.notice.map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
     }
 
@@ -392,23 +406,13 @@ impl Client {
     }
 
     /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
-    pub fn verdict(&mut self, unit: UnitName, fault: &LinkFault, step: u64) -> PipeError {
+    pub fn accuse(&mut self, unit: UnitName, fault: &LinkFault) -> Result<(), PipeError> {
+        self.say(&Ask::Lost(unit, seconds(fault, self.options.silence)))
+    }
+
+    /// Unit 0 has said nothing of a unit that was [accused](Client::accuse).
+    pub fn unconfirmed(&mut self, unit: UnitName, fault: &LinkFault) -> PipeError {
         let silent = seconds(fault, self.options.silence);
-        let _ = self.say(&Ask::Lost(unit, silent));
-        let start = clock::now();
-        while clock::now() - start < VERDICT {
-            if let Err(e) = self.take(step) {
-                return e;
-            }
-            if let Some(stop) = self.notice {
-                return self.stopped(stop, step);
-            }
-            // What it said before its end counts, but is no verdict.
-            if let Some(fault) = &self.ended {
-                return self.lost(fault.clone(), step);
-            }
-            let _ = self.rest(VERDICT);
-        }
         self.silent = true;
         PipeError::Port(PortError::PeerLost {
             port: PortName::Pipe(self.pipe.clone()),
@@ -488,6 +492,9 @@ impl Client {
         let lost = Stop::Fault(Fault::lost(HOST, self.host_pid, silent));
         match fault {
             LinkFault::Peer(LinkError::Closed) | LinkFault::System(_) => self.stopped(lost, 0),
+            LinkFault::Peer(LinkError::Taken { .. }) => {
+                PipeError::refused(&self.pipe, Refusal::Replaced { unit: self.me })
+            }
             fault => link(&self.pipe, HOST)(fault),
         }
     }

@@ -35,6 +35,8 @@ struct Member {
     /// It knows what went wrong, by an answer or a notice.
     knows: bool,
     told_bye: bool,
+    /// Its unit counts as lost, and may come back before another has its place.
+    given_up: bool,
 }
 
 impl Member {
@@ -81,18 +83,18 @@ impl Hub {
 
     /// A unit has joined, maybe in the place of one that was lost.
     pub fn join(&mut self, conn: ConnId, unit: UnitName, pid: u32, start_time: u64) {
-        self.absent.retain(|&lost| lost != unit);
+        self.is_there(unit);
         let reached = self.slots.resume_at(unit);
         // Numbers of processes of other hosts mean nothing here.
         self.slots.join(unit, (pid, start_time), 0);
         let (asks, granted) = (0, VecDeque::new());
-        let (begun, over, knows, told_bye) = (false, false, false, false);
+        let (begun, over, knows, told_bye, given_up) = (false, false, false, false, false);
         let (next, published) = match unit.side {
             // What it had published went with its memory.
             Side::Writer => (self.slots.first_needed(reached), reached),
             Side::Reader(_) => (reached, 0),
         };
-        let member = Member { unit, next, published, asks, begun, granted, over, knows, told_bye };
+        let member = Member { unit, next, published, asks, begun, granted, over, knows, told_bye, given_up };
         self.members.insert(conn, member);
     }
 
@@ -103,8 +105,36 @@ impl Hub {
 
     /// A connection is gone. Returns whether its unit had come to its end before.
     pub fn hangup(&mut self, conn: ConnId) -> bool {
-        self.absent.extend(self.replaceable(conn));
+        let lost = self.replaceable(conn);
+        lost.into_iter().for_each(|unit| self.is_lost(unit));
         self.members.remove(&conn).is_none_or(|m| m.has_ended())
+    }
+
+    /// Nothing is heard of a unit that may be replaced: it counts as lost, and what it was told is kept, so
+    /// that it can [come back](Hub::is_back). Gives the unit.
+    pub fn give_up(&mut self, conn: ConnId) -> Option<UnitName> {
+        let unit = self.replaceable(conn)?;
+        self.members.get_mut(&conn)?.given_up = true;
+        self.is_lost(unit);
+        Some(unit)
+    }
+
+    /// A unit that was [given up](Hub::give_up) is heard again, and goes on where it was.
+    pub fn is_back(&mut self, conn: ConnId) -> Option<UnitName> {
+        let member = self.members.get_mut(&conn).filter(|m| m.given_up)?;
+        member.given_up = false;
+        let unit = member.unit;
+        self.is_there(unit);
+        Some(unit)
+    }
+
+    fn is_lost(&mut self, unit: UnitName) {
+        self.is_there(unit);
+        self.absent.push(unit);
+    }
+
+    fn is_there(&mut self, unit: UnitName) {
+        self.absent.retain(|&lost| lost != unit);
     }
 
     /// Whether the unit of a connection has come to its end.
@@ -125,7 +155,7 @@ impl Hub {
 
     /// Whether every other unit has left, and none has yet to be replaced.
     pub fn is_alone(&self) -> bool {
-        self.members.is_empty()
+        self.members.values().all(|m| m.given_up)
             && (self.slots.fault().is_some() || self.absent.is_empty() || self.readers_are_over())
     }
 
@@ -302,7 +332,7 @@ impl Hub {
 
     /// Whether no reader needs what the writers have any more.
     pub fn readers_are_over(&self) -> bool {
-        self.members.values().all(|m| m.unit.side == Side::Writer || m.over)
+        self.members.values().all(|m| m.unit.side == Side::Writer || m.over || m.given_up)
             && !self.readers_awaited()
             && self.readers_joined()
     }

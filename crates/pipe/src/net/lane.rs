@@ -2,6 +2,7 @@
 
 use super::channel::Channel;
 use super::near::Coming;
+use super::redial::Redial;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::wire::{LaneOpen, Want};
 use crate::threads::Threads;
@@ -57,6 +58,8 @@ pub struct Lane {
     near: Near,
     /// Connections that brought nothing, one after the other.
     fruitless: u32,
+    /// The connection is gone, and another is made.
+    pub(super) redial: Option<Redial>,
 }
 
 impl Lane {
@@ -79,6 +82,7 @@ impl Lane {
             slots,
             near: Near::No,
             fruitless: 0,
+            redial: None,
         }
     }
 

@@ -8,7 +8,8 @@ use super::channel::Channel;
 use super::dial::{is_passing, is_refused};
 use super::session::{Session, SessionId};
 use super::silence::seconds;
-use super::wire::{Ask, First};
+use super::wire::{Ask, Back, First};
+use crate::ready::Wait;
 use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, Fault};
 use polyduct_message::link::noise::Terms;
 use polyduct_message::LinkError;
@@ -121,35 +122,56 @@ impl Missing {
 pub struct Calls {
     /// Where unit 0 listens.
     pub addr: SocketAddr,
-    /// What this unit proves.
+    /// This unit.
+    pub unit: u32,
+    /// What it proves.
     pub terms: Terms,
     /// How long silence is borne.
     pub borne: Duration,
     /// The session that goes on.
     pub session: SessionId,
+    /// Where this unit may be replaced, unit 0 is called for as long as nobody has its place, however long
+    /// that takes.
+    pub lasts: bool,
 }
 
 enum Stage {
     Rests(Duration),
     Dials(Box<Dial>),
-    /// It has said who it is.
-    Asks(Box<Channel>),
+    /// It has said who it is, and is answered by then.
+    Asks(Box<Channel>, Duration),
+}
+
+/// How long something is tried, less the time in which nobody looked.
+pub struct Tries {
+    since: Duration,
+    looked: Duration,
+}
+
+impl Tries {
+    /// From now on.
+    pub fn new(now: Duration) -> Tries {
+        Tries { since: now, looked: now }
+    }
+
+    /// Looks how long it has been.
+    pub fn last(&mut self, now: Duration) -> Duration {
+        self.since += now.saturating_sub(self.looked).saturating_sub(LOOKS);
+        self.looked = now;
+        now.saturating_sub(self.since)
+    }
 }
 
 /// A connection to unit 0 is made again.
 pub struct Mending {
-    /// Why the last one ended.
-    fault: Fault,
-    /// Since when, less the time in which nobody looked.
-    since: Duration,
-    looked: Duration,
+    tries: Tries,
     stage: Stage,
 }
 
 impl Mending {
     /// The connection ended just now.
-    pub fn new(fault: Fault, now: Duration) -> Mending {
-        Mending { fault, since: now, looked: now, stage: Stage::Rests(now) }
+    pub fn new(now: Duration) -> Mending {
+        Mending { tries: Tries::new(now), stage: Stage::Rests(now) }
     }
 
     /// What to wait for.
@@ -160,39 +182,51 @@ impl Mending {
                 (stream, true) => PollItem::writable(stream),
                 (stream, false) => PollItem::readable(stream),
             }),
-            Stage::Asks(channel) => Some(PollItem::readable(&**channel)),
+            Stage::Asks(channel, _) => Some(PollItem::readable(&**channel)),
+        }
+    }
+
+    /// The same, for programs that poll.
+    pub fn waits_at(&self, wait: &mut Wait) {
+        match &self.stage {
+            Stage::Rests(_) => {}
+            Stage::Dials(dial) => {
+                let (stream, writes) = dial.waits_for();
+                wait.at(stream, writes);
+            }
+            Stage::Asks(channel, _) => wait.at(&**channel, false),
         }
     }
 
     /// When to [go on](Mending::go_on) at the latest.
     pub fn deadline(&self, calls: &Calls) -> Duration {
-        let end = self.since.saturating_add(calls.borne);
-        match &self.stage {
-            Stage::Rests(until) => end.min(*until),
-            Stage::Dials(dial) => end.min(dial.deadline()),
-            Stage::Asks(_) => end,
-        }
+        let end = (!calls.lasts).then(|| self.tries.since.saturating_add(calls.borne));
+        let next = match &self.stage {
+            Stage::Rests(until) | Stage::Asks(_, until) => *until,
+            Stage::Dials(dial) => dial.deadline(),
+        };
+        end.map_or(next, |end| end.min(next))
     }
 
     /// Goes on as far as it can; returns whether the session goes on.
     ///
     /// # Errors
-    /// What ended the last connection, where unit 0 is gone or knows this unit no more; or its silence.
+    /// [`LinkError::Closed`] where unit 0 is gone or knows this unit no more, [`LinkError::Taken`] where
+    /// another has its place; or its silence.
     pub fn go_on(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<bool, Fault> {
-        self.since += now.saturating_sub(self.looked).saturating_sub(LOOKS);
-        self.looked = now;
+        let lasted = self.tries.last(now);
         loop {
             match self.next(calls, session, now) {
-                Ok(Next::Waits) if now.saturating_sub(self.since) < calls.borne => return Ok(false),
+                Ok(Next::Waits) if calls.lasts || lasted < calls.borne => return Ok(false),
                 Ok(Next::Waits) => {
                     let what = "a connection that could not be made again".into();
                     return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
                 }
                 Ok(Next::Goes) => {}
                 Ok(Next::Done) => return Ok(true),
-                Ok(Next::Gone) => return Err(self.fault.clone()),
+                Ok(Next::Gone(why)) => return Err(why.into()),
                 // Its process, or what was there, is gone.
-                Err(fault) if is_refused(&fault) => return Err(self.fault.clone()),
+                Err(fault) if is_refused(&fault) => return Err(LinkError::Closed.into()),
                 Err(fault) if is_passing(&fault) => self.stage = Stage::Rests(now + AGAIN),
                 Err(fault) => return Err(fault),
             }
@@ -215,16 +249,20 @@ impl Mending {
                 let mut channel = Channel::new(dial.into_stream(), established, calls.borne);
                 channel.post(&First::Again { session: calls.session, heard: session.heard() })?;
                 channel.flush()?;
-                self.stage = Stage::Asks(Box::new(channel));
+                self.stage = Stage::Asks(Box::new(channel), now.saturating_add(calls.borne));
             }
-            Stage::Asks(channel) => {
-                let Some(heard) = channel.hear::<Option<u64>>()? else { return Ok(Next::Waits) };
-                let Stage::Asks(channel) = std::mem::replace(&mut self.stage, Stage::Rests(now)) else {
+            Stage::Asks(_, until) if now >= *until => self.stage = Stage::Rests(now),
+            Stage::Asks(channel, _) => {
+                let Some(back) = channel.hear::<Back>()? else { return Ok(Next::Waits) };
+                let Stage::Asks(channel, _) = std::mem::replace(&mut self.stage, Stage::Rests(now)) else {
                     return Ok(Next::Waits);
                 };
-                // It has given this unit up, or is another.
-                let Some(heard) = heard else { return Ok(Next::Gone) };
-                session.resume(*channel, heard)?;
+                match back {
+                    Back::On(heard) => session.resume(*channel, heard)?,
+                    // It has given this unit up, or is another.
+                    Back::Unknown => return Ok(Next::Gone(LinkError::Closed)),
+                    Back::Replaced => return Ok(Next::Gone(LinkError::Taken { unit: calls.unit })),
+                }
                 return Ok(Next::Done);
             }
         }
@@ -235,7 +273,7 @@ impl Mending {
 enum Next {
     Waits,
     Goes,
-    Gone,
+    Gone(LinkError),
     Done,
 }
 
@@ -288,10 +326,11 @@ mod tests {
         let addr = socket::local_addr(&listener).unwrap();
         let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
-        let calls = Calls { addr, terms: place.terms(&trust, 1), borne: BORNE, session: [0; 16] };
+        let (terms, session) = (place.terms(&trust, 1), [0; 16]);
+        let mut calls = Calls { addr, unit: 1, terms, borne: BORNE, session, lasts: false };
         let mut session = Session::new(pair(true).0);
         let start = clock::now();
-        let mut mending = Mending::new(LinkError::Closed.into(), start);
+        let mut mending = Mending::new(start);
         assert!(!mending.go_on(&calls, &mut session, start).unwrap());
         // The unit computes, and looks again.
         let again = start + 6 * BORNE;
@@ -303,5 +342,8 @@ mod tests {
         }
         let silent = mending.go_on(&calls, &mut session, now).unwrap_err();
         assert!(seconds(&silent, BORNE) > 0, "{silent}");
+        // One that may be replaced calls on.
+        calls.lasts = true;
+        assert!(!mending.go_on(&calls, &mut session, now + 10 * BORNE).unwrap());
     }
 }

@@ -18,8 +18,9 @@
 //! Unit 0 keeps the place of a lost unit whose program [waits](crate::OnLoss::Wait), and lets in who comes with its number. It tells
 //! a reader with which step to go on, and the reader asks for its lanes from that step. It tells a writer the first step that
 //! some reader lacks, since the steps were in the lost unit's memory: the new one fills their slots again, and publishes what
-//! its predecessor had not. Unit 0 tells the readers where it is; they connect anew, at once or when they miss their bytes,
-//! and get their part of the step again from its start.
+//! its predecessor had not. A unit that was only not heard for long calls on, and goes on where it was if it
+//! is the first to come to its place. Unit 0 tells the readers where it is; they connect anew, at once or
+//! when they miss their bytes, and get their part of the step again from its start.
 //!
 //! | module | idea |
 //! |---|---|
@@ -35,7 +36,7 @@
 //! | `client` | the other units' way to unit 0 |
 //! | [`route`] | which bytes, in which order |
 //! | `store`, `senders`, `job` | a writer's slots, the threads that send from them, and one connection that they send on |
-//! | [`lane`] | a reader's end of a connection to a writer |
+//! | [`lane`], `redial` | a reader's end of a connection to a writer; how it is made again |
 //! | `near` | slots that a reader of the same host maps |
 //! | `enter` | how a writer's unit comes in |
 //! | `writer`, `reader` | the two ends |
@@ -54,6 +55,7 @@ mod near;
 mod place;
 mod porch;
 mod reader;
+mod redial;
 pub mod route;
 mod senders;
 mod serve;

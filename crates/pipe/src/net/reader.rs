@@ -9,9 +9,9 @@ use super::hub::steps_ahead;
 use super::lane::Lane;
 use super::near::host_of;
 use super::place::Place;
+use super::redial::{Caller, FRUITLESS};
 use super::route::{End, Route};
-use super::silence::seconds;
-use super::wire::{Ask, First};
+use super::wire::Ask;
 use super::Trust;
 use crate::bind::from_wire;
 use crate::domain::{Addresses, DomainOptions, PortDomain};
@@ -23,7 +23,7 @@ use crate::threads::Threads;
 use crate::wire::Role;
 use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
-use polyduct_message::domain::{Domain, HostId};
+use polyduct_message::domain::Domain;
 use polyduct_message::meeting::{GRACE, SLICE};
 use polyduct_os::{clock, poll::poll};
 use polyduct_port::{Expect, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
@@ -31,104 +31,30 @@ use polyduct_slots::{Next, Turn};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Connections to a writer unit that bring nothing, one after the other, before it is given up: a second or two.
-const FRUITLESS: u32 = 10;
-
-/// How a reader connects to the writers.
-struct Dials {
-    place: Place,
-    trust: Trust,
-    options: Options,
-    program: u32,
-    /// Where this process runs, if it would map slots.
-    host: Option<HostId>,
-    /// Lost writer units are replaced.
-    replaced: bool,
-}
-
-impl Dials {
-    /// Connects to a writer unit at `addr`, or where `check_in` says that it is now, and asks for this unit's part of the steps
-    /// from `from` on.
-    fn connect(
-        &self,
-        name: UnitName,
-        addr: SocketAddr,
-        (open_timeout, start): (Duration, Duration),
-        (from, may_map): (u64, bool),
-        check_in: impl FnMut() -> Result<Option<SocketAddr>, PipeError>,
-    ) -> Result<Channel, PipeError> {
-        let Dials { place, trust, program, .. } = self;
-        let options = Options { open_timeout, ..self.options.clone() };
-        // One that is replaced may be there again.
-        let mut channel = dial(place, trust, &options, start, &[addr], (name, !self.replaced), check_in)?;
-        channel
-            .post(&First::Lane {
-                program: *program,
-                unit: options.unit,
-                from,
-                host: self.host.filter(|_| may_map),
-            })
-            .map_err(link(&place.to_string(), name))?;
-        Ok(channel)
-    }
-
-    /// Connects while the pipe opens.
-    fn first(
-        &self,
-        client: &mut Client,
-        name: UnitName,
-        addr: SocketAddr,
-        (start, may_map): (Duration, bool),
-    ) -> Result<Channel, PipeError> {
-        let from = (client.from, may_map);
-        let check_in = || {
-            client.check_in()?;
-            Ok(client.moved(name.unit))
-        };
-        match self.connect(name, addr, (self.options.open_timeout, start), from, check_in) {
-            // Why it is not there, unit 0 knows.
-            Err(PipeError::Link { source, .. }) => Err(client.failed_to_open(name, *source)),
-            connected => connected,
+/// Connects to a writer unit while the pipe opens, at `addr` or where unit 0 says that it is by then, and
+/// asks for this unit's part of the steps.
+fn connect(
+    caller: &Caller,
+    client: &mut Client,
+    name: UnitName,
+    addr: SocketAddr,
+    (start, may_map): (Duration, bool),
+) -> Result<Channel, PipeError> {
+    let Caller { place, trust, options, replaced, .. } = caller;
+    let from = client.from;
+    let check_in = || {
+        client.check_in()?;
+        Ok(client.moved(name.unit))
+    };
+    // One that is replaced may be there again.
+    match dial(place, trust, options, start, &[addr], (name, !replaced), check_in) {
+        Ok(mut channel) => {
+            channel.post(&caller.asks(from, may_map)).map_err(link(&place.to_string(), name))?;
+            Ok(channel)
         }
-    }
-
-    /// The connection of a lane is gone: connects to the writer unit anew, or to the one that replaces it
-    /// when that comes, within the port's patience since `start`. One that is there has no longer than the
-    /// time to open, and where it is not replaced no longer than silence is borne. The unit's part of `step`
-    /// comes again.
-    fn again(
-        &self,
-        client: &mut Client,
-        lane: &mut Lane,
-        start: Duration,
-        step: u64,
-    ) -> Result<(), PipeError> {
-        let name = UnitName { side: Side::Writer, unit: lane.unit };
-        // One that takes the connection and drops it again is not asked as fast as it can.
-        if lane.fruitless() > 0 {
-            client.rest(Duration::from_millis(1 << lane.fruitless()))?;
-        }
-        let channel = loop {
-            client.check_going(step)?;
-            if client.is_absent(name) {
-                client.pause(Vec::new(), start, "the rest of step", step)?;
-                continue;
-            }
-            let began = clock::now();
-            let left = self.options.timeout.map(|t| t.saturating_sub(began - start));
-            let most = if self.replaced { self.options.open_timeout } else { self.options.silence };
-            let patience = left.into_iter().chain([most]).min().unwrap_or_default();
-            let check_in = || {
-                client.check_going(step)?;
-                Ok(client.moved(name.unit))
-            };
-            match self.connect(name, lane.addr, (patience, began), (step, lane.may_map()), check_in) {
-                Err(PipeError::Port(PortError::Timeout { .. })) if client.is_absent(name) => {}
-                connected => break connected?,
-            }
-        };
-        lane.replace(channel);
-        Ok(())
+        // Why it is not there, unit 0 knows.
+        Err(PipeError::Link { source, .. }) => Err(client.failed_to_open(name, *source)),
+        Err(error) => Err(error),
     }
 }
 
@@ -140,7 +66,7 @@ pub struct NetReader {
     me: UnitName,
     client: Client,
     lanes: Vec<Lane>,
-    dials: Dials,
+    caller: Caller,
     dataset: Dataset,
     dst: Mapping,
     conversion: Option<Conversion>,
@@ -222,7 +148,7 @@ impl NetReader {
         let from: Vec<u32> =
             plan.transfers().iter().filter(|t| t.bytes() > 0).map(|t| t.src_unit() as u32).collect();
         let addrs = client.addresses(&from)?;
-        let dials = Dials {
+        let caller = Caller {
             place: place.clone(),
             trust: trust.clone(),
             options: options.clone(),
@@ -234,7 +160,7 @@ impl NetReader {
         for (&writer, addr) in from.iter().zip(addrs) {
             let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
             let name = UnitName { side: Side::Writer, unit: writer };
-            let channel = dials.first(&mut client, name, addr, (start, true))?;
+            let channel = connect(&caller, &mut client, name, addr, (start, true))?;
             let slots = (welcome.depth, src.local_len_bytes(writer.into())? as usize);
             lanes.push(Lane::new(writer, addr, channel, route, slots));
         }
@@ -245,8 +171,8 @@ impl NetReader {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                        let channel = dials.first(&mut client, name, lane.addr, (start, lane.may_map()))?;
-                        lane.replace(channel);
+                        let may_map = lane.may_map();
+                        lane.replace(connect(&caller, &mut client, name, lane.addr, (start, may_map))?);
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
                 }
@@ -264,7 +190,7 @@ impl NetReader {
             me,
             client,
             lanes,
-            dials,
+            caller,
             dataset,
             dst,
             conversion,
@@ -380,7 +306,7 @@ impl NetReader {
                 Some(turn) => turn,
             },
         };
-        let received = self.receive(turn, part, true);
+        let received = self.receive(turn, part);
         if let Err(e) = received {
             if e.scope() == Scope::Operation {
                 self.kept.clear();
@@ -428,48 +354,26 @@ impl NetReader {
         Ok(Some(turn))
     }
 
-    /// Takes the bytes of a step from all lanes as they come. Returns whether all have: `false` where a lane has
-    /// ended, and this call is not one that `mends` it, which takes a while.
-    fn receive(&mut self, turn: Turn, part: &mut [u8], mends: bool) -> Result<bool, PipeError> {
+    /// Takes the bytes of a step from all lanes as they come.
+    fn receive(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
         let step = turn.step;
         let start = clock::now();
         let mut waited = Duration::ZERO;
         while self.lanes.iter().any(Lane::waits) {
             let mut more = false;
             for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
+                if lane.redial.is_some() {
+                    let made = self.caller.again(&mut self.client, lane, step)?;
+                    if made && self.lossy {
+                        let _ = lane.want(step);
+                    }
+                    more |= made;
+                    continue;
+                }
                 match lane.receive(turn, part, (self.kernels, self.conversion, self.threads)) {
                     Ok(perhaps) => more |= perhaps,
                     Err(fault) => {
-                        let unit = UnitName { side: Side::Writer, unit: lane.unit };
-                        tracing::debug!(%unit, %fault, "a lane ended");
-                        if !mends {
-                            self.client.take(step)?;
-                            // There is nothing to connect to: it is waited for.
-                            if self.client.is_absent(unit) {
-                                self.client.pause(Vec::new(), start, "the rest of step", step)?;
-                            }
-                            return Ok(false);
-                        }
-                        let replaced = self.dials.replaced;
-                        let silent = seconds(&fault, self.dials.options.silence) > 0;
-                        if !is_passing(&fault) || silent && !replaced || lane.fruitless() > FRUITLESS {
-                            return Err(match replaced {
-                                true => link(&self.pipe, unit)(fault),
-                                false => self.client.verdict(unit, &fault, step),
-                            });
-                        }
-                        let pause = clock::now();
-                        match self.dials.again(&mut self.client, lane, start, step) {
-                            // It is gone, with what it had.
-                            Err(PipeError::Link { .. }) if !replaced => {
-                                return Err(self.client.verdict(unit, &fault, step))
-                            }
-                            again => again?,
-                        }
-                        if self.lossy {
-                            let _ = lane.want(step);
-                        }
-                        waited += clock::now() - pause;
+                        self.caller.broke(&mut self.client, lane, fault)?;
                         more = true;
                     }
                 }
@@ -483,13 +387,20 @@ impl NetReader {
             }
             let pause = clock::now();
             let mut items = Vec::with_capacity(self.lanes.len() + 1);
-            items.extend(self.lanes.iter().filter(|l| l.waits()).flat_map(Lane::items));
-            self.client.pause(items, start, "the rest of step", step)?;
+            let waiting = self.lanes.iter().filter(|l| l.waits());
+            for lane in waiting.clone() {
+                match &lane.redial {
+                    Some(redial) => items.extend(redial.item()),
+                    None => items.extend(lane.items()),
+                }
+            }
+            let until = waiting.filter_map(|lane| lane.redial.as_ref()?.deadline()).min();
+            self.client.pause((items, until), start, "the rest of step", step)?;
             waited += clock::now() - pause;
         }
         self.stats.waited += waited;
         self.stats.copied += (clock::now() - start).saturating_sub(waited);
-        Ok(true)
+        Ok(())
     }
 
     /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with

@@ -1,21 +1,23 @@
 //! The thread of the writers' unit 0: lets units in, carries out the [rendezvous](crate::rendezvous), then serves the
 //! [hub](super::hub) and notices who is gone.
 
+mod away;
+
 use super::channel::Channel;
 use super::hub::Hub;
-use super::mend::{is_of_the_way, Life, Missing};
+use super::mend::Life;
 use super::near::host_of;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::session::{Session, SessionId};
-use super::silence::{seconds, silent_for};
+use super::silence::silent_for;
 use super::wire::{Ask, First, Tell};
 use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
+use away::{Replaced, Way};
 use polyduct_message::domain::HostId;
-use polyduct_message::link::net::Fault as LinkFault;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -72,8 +74,7 @@ struct Conn {
     name: SessionId,
     /// Where the unit listens for as long as it takes part, if it can be reached there.
     door: Option<SocketAddr>,
-    /// Its connection broke.
-    missing: Option<Missing>,
+    way: Way,
 }
 
 /// Everything the thread holds.
@@ -83,6 +84,7 @@ pub struct Server {
     conns: BTreeMap<ConnId, Conn>,
     /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
     early: Vec<(Channel, First)>,
+    replaced: Replaced,
     next_id: ConnId,
     /// Where this process runs, if others may map its slots.
     host: Option<HostId>,
@@ -116,6 +118,7 @@ impl Server {
             porch,
             conns: BTreeMap::new(),
             early: Vec::new(),
+            replaced: Replaced::default(),
             next_id: 1,
             rendezvous,
             meets_at,
@@ -161,17 +164,19 @@ impl Server {
         for conn in self.conns.values() {
             // Who does not take its answers is not asked for more questions.
             let channel = conn.session.channel();
-            items.extend(match &conn.missing {
-                Some(missing) => missing.item(),
-                None if channel.is_backed_up() => Some(PollItem::writable(channel)),
-                None => Some(PollItem::readable(channel)),
+            items.extend(match &conn.way {
+                Way::Broke(missing) => missing.item(),
+                Way::GivenUp => None,
+                Way::Stands if channel.is_backed_up() => Some(PollItem::writable(channel)),
+                Way::Stands => Some(PollItem::readable(channel)),
             });
         }
         self.porch.items(&mut items);
         let opening = self.outcome.as_ref().map(|_| self.deadline);
-        let looks = self.conns.values().filter_map(|conn| match &conn.missing {
-            Some(missing) => missing.deadline(),
-            None => conn.session.channel().deadline(),
+        let looks = self.conns.values().filter_map(|conn| match &conn.way {
+            Way::Broke(missing) => missing.deadline(),
+            Way::GivenUp => None,
+            Way::Stands => conn.session.channel().deadline(),
         });
         let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
         let deadline =
@@ -211,7 +216,7 @@ impl Server {
                     let id = self.next_id;
                     self.next_id += 1;
                     let session = Session::new(channel);
-                    self.conns.insert(id, Conn { session, pid, name, door, missing: None });
+                    self.conns.insert(id, Conn { session, pid, name, door, way: Way::Stands });
                     self.note_ends();
                     let replaces = self.replaced_by(&hello);
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
@@ -223,14 +228,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    /// Whether this is said by one who asks for the place of a unit that may live, though its connection
-    /// broke.
-    fn is_early(&self, first: &First) -> bool {
-        let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
-        let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));
-        holder.is_some_and(|conn| conn.missing.is_some())
     }
 
     /// Somebody asks for a place: the rendezvous is told who has closed, and whether the pipe ends.
@@ -247,12 +244,14 @@ impl Server {
             if conn.session.is_overfull() {
                 return self.hang_up(id, 0);
             }
-            if let Some(missing) = &mut conn.missing {
-                match missing.look(clock::now()) {
+            match &mut conn.way {
+                Way::Stands => {}
+                Way::GivenUp => return,
+                Way::Broke(missing) => match missing.look(clock::now()) {
                     Life::Open => return,
                     Life::Ended => return self.hang_up(id, 0),
-                    Life::Silent => return self.hang_up(id, silent_for(self.silence.0)),
-                }
+                    Life::Silent => return self.give_up(id, silent_for(self.silence.0)),
+                },
             }
             // Who does not take its answers is not asked for more questions.
             if let Ok(false) = conn.session.flush() {
@@ -284,59 +283,22 @@ impl Server {
         }
     }
 
-    /// A connection has ended: where its unit may live, it is looked for.
-    fn ended(&mut self, id: ConnId, fault: &LinkFault) {
-        let silent = seconds(fault, self.silence.0);
-        let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        // Who can be asked, and lives, comes back for the last words.
-        let over = over && (conn.session.is_heard() || conn.door.is_none());
-        // Who cannot be asked, and has not been reset, has ended as a process does.
-        let reset = conn.session.channel().peer().is_none();
-        let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());
-        if !may_live || over || !self.rendezvous.is_member(id) {
-            return self.hang_up(id, silent);
-        }
-        conn.session.is_cut();
-        conn.missing = Some(Missing::new(conn.door, self.silence.0, clock::now()));
-        self.serve(id);
-    }
-
-    /// Somebody says that its connection broke.
-    fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64) {
-        let Some((&id, conn)) = self.conns.iter_mut().find(|(_, conn)| conn.name == name) else {
-            let _ = channel.post(&None::<u64>).and_then(|()| channel.flush());
-            return channel.shut();
-        };
-        // One that comes late, or is nobody's: the unit lives, and goes on.
-        if !conn.session.may_have_heard(heard) {
-            tracing::warn!(from = ?channel.peer(), heard, "turned a connection away that was made again");
-            return channel.shut();
-        }
-        tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
-        conn.missing = None;
-        let said = channel.post(&Some(conn.session.heard()));
-        if let Err(fault) = said.and_then(|()| conn.session.resume(channel, heard)) {
-            return self.ended(id, &fault);
-        }
-        self.serve(id);
-    }
-
     /// A connection is gone: hung up, or nothing was heard for so many seconds.
     fn hang_up(&mut self, id: ConnId, silent: u8) {
-        let Some(Conn { pid, .. }) = self.conns.remove(&id) else { return };
+        let Some(Conn { pid, way, .. }) = self.conns.remove(&id) else { return };
         let (mut closed, mut lost) = (false, None);
         if let Some((hub, _)) = &mut self.open {
-            lost = hub.replaceable(id);
+            // Of one that was given up the others know.
+            lost = hub.replaceable(id).filter(|_| !matches!(way, Way::GivenUp));
             closed = hub.hangup(id);
-            self.shared.absent().clone_from(&hub.absent());
         }
+        self.note_absent();
         let actions = self.rendezvous.hangup(id, closed);
         self.silence.1 = silent;
         self.carry_out(actions);
         self.silence.1 = 0;
         if let Some(unit) = lost.filter(|_| !self.rendezvous.is_over()) {
-            self.send_all(&Tell::Lost(unit, pid));
+            self.send_all_but(id, &Tell::Lost(unit, pid));
         }
     }
 
@@ -362,6 +324,7 @@ impl Server {
                 Action::Drop(id) => {
                     if let Some(conn) = self.conns.get(&id) {
                         conn.session.channel().shut();
+                        self.replaced.note(conn);
                     }
                     self.hang_up(id, 0);
                 }
@@ -407,17 +370,16 @@ impl Server {
         let replaces = hub.absent().iter().any(|(lost, _)| *lost == unit);
         hub.join(id, unit, pid, start_time);
         if replaces {
-            let addr = self.rendezvous.segment(unit.unit).filter(|_| unit.side == Side::Writer).copied();
             let absent = hub.absent();
-            self.shared.absent().clone_from(&absent);
-            self.send_all(&Tell::Replaced(unit, addr));
+            self.note_absent();
+            self.tell_of(id, unit);
             absent.into_iter().for_each(|(lost, pid)| self.send(id, &Tell::Lost(lost, pid)));
         }
     }
 
-    fn send_all(&mut self, message: &Tell) {
-        let members: Vec<ConnId> =
-            self.conns.keys().filter(|&&id| self.rendezvous.is_member(id)).copied().collect();
+    fn send_all_but(&mut self, one: ConnId, message: &Tell) {
+        let is_other = |&&id: &&ConnId| id != one && self.rendezvous.is_member(id);
+        let members: Vec<ConnId> = self.conns.keys().filter(is_other).copied().collect();
         members.into_iter().for_each(|id| self.send(id, message));
     }
 
@@ -482,7 +444,7 @@ impl Server {
         let end = clock::now() + LAST_WORDS;
         // Who is cut off comes back for them: without, it would take unit 0 for dead.
         self.serve_all();
-        while self.conns.values().any(|conn| conn.missing.is_some()) && clock::now() < end {
+        while self.conns.values().any(|conn| matches!(conn.way, Way::Broke(_))) && clock::now() < end {
             if !self.wait(Some(end)) {
                 break;
             }

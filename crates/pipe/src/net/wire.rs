@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
 /// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
-/// again; 10: who shares a host shares slots). Part of what both sides prove, so that two versions never meet.
+/// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced
+/// by those that were given up). Part of what both sides prove, so that two versions never meet.
 pub const VERSION: u64 = 10;
 
 /// The first message on a connection.
@@ -40,14 +41,24 @@ pub enum First {
         /// Where it runs, if it would rather map the slots.
         host: Option<HostId>,
     },
-    /// To unit 0 of the writers: the connection broke, here I am again. It says how many messages it has
-    /// heard in this session, or nothing where it knows none of that name.
+    /// To unit 0 of the writers: the connection broke, here I am again. The answer is a [`Back`].
     Again {
         /// The session.
         session: SessionId,
         /// Messages of unit 0's that I have heard in it.
         heard: u64,
     },
+}
+
+/// To a unit that comes again: whether its session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Back {
+    /// It does, after so many messages that unit 0 has heard in it.
+    On(u64),
+    /// Nobody here knows it.
+    Unknown,
+    /// Nothing was heard of the unit for too long, and another has its place.
+    Replaced,
 }
 
 /// To a reader: its lane is open, and steps follow.

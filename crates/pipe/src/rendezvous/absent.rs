@@ -41,6 +41,23 @@ impl<F> Rendezvous<F> {
         }
     }
 
+    /// Nothing is heard of a unit whose program waits for replacements: whoever comes in its place gets it,
+    /// and the unit itself where it [comes back](Rendezvous::is_back_again) before. The driver is told to
+    /// drop the connection of one that is replaced.
+    pub fn give_up(&mut self, conn: ConnId) {
+        self.mark(conn, true);
+    }
+
+    /// A unit that was [given up](Rendezvous::give_up) is heard again.
+    pub fn is_back_again(&mut self, conn: ConnId) {
+        self.mark(conn, false);
+    }
+
+    fn mark(&mut self, conn: ConnId, given_up: bool) {
+        let member = self.by_conn.get(&conn).and_then(|key| self.members.get_mut(key));
+        member.into_iter().for_each(|member| member.given_up = given_up);
+    }
+
     /// A unit goes, or is sent away: while others still come, that leaves its place free.
     pub fn leave(&mut self, conn: ConnId) {
         self.guests.give_up(conn);
@@ -91,7 +108,11 @@ impl<F> Rendezvous<F> {
                 self.members.keys().chain(gone).filter(|k| k.0 == program).map(|k| k.1).collect();
             here.sort_unstable();
             if matches!(self.phase, Phase::Readying | Phase::Reviving) {
-                let late = self.members.iter().filter(|(k, m)| k.0 == program && !m.ready).map(|(k, _)| k.1);
+                let late = self
+                    .members
+                    .iter()
+                    .filter(|(k, m)| k.0 == program && (!m.ready || m.given_up))
+                    .map(|(k, _)| k.1);
                 parts.extend(late.map(|u| self.who((program, u))));
             }
             let said = self.welcome.as_ref().map(|w| match program {

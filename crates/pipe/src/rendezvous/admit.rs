@@ -50,7 +50,7 @@ impl<F> Rendezvous<F> {
         if self.closed.contains(&key) {
             return Err(Refusal::Over);
         }
-        match self.members.get(&key) {
+        match self.members.get(&key).filter(|m| !m.given_up) {
             Some(_) if self.ending != Ending::No => return Err(Refusal::Over),
             Some(there) => return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs }),
             None => {}
@@ -89,7 +89,7 @@ impl<F> Rendezvous<F> {
         (1..=self.programs.len() as u32).find(|&p| {
             matches!(self.phase, Phase::Running | Phase::Readying)
                 && self.welcome.as_ref().is_some_and(|w| w.readers.get(p as usize - 1) == Some(&hello.units))
-                && !self.members.contains_key(&(p, hello.unit))
+                && self.members.get(&(p, hello.unit)).is_none_or(|m| m.given_up)
         })
     }
 }

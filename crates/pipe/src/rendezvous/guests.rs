@@ -123,7 +123,7 @@ impl<F> Rendezvous<F> {
             closed: BTreeSet::new(),
             stage: Stage::Gathering,
         });
-        guest.members.insert(unit, Member { conn, pid, hello, ready: false });
+        guest.members.insert(unit, Member { conn, pid, hello, ready: false, given_up: false });
         let replaces = guest.stage == Stage::Reading;
         self.guests.by_conn.insert(conn, (place, unit));
         if replaces {

@@ -115,6 +115,6 @@ impl<F> Rendezvous<F> {
         }
         actions.push(Action::Join(conn, name(key), pid, hello.start_time));
         self.by_conn.insert(conn, key);
-        self.members.insert(key, Member { conn, pid, hello, ready: false });
+        self.members.insert(key, Member { conn, pid, hello, ready: false, given_up: false });
     }
 }

@@ -1,8 +1,10 @@
 //! Links over a network: TCP connections and UDP datagrams.
 //!
 //! Strangers come to the [gate]; whoever is to be reached is [dialled](dial), or [called](call). After the proof of the key a
-//! [stream] or the [datagram socket](datagram) carries frames. Nothing here blocks and nothing reads a clock: calls
-//! that depend on the time take it as an argument.
+//! [stream] or the [datagram socket](datagram) carries frames; the [records] of a stream carry all else that is in order, too.
+//! Nothing here blocks and nothing reads a clock: calls that depend on the time take it as an argument.
+//!
+//! [records]: record
 
 mod batch;
 pub mod call;
@@ -23,6 +25,7 @@ mod pace;
 mod peer;
 pub mod pool;
 pub mod ports;
+pub mod record;
 mod serve;
 pub mod socket;
 pub mod stream;

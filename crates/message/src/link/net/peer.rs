@@ -3,8 +3,9 @@
 use super::datagram::Datagrams;
 use super::events::{Events, Interest};
 use super::pace::Pace;
+use super::record::{Piece, RecordWriter};
 use super::socket::set_unsent;
-use super::stream::{FrameSink, Left, Piece, StreamReader, StreamWriter};
+use super::stream::{FrameSink, Left, StreamReader};
 use super::Fault;
 use crate::engine::{Begun, Incoming, PathId, Session, Transmit};
 use crate::error::{LinkError, MessageError};
@@ -19,7 +20,7 @@ pub(crate) const WAYS: usize = 2;
 pub(crate) struct Conn {
     pub stream: TcpStream,
     pub reader: StreamReader,
-    pub writer: StreamWriter,
+    pub writer: RecordWriter,
     pub number: u64,
     pub waits_to_write: bool,
     /// Bytes of a frame, at most.

@@ -1,226 +1,25 @@
-//! Frames on a connection that keeps order and loses nothing.
-//!
-//! Plain, a frame is its length in four bytes and its bytes. Sealed, the same sequence of bytes is cut into records wherever
-//! it suits the sender, each with its length in two bytes in front: several small frames share a record, a long one takes
-//! several. Long payloads are not copied on their way out while plain, and both ways the bytes of a long frame land where
-//! they belong as soon as its first bytes have told the [sink](FrameSink) what it is.
+//! Frames that come on a connection: each is its length in four bytes and its bytes, in the
+//! [records](super::record) of the connection. The bytes of a long one land where they belong as soon as its
+//! first bytes have told the [sink](FrameSink) what it is.
 
-use super::{socket, Fault};
+use super::record::{RecordReader, SEALED};
+use super::Fault;
 use crate::error::LinkError;
 use crate::link::hello::{Header, Kind, Refusal, HEADER, REFUSAL};
-use crate::link::seal::{Opener, Sealer, RECORD, RECORD_PLAIN, TAG};
+use crate::link::seal::Opener;
 use crate::types::Address;
-use bytes::Bytes;
-use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
 use std::net::TcpStream;
 
-/// Pieces of a frame that are shorter are copied together.
-const SHARE_FROM: usize = 4 << 10;
 /// Frames from this length on are begun before they are whole.
 const DIRECT_FROM: usize = 16 << 10;
 /// Bytes of such a frame that a sink sees when it begins, at least.
 pub const START: usize = 128;
-/// One read, where nothing says where the bytes belong, and of what is sealed, at most.
+/// One read, where nothing says where the bytes belong, at most.
 const CHUNK: usize = 64 << 10;
-const SEALED: usize = 2 * (2 + RECORD);
-/// What a buffer has at first: one that is filled is doubled, so that many connections that carry little take
-/// little.
-const SMALL: usize = 4 << 10;
 /// How much of what follows a long frame is read with its end. More would have to be copied from here.
 const NEXT: usize = 4 << 10;
-/// Slices in one system call.
-const SLICES: usize = 64;
-/// Bytes that one call reads or writes, so that every connection gets its turn.
+/// Bytes that one call reads, so that every connection gets its turn.
 const TURN: usize = 4 << 20;
-
-/// A part of a frame to send.
-pub enum Piece<'a> {
-    /// Short, or not to be kept: copied.
-    Copy(&'a [u8]),
-    /// Kept until the socket has taken it.
-    Share(Bytes),
-}
-
-enum Out {
-    Own(usize),
-    Shared(Bytes),
-}
-
-/// The outgoing half of a connection.
-pub struct StreamWriter {
-    sealer: Sealer,
-    queue: VecDeque<Out>,
-    /// Bytes of the queue.
-    queued: usize,
-    /// Copied and sealed bytes: those from `start` up to `end` are in the queue. What lies behind is free and initialised.
-    own: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Short pieces for the next record.
-    pending: Vec<u8>,
-    /// The link is slow: what is written goes in packets of its own.
-    pub(crate) apart: bool,
-}
-
-impl StreamWriter {
-    /// A writer after the handshake.
-    pub fn new(sealer: Sealer) -> StreamWriter {
-        let (queue, pending) = (VecDeque::new(), Vec::new());
-        StreamWriter { sealer, queue, queued: 0, own: Vec::new(), start: 0, end: 0, pending, apart: false }
-    }
-
-    /// Bytes that wait for the socket. Whoever pushes keeps it bounded: a caller stops at its limit and goes on when
-    /// [`write`](StreamWriter::write) has made room.
-    pub fn queued_bytes(&self) -> usize {
-        self.queued + self.pending.len()
-    }
-
-    /// Takes a frame of `len` bytes, which the pieces must have together.
-    ///
-    /// # Errors
-    /// [`LinkError::BadField`] where 2⁶⁴ records were sealed.
-    pub fn push<'a>(&mut self, len: usize, pieces: impl Iterator<Item = Piece<'a>>) -> Result<(), LinkError> {
-        self.copy(&(len as u32).to_le_bytes())?;
-        for piece in pieces {
-            match piece {
-                Piece::Copy(bytes) => self.copy(bytes)?,
-                Piece::Share(bytes) if bytes.len() < SHARE_FROM => self.copy(&bytes)?,
-                Piece::Share(bytes) if self.sealer.is_plain() => {
-                    self.queued += bytes.len();
-                    self.queue.push_back(Out::Shared(bytes));
-                }
-                Piece::Share(bytes) => {
-                    self.seal_pending()?;
-                    for chunk in bytes.chunks(RECORD_PLAIN) {
-                        self.seal(chunk)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what the socket takes. Returns whether nothing is left.
-    ///
-    /// # Errors
-    /// [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed), or the system's.
-    pub fn write(&mut self, stream: &TcpStream) -> Result<bool, Fault> {
-        self.seal_pending()?;
-        let mut turn = TURN;
-        while self.queued > 0 && turn > 0 {
-            let mut at = self.start;
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let mut count = 0;
-            for (slice, out) in slices.iter_mut().zip(&self.queue) {
-                *slice = IoSlice::new(match out {
-                    Out::Own(len) => {
-                        at += len;
-                        &self.own[at - len..at]
-                    }
-                    Out::Shared(bytes) => bytes,
-                });
-                count += 1;
-            }
-            let write = if self.apart { socket::write_apart } else { socket::write };
-            match write(stream, &slices[..count])? {
-                Some(n) => {
-                    self.written(n);
-                    turn = turn.saturating_sub(n);
-                }
-                None => return Ok(false),
-            }
-        }
-        Ok(self.queued == 0)
-    }
-
-    fn written(&mut self, mut n: usize) {
-        self.queued -= n;
-        while n > 0 {
-            let Some(front) = self.queue.front_mut() else { return };
-            let len = match front {
-                Out::Own(len) => *len,
-                Out::Shared(bytes) => bytes.len(),
-            };
-            let done = n.min(len);
-            n -= done;
-            if let Out::Own(left) = front {
-                self.start += done;
-                *left -= done;
-            } else if let Out::Shared(bytes) = front {
-                bytes::Buf::advance(bytes, done);
-            }
-            if done == len {
-                self.queue.pop_front();
-            }
-        }
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
-    fn copy(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
-        if self.sealer.is_plain() {
-            self.room(bytes.len()).copy_from_slice(bytes);
-            self.made(bytes.len());
-            return Ok(());
-        }
-        while !bytes.is_empty() {
-            let fits = bytes.len().min(RECORD_PLAIN - self.pending.len());
-            self.pending.extend_from_slice(&bytes[..fits]);
-            bytes = &bytes[fits..];
-            if self.pending.len() == RECORD_PLAIN {
-                self.seal_pending()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn seal_pending(&mut self) -> Result<(), LinkError> {
-        if !self.pending.is_empty() {
-            let pending = std::mem::take(&mut self.pending);
-            let sealed = self.seal(&pending);
-            self.pending = pending;
-            self.pending.clear();
-            sealed?;
-        }
-        Ok(())
-    }
-
-    fn seal(&mut self, plain: &[u8]) -> Result<(), LinkError> {
-        let len = plain.len() + TAG;
-        self.room(2 + len);
-        let record = &mut self.own[self.end..self.end + 2 + len];
-        record[..2].copy_from_slice(&(len as u16).to_le_bytes());
-        self.sealer.seal(plain, &mut record[2..])?;
-        self.made(2 + len);
-        Ok(())
-    }
-
-    /// Free bytes behind what is in the queue.
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        if self.own.len() - self.end < len {
-            // Once what was written makes up most of it, the rest moves to the front; else it grows.
-            if self.start >= self.end - self.start {
-                self.own.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-            }
-            if self.own.len() - self.end < len {
-                self.own.resize((self.end + len).next_power_of_two().max(SMALL), 0);
-            }
-        }
-        &mut self.own[self.end..self.end + len]
-    }
-
-    fn made(&mut self, len: usize) {
-        self.end += len;
-        self.queued += len;
-        match self.queue.back_mut() {
-            Some(Out::Own(last)) => *last += len,
-            _ => self.queue.push_back(Out::Own(len)),
-        }
-    }
-}
 
 /// Takes the frames of a connection.
 pub trait FrameSink {
@@ -249,12 +48,7 @@ pub trait FrameSink {
 
 /// The incoming half of a connection.
 pub struct StreamReader {
-    opener: Opener,
-    /// Plain: scratch. Sealed: what has come of the next records, up to `have`.
-    buf: Vec<u8>,
-    have: usize,
-    /// A record, opened.
-    opened: Vec<u8>,
+    records: RecordReader,
     frames: Frames,
     /// Of the side that connected, until it has heard something: who it is.
     refusable: Option<Address>,
@@ -272,8 +66,8 @@ pub enum Left {
 impl StreamReader {
     /// A reader after the handshake, for frames of 1 to `limit` bytes.
     pub fn new(opener: Opener, limit: usize) -> StreamReader {
-        let (buf, opened) = (vec![0; SMALL], Vec::new());
-        StreamReader { opener, buf, have: 0, opened, frames: Frames::new(limit), refusable: None }
+        let records = RecordReader::new(opener, CHUNK, 2 * SEALED);
+        StreamReader { records, frames: Frames::new(limit), refusable: None }
     }
 
     /// The other side may still refuse this one, unit `me`, which has come to the end of the handshake: it has not seen that yet.
@@ -289,11 +83,7 @@ impl StreamReader {
     pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Left, Fault> {
         let mut turn = TURN;
         while turn > 0 {
-            let got = match self.opener.is_plain() {
-                true => self.read_plain(stream, sink)?,
-                false => self.read_sealed(stream, sink)?,
-            };
-            match got {
+            match self.read_once(stream, sink)? {
                 Some(n) => turn = turn.saturating_sub(n),
                 None => return Ok(Left::Nothing),
             }
@@ -301,56 +91,27 @@ impl StreamReader {
         Ok(Left::Perhaps)
     }
 
-    fn read_plain(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
-        let body = self.frames.body(sink);
-        let missing = body.len();
-        let next = if missing > 0 { NEXT.min(self.buf.len()) } else { self.buf.len() };
-        let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[..next])];
-        let Some(n) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else { return Ok(None) };
+    fn read_once(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
+        let is_plain = self.records.is_plain();
+        // What is sealed is not opened where it belongs: that leaves a tag behind the bytes, and anything where the record is
+        // forged. Another connection may have brought these places of the message already.
+        let body = if is_plain { self.frames.body(sink) } else { &mut [] };
+        let ahead = if body.is_empty() { usize::MAX } else { NEXT };
+        let Some(came) = self.records.read(stream, body, ahead)? else { return Ok(None) };
+        check_refusal(self.refusable, self.records.came())?;
         // What comes later may look like anything.
-        check_refusal(self.refusable.take(), &self.buf[..n.saturating_sub(missing)])?;
-        if missing > 0 {
-            self.frames.filled(n.min(missing), sink)?;
-        }
-        self.frames.feed(&self.buf[..n.saturating_sub(missing)], sink)?;
-        if missing == 0 && n == next {
-            self.grow(CHUNK);
-        }
-        Ok(Some(n))
-    }
-
-    fn read_sealed(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
-        let room = &mut self.buf[self.have..];
-        let Some(n) = socket::read(stream, &mut [IoSliceMut::new(room)])? else { return Ok(None) };
-        self.have += n;
-        let filled = self.have == self.buf.len();
-        check_refusal(self.refusable, &self.buf[..self.have])?;
-        if self.have >= REFUSAL {
+        if is_plain || self.records.came().len() >= REFUSAL {
             self.refusable = None;
         }
-        let mut at = 0;
-        while let Some((record, end)) = next_record(&self.buf[..self.have], at)? {
-            // Not where it belongs: opening leaves a tag behind the bytes, and anything where the record is forged. Another
-            // connection may have brought these places of the message already.
-            if self.opened.len() < record.len() {
-                self.opened.resize(record.len().next_power_of_two().min(RECORD), 0);
-            }
-            let opened = self.opener.open_next(record, &mut self.opened[..record.len()])?;
-            self.frames.feed(&self.opened[..opened], sink)?;
-            at = end;
+        if came.body > 0 {
+            self.frames.filled(came.body, sink)?;
         }
-        self.buf.copy_within(at..self.have, 0);
-        self.have -= at;
-        if filled {
-            self.grow(SEALED);
+        while self.records.open()? {
+            self.frames.feed(self.records.ready(), sink)?;
+            let n = self.records.ready().len();
+            self.records.took(n);
         }
-        Ok(Some(n))
-    }
-
-    /// A read filled the buffer: the next may bring more, up to `most` bytes.
-    fn grow(&mut self, most: usize) {
-        let len = (2 * self.buf.len()).min(most);
-        self.buf.resize(len, 0);
+        Ok(Some(came.all))
     }
 }
 
@@ -364,18 +125,6 @@ fn check_refusal(me: Option<Address>, first: &[u8]) -> Result<(), LinkError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The record at `at`, if it is whole, and where it ends.
-fn next_record(bytes: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, LinkError> {
-    let Some(len) = bytes[at..].first_chunk::<2>() else { return Ok(None) };
-    let len = usize::from(u16::from_le_bytes(*len));
-    if len <= TAG {
-        let expected = "17 to 65535";
-        return Err(LinkError::BadField { what: "length of a record", found: len as u64, expected });
-    }
-    let end = at + 2 + len;
-    Ok(bytes.get(at + 2..end).map(|record| (record, end)))
 }
 
 /// Cuts a sequence of bytes into frames.

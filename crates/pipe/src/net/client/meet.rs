@@ -16,7 +16,7 @@ use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
 use polyduct_message::meeting::{GRACE, RETRY};
 use polyduct_os::clock;
-use polyduct_port::{Options, UnitName};
+use polyduct_port::{Options, Side, UnitName};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,6 +43,12 @@ impl Client {
                     }
                     (client.host_pid, client.from) = (pid, from);
                     client.ahead = steps_ahead(welcome.depth, welcome.policy) as usize;
+                    client.calls.lasts = if client.is_reader {
+                        client.me.side = Side::Reader(welcome.program);
+                        welcome.readers_wait.get(welcome.program as usize).is_some_and(|waits| *waits)
+                    } else {
+                        welcome.writers_wait
+                    };
                     let meets_at = client.reachable(meets_at);
                     return Ok((client, welcome, meets_at));
                 }
@@ -86,7 +92,9 @@ impl Client {
         channel.post(&first).map_err(link(&pipe, HOST))?;
         let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
         let terms = place.terms(trust, options.unit);
-        let calls = Calls { addr, terms, borne: options.silence, session };
+        let (unit, borne) = (options.unit, options.silence);
+        let side = if is_reader { Side::Reader(0) } else { Side::Writer };
+        let calls = Calls { addr, unit, terms, borne, session, lasts: false };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
@@ -96,6 +104,7 @@ impl Client {
             door,
             pipe,
             options: options.clone(),
+            me: UnitName { side, unit },
             start,
             host_pid: 0,
             begin,

@@ -2,7 +2,7 @@
 
 use super::super::dial::dial;
 use super::super::porch::Porch;
-use super::super::wire::First;
+use super::super::wire::{Back, First};
 use super::super::{JobKey, NetReader, NetWriter, Place, Trust};
 use super::*;
 use crate::join::{check_options, hello};
@@ -169,7 +169,7 @@ fn a_connection_that_is_made_again_too_late_harms_no_unit() {
         again.post(&First::Again { session: client.calls.session, heard: 0 }).unwrap();
         assert!(again.flush().unwrap());
         let answer = loop {
-            match again.hear::<Option<u64>>() {
+            match again.hear::<Back>() {
                 Ok(None) => poll(&mut [PollItem::readable(&again)], None).unwrap(),
                 answer => break answer,
             };
@@ -190,7 +190,7 @@ fn who_has_come_to_the_door_is_gone_when_the_connection_is_made_again() {
         client.session.channel().shut();
         assert!(visited(client, None));
         client.session.is_cut();
-        client.mending = Some(Mending::new(LinkError::Closed.into(), clock::now()));
+        client.mending = Some(Mending::new(clock::now()));
         while client.mending.is_some() {
             client.take(1).unwrap();
             client.rest(RETRY.1).unwrap();

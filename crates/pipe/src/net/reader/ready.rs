@@ -1,6 +1,6 @@
 //! Whether the next step has come.
 
-use super::{clock, Duration, Lane, NetReader, PipeError, Scope, Side, UnitName};
+use super::{clock, Duration, Lane, NetReader, PipeError, Scope};
 use crate::join::system;
 use crate::ready::{Wait, Watch};
 use polyduct_port::PortError;
@@ -16,8 +16,7 @@ impl NetReader {
 
     /// What the next [`read`](NetReader::read) would wait for; `None` if it would not. Receives what has come
     /// of the step into memory of the port, one copy more than without it. Where steps are dropped, the one
-    /// that it finds is the one that is read. A connection that has broken is for [`read`](NetReader::read) to
-    /// make again: nobody waits here for that.
+    /// that it finds is the one that is read.
     pub fn would_wait(&mut self) -> Option<Wait> {
         let here =
             self.check_open().and_then(|()| clock::within(Some(Duration::ZERO), || self.receive_ahead()));
@@ -30,12 +29,14 @@ impl NetReader {
         let mut wait = Wait::default();
         self.client.waits_at(&mut wait);
         if self.turn.is_some() {
-            // Who replaces a unit that is lost, unit 0 says.
-            let is_there =
-                |lane: &&Lane| !self.client.is_absent(UnitName { side: Side::Writer, unit: lane.unit });
-            for lane in self.lanes.iter().filter(|lane| lane.waits()).filter(is_there) {
-                wait.at(lane.channel(), false);
-                lane.coming().iter().for_each(|slots| wait.at(slots, false));
+            for lane in self.lanes.iter().filter(|lane| lane.waits()) {
+                match &lane.redial {
+                    Some(redial) => redial.waits_at(&mut wait),
+                    None => {
+                        wait.at(lane.channel(), false);
+                        lane.coming().iter().for_each(|slots| wait.at(slots, false));
+                    }
+                }
             }
         }
         Some(wait)
@@ -55,9 +56,9 @@ impl NetReader {
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.resize(self.len, 0);
-        let received = self.receive(turn, &mut kept, false);
+        let received = self.receive(turn, &mut kept);
         self.kept = kept;
-        received.map(drop)
+        received
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_does_not_wait_for_a_connection_that_is_made_again() {
+    fn a_look_and_a_read_agree_while_a_connection_is_made_again_and_neither_waits_longer_than_it_may() {
         let listens = || TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listens().local_addr().unwrap().port();
         let place = Place { host: "127.0.0.1".into(), port, name: "look".into() };
@@ -123,12 +124,18 @@ mod tests {
             let addr = std::mem::replace(&mut r.lanes[0].addr, deaf.local_addr().unwrap());
             broken.wait();
             let start = clock::now();
+            while r.lanes[0].redial.as_ref().is_none_or(|redial| redial.item().is_none()) {
+                assert!(r.would_wait().is_some());
+            }
+            let read = clock::within(Some(Duration::ZERO), || r.read(&mut part));
+            assert!(matches!(read, Err(PipeError::Port(PortError::Timeout { .. }))), "{read:?}");
+            r.lanes[0].addr = addr;
             while r.would_wait().is_some() {
                 std::thread::yield_now();
             }
+            let read = clock::within(Some(Duration::ZERO), || r.read(&mut part));
+            assert_eq!((read.unwrap(), part), (Some(1), [1; 4]));
             assert!(clock::now() - start < options.silence / 2, "{:?}", clock::now() - start);
-            r.lanes[0].addr = addr;
-            assert_eq!((r.read(&mut part).unwrap(), part), (Some(1), [1; 4]));
         });
     }
 }

@@ -14,8 +14,9 @@ use crate::link::net::gate::Visit;
 use crate::link::net::knock::Reply;
 use crate::link::net::pace::{self, Pace};
 use crate::link::net::peer::{Conn, Peer, Route, Way};
+use crate::link::net::record::RecordWriter;
 use crate::link::net::socket::set_unsent;
-use crate::link::net::stream::{StreamReader, StreamWriter};
+use crate::link::net::stream::StreamReader;
 use crate::link::net::Fault;
 use crate::link::noise::Established;
 use crate::types::Address;
@@ -144,7 +145,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             false => self.events.add(&stream, number, Interest::Readable),
         };
         let added = added.and_then(|()| set_unsent(&stream, pace::FIRST));
-        let (mut reader, writer) = (StreamReader::new(opener, FRAME as usize), StreamWriter::new(sealer));
+        let (mut reader, writer) = (StreamReader::new(opener, FRAME as usize), RecordWriter::new(sealer));
         if mine {
             reader.may_be_refused(self.config.me);
         }
