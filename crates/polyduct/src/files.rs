@@ -50,6 +50,8 @@ pub(crate) fn file_options(
         tensor: tensor.map(str::to_owned),
         attributes: about.attributes.clone(),
         dims: about.dims.clone(),
+        chunks: about.chunks.clone(),
+        compression: about.compression,
         descr: about.descr.clone(),
         stepped: about.stepped,
         unit: options.unit,

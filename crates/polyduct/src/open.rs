@@ -6,7 +6,7 @@ use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::{Expect, Given, Interrupt, OnLoss, Options, Policy, Readers};
 use polyduct_store::npy::Descr;
-use polyduct_store::zarr::Dims;
+use polyduct_store::zarr::{Compression, Dims};
 use polyduct_store::Attributes;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub(crate) struct About {
     pub append: bool,
     pub attributes: Attributes,
     pub dims: Option<Dims>,
+    pub chunks: Option<Vec<u64>>,
+    pub compression: Compression,
     pub descr: Option<Descr>,
     pub stepped: bool,
 }
@@ -55,7 +57,7 @@ pub struct Open {
 /// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else), `PATH.safetensors` (a file of
 /// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, it replaces that one, and the others stay) or
 /// `PATH.zarr` (a directory, Zarr version 3 or 2; written, in the version of the group or array that is there, with chunks of up
-/// to 32 MiB that are not compressed). It is there under its name when every unit has closed it, whole, and not before.
+/// to 32 MiB that are not compressed, or as [`Open::chunks`] and [`Open::compress`] say). It is there under its name when every unit has closed it, whole, and not before.
 ///
 /// ```
 /// use polyduct::{open, layout::{Dataset, ElemType}};
@@ -198,6 +200,20 @@ impl Open {
     /// What the dimensions of an array that is written are called, that of the steps included, where its form has a place for that: Zarr.
     pub fn dims(mut self, dims: Option<Dims>) -> Open {
         self.about.dims = dims;
+        self
+    }
+
+    /// The sizes of a chunk of a Zarr array that is written: one for each dimension of a step, and maybe one of steps before them.
+    /// Refused for everything else. All units say the same.
+    pub fn chunks(mut self, chunks: Option<Vec<u64>>) -> Open {
+        self.about.chunks = chunks;
+        self
+    }
+
+    /// What the chunks of a Zarr array that is written are compressed with; they have up to 2 MiB then, where [`chunks`](Open::chunks)
+    /// does not say more. Refused for everything else. All units say the same.
+    pub fn compress(mut self, compression: Compression) -> Open {
+        self.about.compression = compression;
         self
     }
 

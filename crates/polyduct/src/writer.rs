@@ -43,6 +43,11 @@ impl Writer {
             let what = "only what is in a store can be appended to (store:DIR/NAME)";
             return Err(Error::Misuse { what: what.into() });
         }
+        if !matches!(target, Target::Zarr(_)) {
+            let (chunks, compression) = (about.chunks.clone(), about.compression);
+            let said = store::Options { chunks, compression, ..store::Options::default() };
+            said.check_unchunked(&target.to_string())?;
+        }
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
