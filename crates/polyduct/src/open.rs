@@ -278,6 +278,11 @@ impl Open {
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
         self.place()?;
         let target = self.target(Mode::Write)?;
+        if !matches!(target, Target::Zarr(_)) {
+            let (chunks, compression) = (self.about.chunks.clone(), self.about.compression);
+            let said = polyduct_store::Options { chunks, compression, ..Default::default() };
+            said.check_unchunked(&self.url)?;
+        }
         let opening = Opening::begin(&target, Mode::Write);
         let port = Writer::open(&target, given, layout, &self.about, &self.pipe, self.trust);
         opening.end(port.is_ok());

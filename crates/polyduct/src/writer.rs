@@ -43,11 +43,6 @@ impl Writer {
             let what = "only what is in a store can be appended to (store:DIR/NAME)";
             return Err(Error::Misuse { what: what.into() });
         }
-        if !matches!(target, Target::Zarr(_)) {
-            let (chunks, compression) = (about.chunks.clone(), about.compression);
-            let said = store::Options { chunks, compression, ..store::Options::default() };
-            said.check_unchunked(&target.to_string())?;
-        }
         let end = match target {
             Target::Pipe(name) => WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, options)?)),
             Target::Net(place) => {
@@ -216,7 +211,7 @@ impl Writer {
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.end {
             WriteEnd::Pipe(_) | WriteEnd::Net(_) => None,
-            WriteEnd::File(_) => Some(1),
+            WriteEnd::File(w) => Some(w.stretch_unit()),
             WriteEnd::Store(w) => w.stretch_unit(),
         }
     }

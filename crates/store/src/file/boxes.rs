@@ -11,6 +11,9 @@ use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
 /// The most chunks of a step: units keep a count for each.
 pub const MAX_CHUNKS: u64 = 1 << 24;
 
+/// The longest chunk that is asked for in one stretch.
+const STRETCH_BYTES: u64 = 32 << 20;
+
 /// How the steps of a dataset fall into chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boxes {
@@ -152,11 +155,14 @@ impl Boxes {
         spot
     }
 
-    /// The bytes of which a stretch should have a whole number, so that it holds chunks whole.
+    /// The bytes of which a stretch should have a whole number, so that it holds chunks whole: those of a chunk that is one stretch of
+    /// the array, and not so long that nobody wants to hold it.
     pub fn stretch_unit(&self) -> u64 {
         match self.folded.split_last() {
-            Some((&(_, chunk), outer)) if self.steps == 1 && outer.iter().all(|&(_, c)| c == 1) => {
-                chunk.max(1)
+            Some((&(_, chunk @ 1..=STRETCH_BYTES), outer))
+                if self.steps == 1 && outer.iter().all(|&(_, c)| c == 1) =>
+            {
+                chunk
             }
             _ => 1,
         }
