@@ -316,7 +316,7 @@ def test_compressed_chunks(tmp_path: Path, compress: str, version: int, units: i
     zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
     path = tmp_path / "g.zarr" / "x"
     for code in ["f4", "i2", "?", "c16"]:
-        for layout in ["block,*", "*,block", "cyclic,block"]:
+        for layout in ["block,*", "*,balanced", "block,block"]:
             steps = [values((50, 70), code, k) for k in range(3)]
             write(f"{path.parent}/x", steps, layout, units, compress=compress, chunks=(16, 32))
             found = zarr.open_array(path, mode="r")
@@ -341,8 +341,8 @@ def test_what_has_no_chunks_refuses_them(tmp_path: Path) -> None:
         for url in [tmp_path / "x.npy", "pipe:x"]:
             with pytest.raises(polyduct.errors.BadOption, match=name):
                 polyduct.open(url, "w", shape=3, dtype="f4", timeout=1, **options)
-    for options in [{"compress": "zstd:5"}, {"compress": 3}, {"chunks": (2, 0)}, {"chunks": (1, 2, 3)}]:
-        with pytest.raises(polyduct.errors.PolyductError):
+    for options in [{"compress": "zstd:5"}, {"compress": 3}, {"chunks": (2, 0)}, {"chunks": (1, 2, 3, 4)}]:
+        with pytest.raises(polyduct.errors.Error):
             polyduct.open(tmp_path / "x.zarr", "w", shape=(3, 4), dtype="f4", **options)
     with pytest.raises(polyduct.errors.BadOption):
         polyduct.open(tmp_path / "x.zarr", compress="zstd")
