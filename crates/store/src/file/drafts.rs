@@ -143,7 +143,7 @@ impl Drafts {
         let options = &Options::default();
         let number = self.group(path)?.number;
         for &chunk in &full {
-            self.from_draft(number, chunk, self.boxes.steps, self.boxes.steps, path)?;
+            self.encode_drafted(number, chunk, self.boxes.steps, self.boxes.steps, path)?;
         }
         self.finish(self.encoded + full.len() as u64, waited, path, options)
     }
@@ -179,7 +179,7 @@ impl Drafts {
     ///
     /// # Errors
     /// [`FileError::Truncated`] where no draft holds it, [`FileError::NoMemory`], [`FileError::NoSpace`], [`FileError::System`].
-    pub fn from_draft(
+    pub fn encode_drafted(
         &self,
         group: u64,
         chunk: u64,

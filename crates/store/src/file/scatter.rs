@@ -44,7 +44,7 @@ impl<'a> Scatter<'a> {
     ///
     /// # Errors
     /// As [`FileWriter::write`](super::FileWriter::write).
-    pub fn into_file(&mut self, what: What<'_>, step_at: u64, len: u64) -> Result<(), FileError> {
+    pub fn fill_file(&mut self, what: What<'_>, step_at: u64, len: u64) -> Result<(), FileError> {
         self.reserve(self.io, step_at, len)?;
         self.all(what, &mut Place::File { io: self.io, at: step_at })
     }
@@ -53,7 +53,7 @@ impl<'a> Scatter<'a> {
     ///
     /// # Errors
     /// The same.
-    pub fn into_chunks(&mut self, what: What<'_>, chunks: &'a mut Chunks) -> Result<(), FileError> {
+    pub fn fill_chunks(&mut self, what: What<'_>, chunks: &'a mut Chunks) -> Result<(), FileError> {
         let Io { path, options, .. } = self.io;
         let shared = self.shared();
         if !*self.reserved {
@@ -69,14 +69,14 @@ impl<'a> Scatter<'a> {
     ///
     /// # Errors
     /// The same.
-    pub fn into_drafts(&mut self, what: What<'_>, drafts: &mut Drafts) -> Result<(), FileError> {
+    pub fn fill_drafts(&mut self, what: What<'_>, drafts: &mut Drafts) -> Result<(), FileError> {
         let path = self.io.path;
         let is_part = matches!(what, What::Part(_));
         let at_once = is_part || drafts.boxes.steps == 1;
         drafts.enter(self.step, at_once, path)?;
         match what {
-            What::Part(part) => self.part_into_drafts(part, drafts)?,
-            What::Stretch { at, bytes } => self.stretch_into_drafts(at, bytes, drafts)?,
+            What::Part(part) => self.draft_part(part, drafts)?,
+            What::Stretch { at, bytes } => self.draft_stretch(at, bytes, drafts)?,
         }
         match at_once {
             true => drafts.count(&mut self.stats.waited, path, self.io.options),
@@ -84,7 +84,7 @@ impl<'a> Scatter<'a> {
         }
     }
 
-    fn part_into_drafts(&mut self, part: &[u8], drafts: &mut Drafts) -> Result<(), FileError> {
+    fn draft_part(&mut self, part: &[u8], drafts: &mut Drafts) -> Result<(), FileError> {
         for transfer in self.plan.transfers() {
             let (chunk, bytes) = (transfer.dst_unit(), transfer.bytes());
             if !drafts.is_whole(chunk, bytes) {
@@ -106,12 +106,7 @@ impl<'a> Scatter<'a> {
         Ok(())
     }
 
-    fn stretch_into_drafts(
-        &mut self,
-        mut at: u64,
-        mut bytes: &[u8],
-        drafts: &mut Drafts,
-    ) -> Result<(), FileError> {
+    fn draft_stretch(&mut self, mut at: u64, mut bytes: &[u8], drafts: &mut Drafts) -> Result<(), FileError> {
         while !bytes.is_empty() {
             let spot = drafts.boxes.locate(at);
             let now = bytes.len().min(usize::try_from(spot.left).unwrap_or(usize::MAX)).max(1);

@@ -259,7 +259,7 @@ impl Slabs {
             let passing = self.passing_name(chunk);
             if let Some(drafts) = drafts.as_ref().filter(|_| chunk.step == whole) {
                 let steps_here = if whole == 0 { rest } else { self.steps_of_a_chunk() };
-                drafts.from_draft(chunk.step, chunk.index, rest, steps_here, path)?;
+                drafts.encode_drafted(chunk.step, chunk.index, rest, steps_here, path)?;
             }
             let file = match &drafts {
                 // It is there, or something was not written.

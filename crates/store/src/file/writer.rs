@@ -399,9 +399,9 @@ impl FileWriter {
         let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
         let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step: *next, reserved };
         match chunks {
-            Some(Chunks { drafts: Some(drafts), .. }) => scatter.into_drafts(what, drafts),
-            Some(chunks) => scatter.into_chunks(what, chunks),
-            None => scatter.into_file(what, form.step_at(*next), form.dataset.len_bytes()),
+            Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
+            Some(chunks) => scatter.fill_chunks(what, chunks),
+            None => scatter.fill_file(what, form.step_at(*next), form.dataset.len_bytes()),
         }
     }
 }
