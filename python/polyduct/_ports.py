@@ -36,6 +36,8 @@ def open(
     program: str | None = None,
     job: str | None = None,
     append: bool = False,
+    chunks: int | Sequence[int] | None = None,
+    compress: str | None = None,
 ) -> Writer: ...
 @overload
 def open(
@@ -71,6 +73,8 @@ def open(
     job: str | None = None,
     convert: bool = False,
     append: bool = False,
+    chunks: int | Sequence[int] | None = None,
+    compress: str | None = None,
 ) -> Writer | Reader:
     """Opens a port, and waits until all units on both sides have come.
 
@@ -117,6 +121,13 @@ def open(
     append
         Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a store.
 
+    chunks
+        Shape of a chunk of a Zarr array: a size for each dimension of a step, and maybe one of steps before them. By default whole
+        rows, 32 MiB of them, or 2 MiB before they are compressed. All units say the same. Only ``w``, of Zarr.
+    compress
+        What chunks of a Zarr array are compressed with: ``zstd``, ``gzip``, ``gzip:0`` to ``gzip:9``, ``blosc`` (LZ4 of shuffled
+        bytes) or ``none`` (default). All units say the same. Only ``w``, of Zarr.
+
     A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do nothing, but must be
     what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and stores.
     """
@@ -136,13 +147,15 @@ def open(
         "timeout": timeout,
         "on_loss": on_loss,
         "append": append,
+        "chunks": None if chunks is None else dims("chunks", chunks),
+        "compress": compress,
     }
     if not isinstance(append, bool):
         raise refused("append", f"{append!r}; expected True or False")
     for name in ("unit", "units", "depth", "readers"):
         if options[name] is not None and (name, readers) != ("readers", "any"):
             options[name] = natural(name, options[name], 2**32, BadOption)
-    for name in ("program", "job", "policy", "on_loss"):
+    for name in ("program", "job", "policy", "on_loss", "compress"):
         if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
     text = None if layout is None else text_of(layout)
@@ -153,7 +166,7 @@ def open(
         if convert:
             raise refused("convert", "for readers: the writer's dtype is what its arrays hold")
         return Writer(url, dims("shape", shape), dtype, text, options)
-    for name in ("depth", "policy", "readers"):
+    for name in ("depth", "policy", "readers", "chunks", "compress"):
         if options[name] is not None:
             raise refused(name, "the writer's to say")
     if append:

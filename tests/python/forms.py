@@ -23,13 +23,13 @@ def stars(shape: tuple[int, ...]) -> str:
     return ",".join("*" * max(1, len(shape)))
 
 
-def write(url: object, steps: list[np.ndarray], layout: str, units: int) -> None:
+def write(url: object, steps: list[np.ndarray], layout: str, units: int, **options: Any) -> None:
     """Writes with units in threads."""
 
     def unit(k: int) -> None:
         shape, dtype = steps[0].shape, steps[0].dtype
         with polyduct.open(
-            str(url), "w", shape=shape, dtype=dtype, layout=layout, unit=k, units=units, program="w", timeout=30
+            str(url), "w", shape=shape, dtype=dtype, layout=layout, unit=k, units=units, program="w", timeout=30, **options
         ) as out:
             # An array of nothing has no boxes.
             box = [*out.layout.boxes(k), [(0, n) for n in shape]][0]

@@ -307,3 +307,42 @@ def test_what_no_reader_of_version_2_here_knows(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "g.zarr", zarr_format=2)
     with pytest.raises(polyduct.FileError, match="it is a group; expected an array"):
         read(tmp_path / "g.zarr", "*")
+
+
+@pytest.mark.parametrize("compress", ["zstd", "gzip", "gzip:1", "blosc", "none"])
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("units", [1, 3])
+def test_compressed_chunks(tmp_path: Path, compress: str, version: int, units: int) -> None:
+    zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
+    path = tmp_path / "g.zarr" / "x"
+    for code in ["f4", "i2", "?", "c16"]:
+        for layout in ["block,*", "*,balanced", "block,block"]:
+            steps = [values((50, 70), code, k) for k in range(3)]
+            write(f"{path.parent}/x", steps, layout, units, compress=compress, chunks=(16, 32))
+            found = zarr.open_array(path, mode="r")
+            assert (found.metadata.zarr_format, found.chunks) == (version, (1, 16, 32))
+            assert bool(found.compressors) == (compress != "none")
+            same(np.asarray(found[...]), np.stack(steps))
+            for back, step in zip(read(f"{path.parent}/x", "*,block"), steps, strict=True):
+                same(back, step)
+
+
+def test_short_steps_share_compressed_chunks(tmp_path: Path) -> None:
+    steps = [values((5,), "f8", k) for k in range(10)]
+    for chunks, expected in [((4, 5), (4, 5)), (None, (10, 5)), (2, (1, 2))]:
+        write(tmp_path / "x.zarr", steps, "block", 2, compress="zstd", chunks=chunks)
+        found = zarr.open_array(tmp_path / "x.zarr", mode="r")
+        assert found.chunks == expected
+        same(np.asarray(found[...]), np.stack(steps))
+
+
+def test_what_has_no_chunks_refuses_them(tmp_path: Path) -> None:
+    for options, name in [({"compress": "zstd"}, "compress"), ({"chunks": (2,)}, "chunks")]:
+        for url in [tmp_path / "x.npy", "pipe:x"]:
+            with pytest.raises(polyduct.errors.BadOption, match=name):
+                polyduct.open(url, "w", shape=3, dtype="f4", timeout=1, **options)
+    for options in [{"compress": "zstd:5"}, {"compress": 3}, {"chunks": (2, 0)}, {"chunks": (1, 2, 3, 4)}]:
+        with pytest.raises(polyduct.errors.Error):
+            polyduct.open(tmp_path / "x.zarr", "w", shape=(3, 4), dtype="f4", **options)
+    with pytest.raises(polyduct.errors.BadOption):
+        polyduct.open(tmp_path / "x.zarr", compress="zstd")

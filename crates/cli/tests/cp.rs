@@ -422,6 +422,59 @@ fn elements_are_converted_where_the_source_tells_what_they_are() {
 }
 
 #[test]
+fn arrays_are_compressed_in_chunks_of_any_shape() {
+    let dir = Scratch::new("cp-compress");
+    let raw = dir.write("a.raw", floats(3 * 70 * 90));
+    let told = ["--shape", "3x70x90", "--dtype", "f4"];
+    let done = |args: &[&str]| {
+        let o = output(&[&["cp", "-q"], args].concat());
+        assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()), "{args:?}");
+    };
+    let zarr = dir.path("x.zarr");
+    for (compress, chunks) in
+        [("zstd", "1x32x32"), ("gzip:9", "3x70x7"), ("blosc", "2x1x90"), ("none", "2x33x44")]
+    {
+        for units in ["1", "4"] {
+            let back = dir.path("back.raw");
+            done(
+                &[
+                    &[raw.as_str(), &zarr, "--compress", compress, "--chunks", chunks, "--units", units][..],
+                    &told,
+                ]
+                .concat(),
+            );
+            let document = std::fs::read(format!("{zarr}/zarr.json")).unwrap();
+            let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+            let shape: Vec<u64> = chunks.split('x').map(|n| n.parse().unwrap()).collect();
+            assert_eq!(document["chunk_grid"]["configuration"]["chunk_shape"], serde_json::json!(shape));
+            let name = compress.split(':').next().unwrap();
+            let last = document["codecs"].as_array().unwrap().last().unwrap();
+            assert_eq!(last["name"], if name == "none" { "bytes" } else { name });
+            done(&[&zarr, &back, "--units", "3"]);
+            assert!(std::fs::read(&back).unwrap() == std::fs::read(&raw).unwrap(), "{compress} {units}");
+        }
+    }
+    let npy = dir.path("out.npy");
+    for (args, words) in [
+        ([&zarr, &npy, "--compress", "zstd"], "out.npy: compress"),
+        ([&zarr, &npy, "--chunks", "1x2x3"], "out.npy: chunks"),
+        ([&zarr, "-", "--compress", "gzip"], "has no place for what --compress says"),
+        ([&raw, &zarr, "--compress", "lz5"], "expected none, zstd, gzip"),
+        ([&npy, &zarr, "--chunks", "1x0"], "chunks"),
+    ] as [([&str; 4], &str); 5]
+    {
+        let args = if args[0] == npy { [&raw, args[1], args[2], args[3]] } else { args };
+        let o = output(&[&["cp"][..], &args, if args[0] == raw { &told[..] } else { &[] }].concat());
+        assert!(
+            o.status.code() == Some(2) && text(&o.stderr).contains(words),
+            "{args:?} {}",
+            text(&o.stderr)
+        );
+    }
+    assert!(!std::path::Path::new(&npy).exists());
+}
+
+#[test]
 fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
     let dir = Scratch::new("cp-attrs");
     let raw = dir.write("a.raw", floats(24));

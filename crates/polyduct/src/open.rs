@@ -7,7 +7,7 @@ use polyduct_pipe::net::Trust;
 use polyduct_pipe::Given;
 use polyduct_port::{Expect, Interrupt, OnLoss, Options, Policy, Readers};
 use polyduct_store::npy::Descr;
-use polyduct_store::zarr::Dims;
+use polyduct_store::zarr::{Compression, Dims};
 use polyduct_store::Attributes;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Open {
 /// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else), `PATH.safetensors` (a file of
 /// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, it replaces that one, and the others stay) or
 /// `PATH.zarr` (a directory, Zarr version 3 or 2; written, in the version of the group or array that is there, with chunks of up
-/// to 32 MiB that are not compressed). It is there under its name when every unit has closed it, whole, and not before.
+/// to 32 MiB that are not compressed, or as [`Open::chunks`] and [`Open::compress`] say). It is there under its name when every unit has closed it, whole, and not before.
 ///
 /// ```
 /// use polyduct::{open, layout::{Dataset, ElemType}};
@@ -192,6 +192,20 @@ impl Open {
         self
     }
 
+    /// The sizes of a chunk of a Zarr array that is written: one for each dimension of a step, and maybe one of steps before them.
+    /// Refused for everything else. All units say the same.
+    pub fn chunks(mut self, chunks: Option<Vec<u64>>) -> Open {
+        self.options.chunks = chunks;
+        self
+    }
+
+    /// What the chunks of a Zarr array that is written are compressed with; they have up to 2 MiB then, where [`chunks`](Open::chunks)
+    /// does not say more. Refused for everything else. All units say the same.
+    pub fn compress(mut self, compression: Compression) -> Open {
+        self.options.compression = compression;
+        self
+    }
+
     /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by a `.npy` file and by a
     /// store, and nowhere else. All units say the same.
     pub fn descr(mut self, descr: Option<Descr>) -> Open {
@@ -254,6 +268,9 @@ impl Open {
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
         self.place()?;
         let target = self.target(Mode::Write)?;
+        if !matches!(target, Target::Zarr(_)) {
+            self.options.check_unchunked(&self.url)?;
+        }
         let opening = Opening::begin(&target, Mode::Write);
         let port = Writer::open(&target, given, layout, self.append, &self.options, self.trust);
         opening.end(port.is_ok());

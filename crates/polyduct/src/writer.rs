@@ -209,7 +209,7 @@ impl Writer {
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.end {
             WriteEnd::Pipe(_) | WriteEnd::Net(_) => None,
-            WriteEnd::File(_) => Some(1),
+            WriteEnd::File(w) => Some(w.stretch_unit()),
             WriteEnd::Store(w) => w.stretch_unit(),
         }
     }

@@ -3,6 +3,7 @@
 use crate::error;
 use crate::port::Port;
 use polyduct::store::npy::Descr;
+use polyduct::store::zarr::{Compression, UnknownCompression};
 use polyduct::{Error, Open, Place, Readers};
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Options {
     timeout: Option<f64>,
     on_loss: Option<String>,
     append: bool,
+    chunks: Option<Vec<u64>>,
+    compress: Option<String>,
     descr: Option<String>,
 }
 
@@ -36,6 +39,12 @@ pub fn descr(py: Python<'_>, text: Option<&str>) -> PyResult<Option<Descr>> {
     let bad =
         |e| error::own(py, "WrongType", &format!("what NumPy takes the elements for cannot be kept: {e}"));
     text.map(Descr::parse).transpose().map_err(bad)
+}
+
+/// What chunks are compressed with.
+fn compression(py: Python<'_>, text: Option<&str>) -> PyResult<Compression> {
+    let bad = |e: UnknownCompression| error::bad_option(py, "compress", &e.to_string());
+    text.map_or(Ok(Compression::None), |text| text.parse().map_err(bad))
 }
 
 /// A time limit in seconds, the option or argument `what`.
@@ -74,6 +83,8 @@ impl Options {
             .units(place.units)
             .program(&place.program)
             .append(self.append)
+            .chunks(self.chunks.clone())
+            .compress(compression(py, self.compress.as_deref())?)
             .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
         if let Some(job) = &self.job {

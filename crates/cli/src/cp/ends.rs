@@ -4,7 +4,7 @@ use super::{at_open, port, stream, stream_error, CpArgs, CpError};
 use crate::layout::{Dataset, ElemType};
 use crate::stream::Steps;
 use polyduct::store::npy::{Descr, Header};
-use polyduct::store::zarr::Dims;
+use polyduct::store::zarr::{Compression, Dims};
 use polyduct::store::Attributes;
 use polyduct::{Error, Mode, Open, Reader, Writer};
 use std::fs::File;
@@ -267,7 +267,13 @@ impl<'a> Target<'a> {
                 _ => Ok(target),
             };
         };
-        if let Some(option) = args.attrs.as_ref().map(|_| "attrs").or(args.dims.as_ref().map(|_| "dims")) {
+        let said = [
+            ("attrs", args.attrs.is_some()),
+            ("dims", args.dims.is_some()),
+            ("compress", args.compress != Compression::None),
+            ("chunks", args.chunks.is_some()),
+        ];
+        if let Some((option, _)) = said.into_iter().find(|said| said.1) {
             return Err(CpError::NoPlace { dst: args.dst.clone(), option });
         }
         let failed = output_error(&args.dst);
@@ -421,6 +427,8 @@ fn described(port: Open, source: &Source<'_>) -> Open {
     let mut attributes = source.attributes();
     attributes.extend(source.args.attrs.iter().flat_map(|attrs| attrs.0.clone()));
     let dims = source.args.dims.as_ref().map(|dims| dims.0.clone()).or_else(|| source.dims());
+    let chunks = source.args.chunks.as_ref().map(|chunks| chunks.0.clone());
+    let port = port.chunks(chunks).compress(source.args.compress);
     port.attributes(attributes).dims(dims).stepped(source.stepped())
 }
 

@@ -14,6 +14,8 @@ use crate::text::{at_url, bytes, caret, seconds};
 use polyduct::host::{together, OsError};
 use polyduct::layout::ElemType;
 use polyduct::store::npy::Descr;
+use polyduct::store::zarr::Compression;
+use polyduct::PortError;
 use polyduct::{open, url, Error, Mode, Open, Target};
 use ports::at_open;
 use progress::Moved;
@@ -36,6 +38,7 @@ Examples:
   polyduct cp big.npy big.zarr --units 4
   polyduct cp double.npy single.npy --convert --dtype f4
   polyduct cp big.npy big.zarr --dims time,y,x --attrs '{\"units\": \"K\"}'
+  polyduct cp big.npy big.zarr --compress zstd --chunks 256x256 --units 4
   polyduct cp store:/data/s/big - | ssh node7 polyduct cp - big.npy
 
 SRC and DST are
@@ -44,9 +47,10 @@ SRC and DST are
   PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (data). Written, it
                           replaces that one, and the others stay
   PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. Written,
-                          with chunks of up to 32 MiB, not compressed, and else as the group
-                          or the array that is replaced; read, any chunks, also in shards,
-                          and of gzip, zstd and blosc
+                          with chunks of up to 32 MiB, not compressed, unless --chunks and
+                          --compress say more, and else as the group or the array that is
+                          replaced; read, any chunks, also in shards, and of gzip, zstd and
+                          blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
   -                       standard input or output; in a run what the run gave
@@ -88,6 +92,13 @@ pub struct CpArgs {
     /// What the dimensions are called, that of the steps included: time,y,x. For Zarr.
     #[arg(long, value_name = "NAMES", value_parser = about::dims)]
     dims: Option<about::DimNames>,
+    /// Compress the chunks: zstd, gzip, gzip:0 to gzip:9, blosc (LZ4 of shuffled bytes), or none. For Zarr.
+    #[arg(long, value_name = "CODEC", default_value_t)]
+    compress: Compression,
+    /// Shape of a chunk, 256x256: a size for each dimension of a step, and maybe one of steps before them
+    /// (default: whole rows, 32 MiB of them, or 2 MiB before they are compressed). For Zarr.
+    #[arg(long, value_name = "SHAPE", value_parser = crate::show::parse_shape)]
+    chunks: Option<crate::show::Shape>,
     /// Read both again afterwards and compare. For files only.
     #[arg(long)]
     verify: bool,
@@ -177,6 +188,11 @@ pub fn cp(mut args: CpArgs) -> u8 {
                 | CpError::Dims { .. }
                 | CpError::StreamUntold { .. }
                 | CpError::ConvertRaw { .. } => 2,
+                CpError::Port { source, .. }
+                    if matches!(*source, Error::Port(PortError::BadOption { .. })) =>
+                {
+                    2
+                }
                 _ => 1,
             }
         }

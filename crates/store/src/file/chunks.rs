@@ -4,13 +4,14 @@
 //! the plan counts in. Where that box lies in one piece in a file whose bytes are the array's own, it is read as any file
 //! is, window by window. Otherwise the chunk is decoded as a whole, and the box is packed.
 
+use super::boxes;
 use super::io::Io;
 use super::work::Work;
 use super::Attributes;
 use super::Options;
 use crate::zarr::{self, index_entries, index_len, Array, Dims, Shard, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
-use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Transfer};
+use polyduct_layout::{Dataset, Mapping, Transfer};
 use polyduct_os::Errno;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::retry_on_intr;
@@ -145,24 +146,12 @@ pub fn mapping(array: &Array, dataset: &Dataset, path: &str) -> Result<(Mapping,
     let behind = array.shape.len().saturating_sub(shape.len());
     let chunk = &array.chunk[behind..];
     let grid: Vec<u64> = shape.iter().zip(chunk).map(|(n, c)| n.div_ceil(*c).max(1)).collect();
-    let units = grid.iter().try_fold(1u64, |all, &n| all.checked_mul(n)).unwrap_or(u64::MAX);
-    if units > polyduct_layout::MAX_UNITS {
-        let source = ZarrError::ManyChunks { chunks: units, limit: polyduct_layout::MAX_UNITS };
-        return Err(FileError::BadZarr { path: path.to_owned(), source });
-    }
-    let bound = || -> Result<Mapping, LayoutError> {
-        if shape.is_empty() {
-            return "*".parse::<Layout>()?.bind(dataset, 1);
-        }
-        let join = |all: Vec<String>, by: &str| all.join(by);
-        let sizes = shape.iter().zip(chunk).map(|(&n, &c)| format!("cyclic({})", c.min(n).max(1))).collect();
-        let axes = join(grid.iter().map(u64::to_string).collect(), "x");
-        let order: Vec<String> =
-            array.order.iter().filter(|&&d| d >= behind).map(|d| (d - behind).to_string()).collect();
-        let order = if shape.len() > 1 { format!(";order={}", join(order, ",")) } else { String::new() };
-        format!("{}@{axes}{order}", join(sizes, ",")).parse::<Layout>()?.bind(dataset, units)
-    };
-    Ok((bound().map_err(FileError::layout(path))?, grid))
+    boxes::check_count(&grid, path)?;
+    let order: Vec<String> =
+        array.order.iter().filter(|&&d| d >= behind).map(|d| (d - behind).to_string()).collect();
+    let order = if shape.len() > 1 { format!(";order={}", order.join(",")) } else { String::new() };
+    let mapping = boxes::grid_mapping(dataset, chunk, &order).map_err(FileError::layout(path))?;
+    Ok((mapping, grid))
 }
 
 impl Chunked {

@@ -3,10 +3,9 @@
 use super::beside::Kept;
 use super::slabs::Slabs;
 use super::target::Target;
-use super::Options;
-use super::{wire, Format};
+use super::{wire, Format, Options, COMPRESSED_CHUNK_BYTES};
 use crate::npy::{Descr, Header};
-use crate::zarr::Version;
+use crate::zarr::{Compression, Version};
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_port::{PortError, PortName};
@@ -49,6 +48,9 @@ impl Form {
                 expected: format!("NumPy's type of elements {}", dataset.elem()).into(),
             }));
         }
+        if format != Format::Zarr {
+            options.check_unchunked(path)?;
+        }
         let (descr, stepped) = (options.descr.clone(), options.stepped);
         let data_at = match format {
             Format::Raw | Format::Zarr => 0,
@@ -80,8 +82,10 @@ impl Form {
         if let (Format::Zarr, ElemType::Bytes(zarr::MAX_RAW_BYTES..)) = (format, dataset.elem()) {
             return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
         }
-        let slabs = (format == Format::Zarr)
-            .then(|| Slabs::new(dataset, options.chunk_bytes).about(options.about(), stepped));
+        let slabs = match format {
+            Format::Zarr => Some(slabs(dataset, options, path)?),
+            _ => None,
+        };
         if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
             if len > zarr::MAX_METADATA_BYTES {
                 return Err(FileError::Port(PortError::BadOption {
@@ -153,6 +157,17 @@ impl Form {
                 .print(self.data_at as usize)
                 .unwrap_or_default(),
         }
+    }
+}
+
+/// The chunks of an array that is written.
+fn slabs(dataset: Dataset, options: &Options, path: &str) -> Result<Slabs, FileError> {
+    let is_compressed = options.compression != Compression::None;
+    let most = if is_compressed { COMPRESSED_CHUNK_BYTES } else { u64::MAX };
+    let slabs = Slabs::new(dataset, options.chunk_bytes.min(most)).about(options.about(), options.stepped);
+    match (&options.chunks, is_compressed) {
+        (None, false) => Ok(slabs),
+        (shape, _) => slabs.boxed(shape.as_deref(), path),
     }
 }
 

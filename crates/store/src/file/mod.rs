@@ -11,13 +11,16 @@
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
 //! | `group` | what a Zarr array is written into: how its neighbours are written down, and metadata of all of them |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
+//! | `boxes`, `drafts` | chunks of any shape, and compressed ones: where a byte belongs, and how a chunk becomes a file |
 //! | `wire`, `host`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
-//! | `work` | a transfer from a file to memory |
+//! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
 
 mod beside;
+mod boxes;
 mod chunks;
+mod drafts;
 mod form;
 mod group;
 mod host;
@@ -27,6 +30,7 @@ mod member;
 mod name;
 mod reader;
 mod runs;
+mod scatter;
 mod shape;
 mod slabs;
 mod stretch;
@@ -37,7 +41,7 @@ mod work;
 mod writer;
 
 use crate::npy::Descr;
-use crate::zarr::{About, Dims};
+use crate::zarr::{About, Compression, Dims};
 use crate::FileError;
 use polyduct_os::clock;
 use polyduct_port::{OnLoss, PortError, PortName, INTERRUPT_SLICE};
@@ -49,6 +53,8 @@ pub use writer::{FileWriter, StepMut};
 
 /// The most bytes of a chunk, unless the caller says another number.
 const CHUNK_BYTES: u64 = 32 << 20;
+/// The same of one that is compressed, before that.
+const COMPRESSED_CHUNK_BYTES: u64 = 2 << 20;
 
 /// The form of a standard file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,6 +97,11 @@ pub struct Options {
     pub tensor: Option<String>,
     /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several short steps.
     pub chunk_bytes: u64,
+    /// The sizes of a chunk of a Zarr array that is written, one for each dimension of a step, and before them, if there is one more, how
+    /// many steps it holds (1 if that is not said). `None`: as `chunk_bytes` says, of at most 2 MiB where they are compressed.
+    pub chunks: Option<Vec<u64>>,
+    /// What the chunks of a Zarr array that is written are compressed with. All units say the same of this and of the two before.
+    pub compression: Compression,
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and a store's new
     /// dataset. Unit 0's count.
     pub attributes: Attributes,
@@ -115,6 +126,8 @@ impl From<polyduct_port::Options> for Options {
             port,
             tensor: None,
             chunk_bytes: CHUNK_BYTES,
+            chunks: None,
+            compression: Compression::None,
             attributes: Attributes::new(),
             dims: None,
             descr: None,
@@ -155,6 +168,23 @@ impl Options {
         Ok(())
     }
 
+    /// Refuses what only the chunks of a Zarr array have, where something else is written.
+    ///
+    /// # Errors
+    /// [`FileError::BadOption`].
+    pub fn check_unchunked(&self, path: &str) -> Result<(), FileError> {
+        let refused = |option, found: String| {
+            let expected = "none: only Zarr arrays, PATH.zarr, have chunks".into();
+            let port = Some(PortName::File(path.to_owned()));
+            Err(FileError::Port(PortError::BadOption { port, option, found, expected }))
+        };
+        match (self.compression, &self.chunks) {
+            (Compression::None, None) => Ok(()),
+            (Compression::None, Some(chunks)) => refused("chunks", format!("{chunks:?}")),
+            (compression, _) => refused("compress", compression.to_string()),
+        }
+    }
+
     /// A format and what belongs to it, which must be the same in all units.
     fn format_text(&self, format: Format) -> String {
         match (format, &self.tensor) {
@@ -166,13 +196,24 @@ impl Options {
             (Format::Raw, _) => "raw".into(),
             (Format::Safetensors, None) => "safetensors".into(),
             (Format::Safetensors, Some(tensor)) => format!("safetensors#{tensor}"),
-            (Format::Zarr, _) if self.chunk_bytes == CHUNK_BYTES => "zarr".into(),
-            (Format::Zarr, _) => format!("zarr, {} bytes a chunk", self.chunk_bytes),
+            (Format::Zarr, _) => {
+                let mut text = "zarr".to_owned();
+                if self.chunk_bytes != CHUNK_BYTES {
+                    text += &format!(", {} bytes a chunk", self.chunk_bytes);
+                }
+                if let Some(chunks) = &self.chunks {
+                    text += &format!(", chunks of {chunks:?}");
+                }
+                if self.compression != Compression::None {
+                    text += &format!(", {}", self.compression);
+                }
+                text
+            }
         }
     }
 
     fn about(&self) -> About {
-        About { attributes: self.attributes.clone(), dims: self.dims.clone() }
+        About { attributes: self.attributes.clone(), dims: self.dims.clone(), compression: self.compression }
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {

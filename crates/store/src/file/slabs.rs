@@ -1,9 +1,11 @@
 //! A Zarr array that is written: which file holds which stretch of the row-major array.
 //!
-//! Each chunk is a slab: some indices of one dimension, with all of the dimensions behind it, at one index of each before it. So
+//! Where nobody asks for other or for compressed chunks, each chunk is a slab: some indices of one dimension, with all of the dimensions behind it, at one index of each before it. So
 //! it is one stretch of the array, and its file is a piece of what would be one file. Short steps share a chunk. A step's
 //! first chunks are named as if it were the only one; at the end all get the names that they have in an array of so many steps.
 
+use super::boxes::Boxes;
+use super::drafts::{self, Drafts};
 use super::io::Io;
 use super::Options;
 use crate::zarr::{self, About, Style};
@@ -33,6 +35,8 @@ pub struct Slabs {
     about: About,
     /// Whether the steps are a dimension even if there is just one.
     stepped: bool,
+    /// Chunks that are no slabs, or compressed: they are encoded from drafts.
+    boxes: Option<Boxes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,7 @@ impl Slabs {
         let step = dataset.len_bytes();
         if step <= chunk_bytes {
             let cut = Cut::Steps((chunk_bytes / step.max(1)).max(1));
-            return Slabs { dataset, cut, about: About::default(), stepped: false };
+            return Slabs { dataset, cut, about: About::default(), stepped: false, boxes: None };
         }
         let shape = dataset.shape();
         let plane_of = |dim: usize| shape[dim + 1..].iter().product::<u64>() * dataset.elem().len_bytes();
@@ -80,12 +84,32 @@ impl Slabs {
         // All about the same, and not one that is padded most of all.
         let pieces = (size * plane).div_ceil(chunk_bytes).clamp(1, size);
         let cut = Cut::Within { dim, rows: size.div_ceil(pieces), plane };
-        Slabs { dataset, cut, about: About::default(), stepped: false }
+        Slabs { dataset, cut, about: About::default(), stepped: false, boxes: None }
     }
 
     /// With what its users say of it, and whether its steps are a dimension even if there is just one.
     pub fn about(self, about: About, stepped: bool) -> Slabs {
         Slabs { about, stepped, ..self }
+    }
+
+    /// The same as boxes: of the shape that is told, or of the slabs'.
+    ///
+    /// # Errors
+    /// As [`Boxes::new`].
+    pub fn boxed(mut self, shape: Option<&[u64]>, path: &str) -> Result<Slabs, FileError> {
+        let many = match self.cut {
+            Cut::Steps(many) if self.dataset.len_bytes() > 0 => many,
+            _ => 1,
+        };
+        let own = [&[many], self.slab().as_slice()].concat();
+        let boxes = Boxes::new(self.dataset, shape.unwrap_or(&own), self.about.compression, path)?;
+        self.boxes = Some(boxes);
+        Ok(self)
+    }
+
+    /// What is encoded from drafts.
+    pub fn boxes(&self) -> Option<&Boxes> {
+        self.boxes.as_ref()
     }
 
     /// Whether so many steps are a dimension.
@@ -122,6 +146,9 @@ impl Slabs {
 
     /// Chunks of one step, or of those steps that share one.
     fn per_step(&self) -> u64 {
+        if let Some(boxes) = &self.boxes {
+            return boxes.per_step();
+        }
         match (self.dataset.len_bytes(), self.cut) {
             (0, _) => 0,
             (_, Cut::Steps(_)) => 1,
@@ -132,13 +159,18 @@ impl Slabs {
         }
     }
 
+    fn steps_of_a_chunk(&self) -> u64 {
+        match (&self.boxes, self.cut) {
+            (Some(boxes), _) => boxes.steps,
+            (None, Cut::Steps(many)) => many,
+            (None, Cut::Within { .. }) => 1,
+        }
+    }
+
     /// All chunks of so many steps.
     fn chunks(&self, steps: u64) -> impl Iterator<Item = Chunk> {
         let per_step = self.per_step();
-        let outer = match self.cut {
-            Cut::Steps(many) => steps.div_ceil(many),
-            Cut::Within { .. } => steps,
-        };
+        let outer = steps.div_ceil(self.steps_of_a_chunk());
         (0..outer).flat_map(move |step| (0..per_step).map(move |index| Chunk { step, index }))
     }
 
@@ -146,7 +178,9 @@ impl Slabs {
     fn coords(&self, chunk: Chunk, steps: bool) -> Vec<u64> {
         let shape = self.dataset.shape();
         let mut coords = vec![0; shape.len()];
-        if let Cut::Within { dim, rows, .. } = self.cut {
+        if let Some(boxes) = &self.boxes {
+            coords = boxes.coords(chunk.index);
+        } else if let Cut::Within { dim, rows, .. } = self.cut {
             let mut rest = chunk.index;
             for d in (0..=dim).rev().filter(|&d| d < shape.len()) {
                 let size = if d == dim { shape[d].div_ceil(rows) } else { shape[d] };
@@ -162,7 +196,7 @@ impl Slabs {
 
     /// The name while the array is written, when it is not known how many steps there will be.
     fn passing_name(&self, chunk: Chunk) -> String {
-        self.coords(chunk, chunk.step > 0).iter().fold("new".to_owned(), |name, n| format!("{name}.{n}"))
+        drafts::passing_name(&self.coords(chunk, false), chunk.step)
     }
 
     /// `zarr.json` of so many steps, where nothing says how it is to be.
@@ -182,20 +216,22 @@ impl Slabs {
     /// The sizes of an array of so many steps, and of its chunks.
     fn sizes(&self, steps: u64) -> (Vec<u64>, Vec<u64>) {
         let mut shape = self.dataset.shape().to_vec();
-        let mut chunk: Vec<u64> = shape.iter().map(|&n| n.max(1)).collect();
-        let mut of_steps = 1;
-        match self.cut {
-            Cut::Steps(many) => of_steps = many.min(steps).max(1),
-            Cut::Within { dim, rows, .. } => {
-                chunk.iter_mut().take(dim).for_each(|c| *c = 1);
-                chunk.iter_mut().skip(dim).take(1).for_each(|c| *c = rows);
-            }
-        }
+        let mut chunk = self.boxes.as_ref().map_or_else(|| self.slab(), |boxes| boxes.chunk.clone());
         if self.has_steps(steps) {
             shape.insert(0, steps);
-            chunk.insert(0, of_steps);
+            chunk.insert(0, self.steps_of_a_chunk().min(steps).max(1));
         }
         (shape, chunk)
+    }
+
+    /// The sizes of a slab.
+    fn slab(&self) -> Vec<u64> {
+        let mut chunk: Vec<u64> = self.dataset.shape().iter().map(|&n| n.max(1)).collect();
+        if let Cut::Within { dim, rows, .. } = self.cut {
+            chunk.iter_mut().take(dim).for_each(|c| *c = 1);
+            chunk.iter_mut().skip(dim).take(1).for_each(|c| *c = rows);
+        }
+        chunk
     }
 
     /// Gives the chunks their length and their names, makes them and the metadata last.
@@ -215,10 +251,25 @@ impl Slabs {
         // The files and directories in it, and those in these.
         let mut kept = HashSet::new();
         let mut inner = BTreeSet::new();
+        let drafts =
+            self.boxes.as_ref().map(|boxes| Drafts::new(boxes, self.dataset, dir, path)).transpose()?;
+        // The last steps may be fewer than a chunk has room for.
+        let (whole, rest) = (steps / self.steps_of_a_chunk(), steps % self.steps_of_a_chunk());
         for chunk in self.chunks(steps) {
             let passing = self.passing_name(chunk);
-            let file = open_chunk(dir, &passing).map_err(|e| sys("open a chunk", e))?;
-            file.set_len(self.chunk_len(steps)).map_err(io("truncate a chunk"))?;
+            if let Some(drafts) = drafts.as_ref().filter(|_| chunk.step == whole) {
+                let steps_here = if whole == 0 { rest } else { self.steps_of_a_chunk() };
+                drafts.encode_drafted(chunk.step, chunk.index, rest, steps_here, path)?;
+            }
+            let file = match &drafts {
+                // It is there, or something was not written.
+                Some(_) => open_with(dir, &passing, OFlags::RDWR),
+                None => open_chunk(dir, &passing),
+            };
+            let file = file.map_err(|e| sys("open a chunk", e))?;
+            if drafts.is_none() {
+                file.set_len(self.chunk_len(steps)).map_err(io("truncate a chunk"))?;
+            }
             file.sync_all().map_err(io("fsync a chunk"))?;
             let name = style.key(&self.coords(chunk, self.has_steps(steps)));
             for (end, _) in name.match_indices('/') {
@@ -253,8 +304,13 @@ impl Slabs {
     }
 }
 
-fn open_chunk(dir: &File, name: &str) -> Result<File, rustix::io::Errno> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+/// Opens a file in an array's directory, and makes it where it is not there.
+pub fn open_chunk(dir: &File, name: &str) -> Result<File, rustix::io::Errno> {
+    open_with(dir, name, OFlags::RDWR | OFlags::CREATE)
+}
+
+fn open_with(dir: &File, name: &str, flags: OFlags) -> Result<File, rustix::io::Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, NEW_MODE)).map(File::from)
 }
 
@@ -266,6 +322,8 @@ pub struct Chunks {
     open: Vec<(Chunk, File)>,
     /// Units write whole windows in turns, and so read what lies in them.
     shared: bool,
+    /// Where chunks are boxes, what is written instead of the files above.
+    pub drafts: Option<Drafts>,
 }
 
 impl Chunks {
@@ -282,7 +340,8 @@ impl Chunks {
         let dir = dir.try_clone().map_err(|e| FileError::io(path, "duplicate its descriptor", &e))?;
         let lock = shared.then(|| open_chunk(&dir, LOCK)).transpose();
         let lock = lock.map_err(|e| FileError::sys(path, "create a file to lock", e))?;
-        Ok((Chunks { slabs: slabs.clone(), dir, open: Vec::new(), shared }, lock))
+        let drafts = slabs.boxes().map(|boxes| Drafts::new(boxes, slabs.dataset, &dir, path)).transpose()?;
+        Ok((Chunks { slabs: slabs.clone(), dir, open: Vec::new(), shared, drafts }, lock))
     }
 
     /// Writes bytes of a step.

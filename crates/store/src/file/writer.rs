@@ -1,20 +1,21 @@
 //! The writing port of a file.
 
 use super::beside::Kept;
+use super::boxes::Boxes;
 use super::form::Form;
 use super::io::Io;
 use super::link::{meet, Link};
 use super::member::Welcome;
-use super::runs::{View, Window, SHARED_GAP_BYTES};
+use super::runs::{View, SHARED_GAP_BYTES};
+use super::scatter::{Scatter, What};
 use super::shape::file_mapping;
-use super::slabs::Chunks;
+use super::slabs::{Chunks, Slabs};
 use super::stretch;
 use super::target::{Draft, Target};
 use super::wire::{self, Spec};
 use super::Options;
 use super::{timed, Format};
 use crate::{FileError, Scope};
-use polyduct_copy as copy;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
 use polyduct_os::{clock, Errno};
 use polyduct_port::{Peer, PortError, PortName, Stats};
@@ -86,18 +87,22 @@ impl FileWriter {
         let start = clock::now();
         let name = path.display().to_string();
         options.check(|| PortName::File(name.clone()))?;
-        let planned = || -> Result<(Layout, Mapping, Plan), LayoutError> {
+        let bound = || -> Result<(Layout, Mapping), LayoutError> {
             let layout: Layout = layout.parse()?;
             let mapping = layout.bind(dataset, options.port.units.into())?;
-            let plan = Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.port.unit.into())?;
-            Ok((layout, mapping, plan))
+            Ok((layout, mapping))
         };
-        let (layout, mapping, plan) = planned().map_err(FileError::layout(&name))?;
+        let (layout, mapping) = bound().map_err(FileError::layout(&name))?;
+        let form = Form::new(format, *dataset, options, &name)?;
+        let planned = || match form.slabs.as_ref().and_then(Slabs::boxes) {
+            Some(boxes) => Plan::from_writer(&mapping, &boxes.mapping()?, options.port.unit.into()),
+            None => Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.port.unit.into()),
+        };
+        let plan = planned().map_err(FileError::layout(&name))?;
         let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
         let mut view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
         let len = mapping.local_len_bytes(options.port.unit.into()).map_err(FileError::layout(&name))?;
         let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
-        let form = Form::new(format, *dataset, options, &name)?;
         let target = Target::open(path, format)?;
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
@@ -249,10 +254,19 @@ impl FileWriter {
     /// As [`write`](Self::write).
     pub fn end_step(&mut self) -> Result<(), FileError> {
         self.check_open()?;
+        if let Some(drafts) = self.chunks.as_mut().and_then(|chunks| chunks.drafts.as_mut()) {
+            let counted = drafts.count(&mut self.stats.waited, &self.path, &self.options);
+            counted.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
+        }
         self.reserved = false;
         self.stats.steps += 1;
         self.next += 1;
         Ok(())
+    }
+
+    /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written twice; any does.
+    pub fn stretch_unit(&self) -> u64 {
+        self.form.slabs.as_ref().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
     /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut. All must
@@ -393,71 +407,13 @@ impl FileWriter {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
         let io = Io { file: link.file(), path, options };
-        let step_at = form.step_at(*next);
-        let shared = view.gap > 0;
         let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
-        let mut place = match chunks {
-            Some(chunks) => {
-                if !*reserved {
-                    // In turn, as below: what is made longer must not become shorter.
-                    let _turn = if shared { Some(turns.turn(&mut stats.waited)?) } else { None };
-                    chunks.reserve(*next, shared, path, options)?;
-                }
-                Place::Chunks { chunks, step: *next, path, options }
-            }
-            None => {
-                if !*reserved {
-                    io.reserve(step_at, form.dataset.len_bytes())?;
-                }
-                if !*reserved && shared {
-                    // What lies in a window must be there to be read; where space was reserved, it is.
-                    let _turn = turns.turn(&mut stats.waited)?;
-                    io.extend(form.step_at(next.saturating_add(1)))?;
-                }
-                Place::File { io, step_at }
-            }
-        };
-        *reserved = true;
-        let part = match what {
-            What::Part(part) => part,
-            What::Stretch { at, bytes } => {
-                // It has no gaps, and needs no turn.
-                stats.runs += 1;
-                return place.write(bytes, at);
-            }
-        };
-        // What is longer than a gap does not lie in another unit's window, and may be written at any time.
-        let alone = |len: u64, dense: bool| !shared || (dense && len > SHARED_GAP_BYTES);
-        let misfit = |source| FileError::Plan { path: io.path.to_owned(), source };
-        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-            view.windows(&table, &mut |window| {
-                stats.runs += 1;
-                match window {
-                    Window::Direct { file, mem, len } => {
-                        let _turn =
-                            if alone(len, true) { None } else { Some(turns.turn(&mut stats.waited)?) };
-                        let run = part.get(mem as usize..).and_then(|p| p.get(..len as usize));
-                        place.write(run.ok_or_else(|| misfit(too_short(part, mem + len)))?, file)
-                    }
-                    Window::Buffered { file, mem, len, table, dense } => {
-                        let alone = alone(len, dense);
-                        let len = len as usize;
-                        if buffer.len() < len {
-                            stretch::resize(buffer, len, path)?;
-                        }
-                        let window = &mut buffer[..len];
-                        let _turn = if alone { None } else { Some(turns.turn(&mut stats.waited)?) };
-                        if !dense {
-                            place.read(window, file)?;
-                        }
-                        let src = copy::Source::from(part.get(mem as usize..).unwrap_or_default());
-                        copy::execute(table, src, (&mut *window).into()).map_err(misfit)?;
-                        place.write(window, file)
-                    }
-                }
-            })?;
+        let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step: *next, reserved };
+        match chunks {
+            Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
+            Some(chunks) => scatter.fill_chunks(what, chunks),
+            None => scatter.fill_file(what, form.step_at(*next), form.dataset.len_bytes()),
         }
-        Ok(())
     }
 }
 
@@ -468,37 +424,6 @@ impl Drop for FileWriter {
         } else {
             "it was dropped without being closed"
         });
-    }
-}
-
-/// What is written of a step.
-#[derive(Clone, Copy)]
-enum What<'a> {
-    /// This unit's part.
-    Part(&'a [u8]),
-    /// Bytes of the row-major array from a byte on.
-    Stretch { at: u64, bytes: &'a [u8] },
-}
-
-/// Where a step lies: in one file, or in those of its chunks. Offsets count from its first byte.
-enum Place<'a> {
-    File { io: Io<'a>, step_at: u64 },
-    Chunks { chunks: &'a mut Chunks, step: u64, path: &'a str, options: &'a Options },
-}
-
-impl Place<'_> {
-    fn write(&mut self, bytes: &[u8], at: u64) -> Result<(), FileError> {
-        match self {
-            Place::File { io, step_at } => io.write(bytes, *step_at + at),
-            Place::Chunks { chunks, step, path, options } => chunks.write(bytes, *step, at, path, options),
-        }
-    }
-
-    fn read(&mut self, bytes: &mut [u8], at: u64) -> Result<(), FileError> {
-        match self {
-            Place::File { io, step_at } => io.read(bytes, *step_at + at),
-            Place::Chunks { chunks, step, path, options } => chunks.read(bytes, *step, at, path, options),
-        }
     }
 }
 
@@ -537,10 +462,6 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.writer.part
     }
-}
-
-fn too_short(part: &[u8], need: u64) -> copy::CopyError {
-    copy::CopyError::SourceTooShort { need_bytes: need.into(), have_bytes: part.len() }
 }
 
 /// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each other that

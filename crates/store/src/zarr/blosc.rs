@@ -103,6 +103,58 @@ pub fn decode(frame: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// Bytes of a block that is encoded: a whole number of elements of any size that has a place in a header.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// A frame of bytes, shuffled as elements of `element` bytes (at least 1) and compressed with LZ4, that [`decode`] and c-blosc take.
+/// It is at most a header longer than `bytes`, of which there are less than 2 GiB.
+pub fn encode(bytes: &[u8], element: u8) -> Vec<u8> {
+    /// Blocks of LZ4 that are not split, and bytes as they are.
+    const LZ4_WHOLE: u8 = 1 << 5 | 1 << 4;
+    const COPY: u8 = 2;
+    let size = usize::from(element.max(1));
+    let block = (BLOCK_BYTES / size * size).min(bytes.len()).max(1);
+    let header = |flags: u8, len: usize| {
+        let words = [bytes.len(), block, len].map(|n| (n as u32).to_le_bytes());
+        [&[2, 1, flags, element.max(1)], words.as_flattened()].concat()
+    };
+    let blocks = bytes.len().div_ceil(block);
+    let mut frame = vec![0; HEADER_BYTES + 4 * blocks];
+    let mut shuffled = vec![0; block];
+    let mut room = vec![0; lz4_flex::block::get_maximum_output_size(block)];
+    for (i, piece) in bytes.chunks(block).enumerate() {
+        let shuffled = &mut shuffled[..piece.len()];
+        shuffle(piece, shuffled, size);
+        let begin = frame.len() as u32;
+        frame[HEADER_BYTES + 4 * i..][..4].copy_from_slice(&begin.to_le_bytes());
+        // As long as what it decodes to, a stream is that.
+        let stream = match lz4_flex::block::compress_into(shuffled, &mut room) {
+            Ok(len) if len < shuffled.len() => &room[..len],
+            _ => &*shuffled,
+        };
+        frame.extend_from_slice(&(stream.len() as u32).to_le_bytes());
+        frame.extend_from_slice(stream);
+    }
+    if frame.len() >= HEADER_BYTES + bytes.len() {
+        return [&header(COPY, HEADER_BYTES + bytes.len()), bytes].concat();
+    }
+    let flags = LZ4_WHOLE | u8::from(size > 1);
+    let header = header(flags, frame.len());
+    frame[..HEADER_BYTES].copy_from_slice(&header);
+    frame
+}
+
+/// The first bytes of all elements, then all second ones, and so on; what is left behind them as it is.
+fn shuffle(from: &[u8], to: &mut [u8], size: usize) {
+    let n = from.len() / size;
+    let (elements, rest) = from.split_at(n * size);
+    let (shuffled, behind) = to.split_at_mut(n * size);
+    behind.copy_from_slice(rest);
+    for (j, row) in shuffled.chunks_exact_mut(n.max(1)).enumerate() {
+        row.iter_mut().zip(elements.iter().skip(j).step_by(size)).for_each(|(to, from)| *to = *from);
+    }
+}
+
 /// Four bytes of the frame as a number.
 fn word(frame: &[u8], at: usize) -> Result<usize, String> {
     match frame.get(at..).and_then(|rest| rest.first_chunk()) {

@@ -19,6 +19,7 @@
 mod blosc;
 mod blosclz;
 mod codec;
+mod encode;
 mod fill;
 mod style;
 mod v2;
@@ -31,6 +32,7 @@ use style::Keys;
 use v2::object;
 
 pub(crate) use codec::{index_entries, index_len};
+pub use encode::{Compression, UnknownCompression};
 pub use style::{About, Described, Dims, Place, Style, Version};
 
 /// The longest `zarr.json` that is read, in bytes.
@@ -328,7 +330,7 @@ fn chunk_shape(key: &str, found: Option<&Value>, dims: usize) -> Result<Vec<u64>
 
 /// Prints the `zarr.json` of an array whose chunks are not encoded, all in one directory.
 pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64], attributes: &Map<String, Value>) -> String {
-    let about = About { attributes: attributes.clone(), dims: None };
+    let about = About { attributes: attributes.clone(), ..About::default() };
     let style = Style::new(&Place::default(), &about, elem, shape);
     style.documents(elem, shape, chunk).into_iter().map(|(_, document)| format!("{document:#}\n")).collect()
 }

@@ -1,6 +1,6 @@
 //! How an array is written down, beside what others have written: version, names of chunks, fill value, names of dimensions.
 
-use super::{fill, sizes, v2, wrong, Configuration, ZarrError};
+use super::{fill, sizes, v2, wrong, Compression, Configuration, ZarrError};
 use polyduct_layout::ElemType;
 use serde_json::{json, Map, Value};
 
@@ -133,6 +133,8 @@ pub struct About {
     pub attributes: Map<String, Value>,
     /// What they call its dimensions.
     pub dims: Option<Dims>,
+    /// What its chunks are compressed with.
+    pub compression: Compression,
 }
 
 /// What stands where an array is written.
@@ -156,6 +158,7 @@ pub struct Style {
     fill: Option<Value>,
     dims: Option<Dims>,
     attributes: Map<String, Value>,
+    compression: Compression,
 }
 
 impl Style {
@@ -182,6 +185,7 @@ impl Style {
             fill: same.and_then(|old| old.fill.clone()),
             dims: place.dims(about, shape),
             attributes,
+            compression: about.compression,
         }
     }
 
@@ -201,7 +205,17 @@ impl Style {
             let fill = self.fill.clone().unwrap_or(Value::Null);
             return vec![
                 (".zattrs", Value::Object(attributes)),
-                (".zarray", v2::document(elem, shape, chunk, fill, self.keys.separator)),
+                (
+                    ".zarray",
+                    v2::document(
+                        elem,
+                        shape,
+                        chunk,
+                        fill,
+                        self.keys.separator,
+                        self.compression.compressor(),
+                    ),
+                ),
             ];
         }
         let fill = self.fill.clone().filter(|fill| fill::value(elem, Some(fill)).is_ok());
@@ -216,7 +230,7 @@ impl Style {
                 "configuration": {"separator": self.keys.separator},
             },
             "fill_value": fill.unwrap_or_else(|| fill::zero(elem)),
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+            "codecs": self.compression.codecs(elem),
             "attributes": self.attributes,
         });
         if let Some(dims) = &self.dims {

@@ -43,14 +43,21 @@ pub fn keys(value: Option<&Value>) -> Result<Keys, ZarrError> {
     }
 }
 
-/// `.zarray` of an array whose chunks are not encoded.
-pub fn document(elem: ElemType, shape: &[u64], chunk: &[u64], fill: Value, separator: char) -> Value {
+/// `.zarray` of an array.
+pub fn document(
+    elem: ElemType,
+    shape: &[u64],
+    chunk: &[u64],
+    fill: Value,
+    separator: char,
+    compressor: Value,
+) -> Value {
     serde_json::json!({
         "zarr_format": 2,
         "shape": shape,
         "chunks": chunk,
         "dtype": npy::descr(elem),
-        "compressor": null,
+        "compressor": compressor,
         "fill_value": fill,
         "order": "C",
         "filters": null,

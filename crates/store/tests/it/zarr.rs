@@ -4,6 +4,7 @@ use crate::oracle::*;
 use crate::roundtrip::{case, check_read};
 use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_port::PortError;
+use polyduct_store::zarr::Compression;
 use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Options};
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -101,6 +102,119 @@ proptest! {
         prop_assert_eq!(read_all(&path), Some((dtype(elem).into(), all, data)));
         let expect = Expect { shape: Some(shape.clone()), elem: Some(elem), convert: false };
         check_read(&path, Format::Zarr, &expect, &dst, steps);
+    }
+}
+
+const COMPRESSIONS: [Compression; 4] =
+    [Compression::None, Compression::Gzip(5), Compression::Zstd, Compression::Blosc];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn boxes_and_compressed_chunks_from_any_layout_to_any_layout(
+        (shape, elem, (src, p), (dst, q), steps, _) in case(), compression in 0usize..4,
+        sizes in proptest::option::of(proptest::collection::vec(1u64..9, 9)), of_steps in proptest::option::of(1u64..4),
+        chunk_bytes in 1u64..300, v2: bool,
+    ) {
+        let dataset = Dataset::new(&shape, elem).unwrap();
+        let bind = |text: &str, units: u32| text.parse::<Layout>().unwrap().bind(&dataset, units.into());
+        let (Ok(src), Ok(dst)) = (bind(&src, p), bind(&dst, q)) else {
+            return Err(TestCaseError::reject("does not bind"));
+        };
+        let place = Place::new();
+        let v2 = v2 && elem != ElemType::Bf16;
+        if v2 {
+            std::fs::write(place.file(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+        }
+        let path = place.file("a.zarr");
+        let chunks = sizes.map(|sizes| of_steps.into_iter().chain(sizes).take(shape.len() + usize::from(of_steps.is_some())).collect());
+        let options = Options { chunk_bytes, chunks, compression: COMPRESSIONS[compression], ..Options::default() };
+        for result in write_as(&path, Format::Zarr, &src, steps, &options) {
+            prop_assert_eq!(result, Ok(()));
+        }
+        prop_assert_eq!(path.join(if v2 { ".zarray" } else { "zarr.json" }).exists(), true);
+        let left: Vec<String> = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap())
+            .filter(|name| ["new", "draft", "counts", "lock"].iter().any(|left| name.starts_with(left))).collect();
+        prop_assert_eq!(left, Vec::<String>::new());
+        let expect = Expect { shape: Some(shape.clone()), elem: Some(elem), convert: false };
+        check_read(&path, Format::Zarr, &expect, &dst, steps);
+    }
+}
+
+#[test]
+fn drafts_are_gone_as_soon_as_their_chunks_are_files() {
+    // Two units that have a half of each chunk: the one that brings the other half makes it a file, before anything is closed.
+    let dataset = Dataset::new(&[64, 64], ElemType::F32).unwrap();
+    let place = Place::new();
+    let path = place.file("d.zarr");
+    let map = bind("*,block", &dataset, 2);
+    let options =
+        |unit| Options { chunks: Some(vec![16, 64]), compression: Compression::Zstd, ..Options::of(unit, 2) };
+    let open = |unit| FileWriter::open(&path, Format::Zarr, &dataset, "*,block", &options(unit)).unwrap();
+    let (mut a, mut b) = std::thread::scope(|s| {
+        let b = s.spawn(|| open(1));
+        (open(0), b.join().unwrap())
+    });
+    let within = || {
+        let hidden = place.names().into_iter().find(|name| name.starts_with('.')).unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(place.file(&hidden))
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    a.write(&part(&map, 0, 0, false)).unwrap();
+    assert_eq!(within(), ["counts.0", "draft.0"]);
+    b.write(&part(&map, 1, 0, false)).unwrap();
+    assert_eq!(within(), ["new.0.0", "new.1.0", "new.2.0", "new.3.0"]);
+    std::thread::scope(|s| {
+        s.spawn(|| b.close().unwrap());
+        a.close().unwrap();
+    });
+    let expect = Expect::default();
+    check_read(&path, Format::Zarr, &expect, &bind("block,*", &dataset, 3), 1);
+}
+
+#[test]
+fn stretches_of_any_length_fill_chunks() {
+    let dataset = Dataset::new(&[50, 70], ElemType::I16).unwrap();
+    let place = Place::new();
+    let path = place.file("s.zarr");
+    let reader = bind("block,block@2x2", &dataset, 4);
+    for (chunks, len) in
+        [(None, 1000), (Some(vec![8, 70]), 8 * 140), (Some(vec![16, 16]), 333), (Some(vec![2, 50, 9]), 4321)]
+    {
+        let options =
+            Options { chunks, compression: Compression::Blosc, chunk_bytes: 900, ..Options::default() };
+        let mut port = FileWriter::open(&path, Format::Zarr, &dataset, "*,*", &options).unwrap();
+        for step in 0..3 {
+            let bytes = step_bytes(&dataset, step);
+            for (i, stretch) in bytes.chunks(len).enumerate() {
+                port.write_stretch((i * len) as u64, stretch).unwrap();
+            }
+            port.end_step().unwrap();
+        }
+        port.close().unwrap();
+        let expect = Expect { shape: Some(vec![50, 70]), ..Expect::default() };
+        check_read(&path, Format::Zarr, &expect, &reader, 3);
+    }
+}
+
+#[test]
+fn only_zarr_has_chunks() {
+    let dataset = Dataset::new(&[3], ElemType::U8).unwrap();
+    let place = Place::new();
+    for (chunks, compression, option) in
+        [(None, Compression::Zstd, "compress"), (Some(vec![2]), Compression::None, "chunks")]
+    {
+        let options = Options { chunks, compression, ..Options::default() };
+        let refused = FileWriter::open(&place.file("x.npy"), Format::Npy, &dataset, "*", &options).map(drop);
+        assert!(
+            matches!(&refused, Err(FileError::Port(PortError::BadOption { option: found, .. })) if *found == option),
+            "{refused:?}"
+        );
     }
 }
 
