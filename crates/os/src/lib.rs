@@ -42,6 +42,8 @@ pub mod ring;
 pub mod segment;
 #[cfg(not(loom))]
 pub mod socket;
+#[cfg(not(loom))]
+pub mod spin;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod threads;

@@ -8,7 +8,7 @@ use crate::slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
-use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
+use polyduct_os::{poll::EventFd, process::ProcessId, spin::Spin, sync::Line};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub struct Port {
     watch: Option<(Arc<EventFd>, JoinHandle<()>)>,
 }
 
-/// Processes beyond the cores make spinning a theft of time.
+/// The longest spin: processes beyond the cores make it a theft of time.
 fn spin_time(slots: &Slots) -> Duration {
     match slots.units().count() <= polyduct_os::cpu::allowed().len() {
         true => Duration::from_micros(50),
@@ -134,7 +134,7 @@ impl Port {
         Port {
             pipe: pipe.to_owned(),
             me,
-            patience: Patience { spin: spin_time(&slots), timeout, interrupt },
+            patience: Patience { spin: Spin::new(spin_time(&slots)), timeout, interrupt },
             slots,
             stats: Stats { opened, ..Stats::default() },
             wait_on_loss: options.on_loss == crate::config::OnLoss::Wait,

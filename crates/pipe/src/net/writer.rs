@@ -23,7 +23,7 @@ use crate::wire::Role;
 use crate::writer::Given;
 use polyduct_layout::{Layout, Mapping};
 use polyduct_message::domain::Domain;
-use polyduct_os::{clock, segment::Segment};
+use polyduct_os::{clock, segment::Segment, spin::Spin};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl NetWriter {
             control,
             senders,
             accepts,
-            patience: Patience { spin: Duration::from_micros(5), timeout, interrupt },
+            patience: Patience { spin: Spin::new(Duration::from_micros(5)), timeout, interrupt },
             len,
             next: from,
             begun: None,

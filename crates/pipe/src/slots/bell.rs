@@ -4,6 +4,8 @@
 
 pub use polyduct_os::bell::{ring, Sleeper};
 #[cfg(not(loom))]
+use polyduct_os::spin::Spin;
+#[cfg(not(loom))]
 use polyduct_os::sync::Line;
 use std::sync::Arc;
 #[cfg(not(loom))]
@@ -14,10 +16,9 @@ pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How long to spin and to wait.
 #[cfg(not(loom))]
-#[derive(Clone)]
 pub struct Patience {
-    /// Time to spin before sleeping.
-    pub spin: Duration,
+    /// How long to spin before sleeping.
+    pub spin: Spin,
     /// Longest wait; `None` for no limit.
     pub timeout: Option<Duration>,
     /// Asked now and then whether to give up.
@@ -50,11 +51,13 @@ pub fn wait_for<T>(
         return Ok(t);
     }
     let start = polyduct_os::clock::now();
-    let end = match polyduct_os::bell::spin(start, patience.spin, &mut ready) {
+    let end = match polyduct_os::bell::spin(start, patience.spin.time(), &mut ready) {
         Some(t) => Ok(t),
         None => sleep_for(bell, patience, start, &mut ready),
     };
-    *waited += polyduct_os::clock::now() - start;
+    let took = polyduct_os::clock::now() - start;
+    patience.spin.handle_answer(took);
+    *waited += took;
     end
 }
 
