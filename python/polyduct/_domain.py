@@ -260,7 +260,7 @@ class Domain:
         """
         if self._polled is None:
             self._port.config()  # raises Closed
-            self._polled = Polled(self)
+            self._polled = Polled(self._port)
         return self._polled.fd
 
     def sendrecv(
@@ -553,6 +553,10 @@ class Domain:
             one.stop()
         if self._polled is not None and self._port.ours:
             self._polled.end()
+
+    def __del__(self) -> None:
+        # Their threads keep the place in the domain, which is left when nobody does.
+        self._stop_serving()
 
     def __enter__(self) -> Domain:
         return self

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from polyduct import _native
 from polyduct.errors import Error, InHandler
-
-if TYPE_CHECKING:
-    from polyduct._domain import Domain
 
 
 class Readiness:
@@ -54,10 +51,10 @@ def _end(future: asyncio.Future[bool], result: bool) -> None:
 
 class Polled:
     """A descriptor of a domain that is readable while a message waits to be received, and the thread that sees to it: it receives,
-    and runs handlers, while the program polls."""
+    and runs handlers, while the program polls. It does not keep the domain's object: who drops that ends this."""
 
-    def __init__(self, domain: Domain) -> None:
-        self._domain = domain
+    def __init__(self, port: _native.Domain) -> None:
+        self._port = port
         self._stop = _native.Stop()
         self._changed = threading.Condition()
         self._is_set = False
@@ -68,7 +65,7 @@ class Polled:
 
     def look(self) -> None:
         """After a call that may have taken a message."""
-        port = self._domain._port
+        port = self._port
         if not port.ours:
             # A fork shares the descriptor, which tells of its parent's messages.
             return
@@ -97,7 +94,7 @@ class Polled:
                 if self._over:
                     return
             try:
-                self._domain._port.wait_any([(None, None)], [], self._stop, None)
+                self._port.wait_any([(None, None)], [], self._stop, None)
             except Error:
                 # The next call to receive raises it.
                 pass
@@ -106,11 +103,14 @@ class Polled:
     def end(self) -> None:
         """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any more."""
         with self._changed:
+            if self._over:
+                return
             self._over = True
             self._set(True)
             self._changed.notify_all()
-        if not self._domain.closed:
-            self._domain._port.stop_serving(self._stop)
+        # Where another thread has left meanwhile, that has ended the wait.
+        with contextlib.suppress(Error):
+            self._port.stop_serving(self._stop)
         if self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -30,7 +30,7 @@ MOST_DESCRIPTION = 1 << 16
 class Remote:
     """Arrays that the units of a domain have under one name, each put into and got from by the others."""
 
-    __slots__ = ("_domain", "_id", "_is_there", "_views", "name")
+    __slots__ = ("_copy_now", "_domain", "_id", "_is_there", "_views", "name")
 
     _kind = "array"
     """What errors call it."""
@@ -39,6 +39,7 @@ class Remote:
         self._domain = domain
         self._id = id_
         self._is_there = domain._port.is_there
+        self._copy_now = domain._port.copy_now
         self._views: dict[int, Array] = {}
         """Arrays of units where they lie, which were found before: the common case takes one native call."""
         self.name = name
@@ -72,10 +73,13 @@ class Remote:
         """
         if notify is None and timeout is None and type(to) is int:
             seen = self._views.get(to)
-            if seen is not None and self._is_there(to):
-                part = seen if index is ... else part_of(seen, index)
-                part[...] = values if is_like(values, part) else values_for(seen.dtype, part, values)
-                return
+            if seen is not None:
+                if index is ... and self._copy_now(to, seen, values):
+                    return
+                if self._is_there(to):
+                    part = part_of(seen, index)
+                    part[...] = values_for(seen.dtype, part, values)
+                    return
         seconds("timeout", timeout)
         to = natural("to", to)
         number, array = self._find(to, timeout)
@@ -106,14 +110,12 @@ class Remote:
         """
         if notify is None and timeout is None and type(from_) is int:
             seen = self._views.get(from_)
-            if seen is not None and self._is_there(from_):
-                part = seen if index is ... else part_of(seen, index)
-                if out is None:
-                    return part.copy()
-                if not is_like(out, part) or not out.flags.writeable:
-                    return fill(out, part)
-                out[...] = part
-                return out
+            if seen is not None:
+                if index is ... and out is not None and self._copy_now(from_, out, seen):
+                    return out
+                if self._is_there(from_):
+                    part = part_of(seen, index)
+                    return part.copy() if out is None else fill(out, part)
         check_out(out)
         seconds("timeout", timeout)
         from_ = natural("from_", from_)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import select
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -465,6 +468,20 @@ def test_leaving_a_domain_wakes_who_polls_it() -> None:
     left.leave()
     with pytest.raises(polyduct.Closed):
         left.fileno()
+
+
+@pytest.mark.parametrize("begin", [Domain.fileno, Domain.serving], ids=["polled", "serving"])
+def test_a_domain_that_is_dropped_is_left_whatever_thread_it_has(begin: Callable[[Domain], object]) -> None:
+    name = fresh()
+    first, second = together(*[partial(polyduct.domain, name, unit=unit, units=2, timeout=20) for unit in (0, 1)])
+    begin(first)
+    dropped = weakref.ref(first)
+    del first
+    gc.collect()
+    assert dropped() is None
+    with pytest.raises(polyduct.PeerLeft):
+        second.recv(0)
+    second.leave()
 
 
 def test_the_loss_of_a_unit_wakes_who_polls_the_domain(start: Callable[..., Process]) -> None:

@@ -343,7 +343,7 @@ fn a_closed_link_says_so_and_can_be_drained() {
             head(0),
             &[1; 99],
             &Bell::create(1).unwrap(),
-            Default::default(),
+            &polyduct_os::spin::Spin::never(),
             polyduct_os::clock::now()
         ),
         Err(SendError::Closed)

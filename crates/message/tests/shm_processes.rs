@@ -9,12 +9,12 @@ use polyduct_message::{ChannelId, HandlerId, Head, Priority};
 use polyduct_os::process::PidFd;
 use polyduct_os::remote::RemoteReader;
 use polyduct_os::socket::Sent;
+use polyduct_os::spin::Spin;
 use rig::{soon, spawn, End, PATIENCE};
-use std::time::Duration;
 
 /// What the copies of this program run; a test that does nothing in the first process.
 const CHILD: [&str; 4] = ["the_other_process", "--exact", "--nocapture", "--test-threads=1"];
-const NO_SPIN: Duration = Duration::ZERO;
+static NO_SPIN: Spin = Spin::never();
 
 fn head(word: u32) -> Head {
     Head { handler: HandlerId(1), args: [word, 2, 3, 4] }
@@ -31,7 +31,7 @@ fn receive(end: &End, receiver: &mut Receiver<Vec<u8>>, n: usize) -> Vec<(u32, V
         let mut state = (&mut *receiver, &mut got);
         let some = end.bell.wait(
             &mut state,
-            NO_SPIN,
+            &NO_SPIN,
             soon(),
             |(receiver, got)| {
                 let n =
@@ -53,7 +53,7 @@ fn receive(end: &End, receiver: &mut Receiver<Vec<u8>>, n: usize) -> Vec<(u32, V
 }
 
 fn send(end: &End, sender: &mut Sender, word: u32, payload: &[u8]) {
-    sender.send_all(head(word), payload, &end.bell, NO_SPIN, soon()).unwrap();
+    sender.send_all(head(word), payload, &end.bell, &NO_SPIN, soon()).unwrap();
 }
 
 fn small() -> Sizes {
@@ -136,7 +136,7 @@ fn a_posted_message_is_fetched_without_the_senders_processor() {
     for len in [0, 1, 100, 128 << 10, (128 << 10) + 1, 5_000_000] {
         let payload = bytes(len as u32, len);
         let ticket = sender.post(head(9), &payload).unwrap();
-        assert!(sender.wait_taken(ticket, &end.bell, NO_SPIN, soon()));
+        assert!(sender.wait_taken(ticket, &end.bell, &NO_SPIN, soon()));
         assert!(receive(&end, &mut receiver, 1) == [(9, payload)], "{len}");
     }
 }
@@ -178,7 +178,7 @@ fn a_sender_asleep_learns_of_its_receivers_death_by_its_own_bell() {
     while sender.send(head(0), &[1; 100]).is_ok() {}
     end.child.as_mut().unwrap().kill().unwrap();
     let start = polyduct_os::clock::now();
-    let sent = sender.send_all(head(0), &[1; 100], &end.bell, NO_SPIN, soon());
+    let sent = sender.send_all(head(0), &[1; 100], &end.bell, &NO_SPIN, soon());
     assert_eq!(sent, Err(SendError::Closed));
     assert!(polyduct_os::clock::now() - start < PATIENCE / 2);
     watch.join().unwrap();

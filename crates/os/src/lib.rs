@@ -25,6 +25,8 @@ pub mod remote;
 pub mod ring;
 pub mod segment;
 pub mod socket;
+#[cfg(not(loom))]
+pub mod spin;
 pub mod sync;
 pub mod threads;
 

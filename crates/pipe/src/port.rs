@@ -6,7 +6,7 @@ use crate::programs::Programs;
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
-use polyduct_os::{poll::EventFd, process::ProcessId, sync::Line};
+use polyduct_os::{poll::EventFd, process::ProcessId, spin::Spin, sync::Line};
 use polyduct_port::{Came, Options, PortError, PortName, Scope, Stats, UnitName};
 use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Port {
     watch: Option<(Arc<EventFd>, JoinHandle<()>)>,
 }
 
-/// Processes beyond the cores make spinning a theft of time.
+/// The longest spin: processes beyond the cores make it a theft of time.
 fn spin_time(slots: &Slots) -> Duration {
     match slots.units().count() <= polyduct_os::cpu::allowed().len() {
         true => Duration::from_micros(50),
@@ -134,7 +134,7 @@ impl Port {
         Port {
             pipe: pipe.to_owned(),
             me,
-            patience: Patience { spin: spin_time(&slots), timeout, interrupt },
+            patience: Patience { spin: Spin::new(spin_time(&slots)), timeout, interrupt },
             slots,
             stats: Stats { opened, ..Stats::default() },
             wait_on_loss: options.on_loss == polyduct_port::OnLoss::Wait,

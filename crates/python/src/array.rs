@@ -142,6 +142,19 @@ impl<'a> Look<'a> {
         fits
     }
 
+    /// Copies another array of the same elements, shape and order into it, if it may be written. `false`: it is another one.
+    pub fn copy_from(&self, from: &Look<'_>) -> bool {
+        // What has one dimension, or none, has no order.
+        let same_order = self.shape.len() < 2 || self.is_fortran == from.is_fortran;
+        let fits = self.is_writeable && self.elem == from.elem && self.shape == from.shape && same_order;
+        if fits {
+            // SAFETY: both hold `len` bytes, since they have the same elements and shape, and these may be written. Where they
+            // overlap, `copy` minds that. Other processes may write there, too: every value is valid.
+            unsafe { std::ptr::copy(from.data, self.data, self.len) }
+        }
+        fits
+    }
+
     /// Its bytes as elements of another type.
     ///
     /// # Safety

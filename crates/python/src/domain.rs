@@ -37,7 +37,7 @@ type Given<'a, 'py> = &'a Bound<'py, PyAny>;
 /// The longest wait of a call; without it the domain's timeout holds.
 pub type Limit = Option<Duration>;
 
-/// Bytes that an array is filled with in one go.
+/// Bytes that are copied with the interpreter, at most.
 const FILLED: usize = 64 << 10;
 
 /// One unit's place in a domain.
@@ -617,6 +617,13 @@ impl Domain {
     /// Whether a unit is there as far as this one knows: neither this one nor that one has left, and it is not lost.
     fn is_there(&self, unit: u32) -> bool {
         self.is_ours() && lock(&self.domain).as_ref().is_some_and(|domain| domain.gone(unit) == Ok(None))
+    }
+
+    /// Copies an array to or from where one of a unit lies, if that is a short copy of the bytes as they are and the unit is
+    /// there. `false`: nothing was done.
+    fn copy_now(&self, unit: u32, into: Given<'_, '_>, from: Given<'_, '_>) -> bool {
+        let (Some(into), Some(from)) = (Look::at(into), Look::at(from)) else { return false };
+        from.len() <= FILLED && self.is_there(unit) && into.copy_from(&from)
     }
 
     /// A region of a unit.

@@ -3,15 +3,15 @@
 //! A bell is a [`Line`]; whoever changes what others may wait for rings it.
 
 pub use polyduct_os::bell::{ring, Sleeper};
+use polyduct_os::spin::Spin;
 use polyduct_os::sync::Line;
 use polyduct_port::{Interrupt, INTERRUPT_SLICE};
 use std::time::Duration;
 
 /// How long to spin and to wait.
-#[derive(Clone)]
 pub struct Patience {
-    /// Time to spin before sleeping.
-    pub spin: Duration,
+    /// How long to spin before sleeping.
+    pub spin: Spin,
     /// Longest wait; `None` for no limit.
     pub timeout: Option<Duration>,
     /// Asked now and then whether to give up.
@@ -38,11 +38,13 @@ pub fn wait_for<T>(
         return Ok(t);
     }
     let start = polyduct_os::clock::now();
-    let end = match polyduct_os::bell::spin(start, patience.spin, &mut ready) {
+    let end = match polyduct_os::bell::spin(start, patience.spin.time(), &mut ready) {
         Some(t) => Ok(t),
         None => sleep_for(bell, patience, start, &mut ready),
     };
-    *waited += polyduct_os::clock::now() - start;
+    let took = polyduct_os::clock::now() - start;
+    patience.spin.handle_answer(took);
+    *waited += took;
     end
 }
 

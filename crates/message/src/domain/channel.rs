@@ -1,6 +1,6 @@
 //! Channels: one writer each, so that sending takes no lock.
 
-use super::{call::Call, peer::Number, system, wait::SPIN, Inner};
+use super::{call::Call, peer::Number, system, Inner};
 use crate::engine::Send;
 use crate::link::shm::{SendError, Sender, Ticket};
 use crate::types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
@@ -423,11 +423,6 @@ impl Channel {
             }
             RawChannel::Far(far) => far.flush(&self.inner),
         }
-    }
-
-    /// How long calls spin before they sleep.
-    pub fn spin() -> Duration {
-        SPIN
     }
 
     /// The time on the clock that deadlines are on.

@@ -72,6 +72,7 @@ use hosts::{Hosts, Processes};
 use leave::Part;
 use mail::Mailbox;
 use peer::{lock, Peer};
+use polyduct_os::spin::Spin;
 use pool::Pool;
 use progress::Progress;
 use room::{Buffer, Rooms};
@@ -116,6 +117,8 @@ pub(crate) struct Inner {
     /// The processes of those who are near.
     members: Arc<Processes>,
     bell: Arc<Bell>,
+    /// How long who receives spins before it sleeps there.
+    spin: Spin,
     /// Across hosts: the way to the partners that are far.
     net: Option<net::Net>,
     peers: Vec<Peer>,
@@ -218,6 +221,7 @@ impl Domain {
             place,
             members: Arc::new(members),
             bell,
+            spin: Spin::new(wait::SPIN),
             net,
             peers: (0..units).map(|_| Peer::default()).collect(),
             progress: Mutex::default(),

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// How long a wait spins before it sleeps.
+/// How long a wait spins before it sleeps, at most.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 /// Looks before a wait asks for the time: about a microsecond.
 const LOOKS: u32 = 64;
@@ -241,7 +241,7 @@ impl Inner {
             asleep.set(true);
             progress.arm();
         };
-        let over = self.bell.wait(&mut *progress, SPIN, until, look, arm);
+        let over = self.bell.wait(&mut *progress, &self.spin, until, look, arm);
         drop(progress);
         // Another thread takes over.
         self.wake_waiters();

@@ -20,7 +20,7 @@ use crate::wire::Role;
 use crate::writer::Given;
 use polyduct_layout::{Layout, Mapping};
 use polyduct_message::domain::Domain;
-use polyduct_os::{clock, segment::Segment};
+use polyduct_os::{clock, segment::Segment, spin::Spin};
 use polyduct_port::{OnLoss, Options, Policy, PortError, PortName, Readers, Scope, Side, Stats, UnitName};
 use polyduct_slots::bell::{wait_for, Patience, Unmet};
 use polyduct_slots::{Begin, Slots, Stop, Turn};
@@ -144,7 +144,7 @@ impl NetWriter {
             control,
             senders,
             accepts,
-            patience: Patience { spin: Duration::from_micros(5), timeout, interrupt },
+            patience: Patience { spin: Spin::new(Duration::from_micros(5)), timeout, interrupt },
             len,
             next: from,
             begun: None,

@@ -4,7 +4,7 @@ use super::Writer;
 use crate::error::PipeError;
 use crate::wire::Welcome;
 use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
-use polyduct_os::clock;
+use polyduct_os::{clock, spin::Spin};
 use polyduct_port::{OnLoss, Options, Policy, PortError, PortName};
 use polyduct_slots::bell::{wait_for, Patience};
 use polyduct_slots::{Begin, Slots, Turn};
@@ -28,7 +28,7 @@ impl Writer {
         let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
         let end = clock::now().saturating_add(time);
         // Nothing rings when a reader falls asleep.
-        let look_again = Patience { spin: Duration::ZERO, timeout: Some(time / 32), interrupt: None };
+        let look_again = Patience { spin: Spin::never(), timeout: Some(time / 32), interrupt: None };
         loop {
             let (slots, stats) = (&self.port.slots, &mut self.port.stats);
             let come = || slots.readers_sleep().then_some(());
@@ -47,16 +47,16 @@ impl Writer {
         let unit = self.port.me.unit;
         self.port.slots.offer(unit, turn, part.as_ptr() as u64);
         self.finish(Begin::Fill(turn));
-        let patience = self.port.patience.clone();
+        let timeout = self.port.patience.timeout;
         let time = Duration::from_micros((part.len() / FETCH_BYTES_PER_US) as u64);
-        self.port.patience.timeout = Some(patience.timeout.map_or(time, |t| t.min(time)));
+        self.port.patience.timeout = Some(timeout.map_or(time, |t| t.min(time)));
         let fetched = self.port.wait(Slots::freed_bell, turn.step, "the readers to fetch step", |slots| {
             if let Some(fault) = slots.fault() {
                 return Err(slots.stop(fault));
             }
             Ok((slots.is_released(turn) || slots.is_refused(unit, turn)).then_some(()))
         });
-        self.port.patience = patience;
+        self.port.patience.timeout = timeout;
         if fetched.is_ok() && self.port.slots.is_released(turn) {
             return Ok(true);
         }

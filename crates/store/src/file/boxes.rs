@@ -292,16 +292,19 @@ mod tests {
         let dataset = Dataset::new(&[1 << 20, 1 << 20], ElemType::F64).unwrap();
         for shape in [&[][..], &[1], &[0, 5], &[1, 1], &[1 << 20, 1 << 20], &[2, 2, 2, 2]] {
             let refused = Boxes::new(dataset, shape, Compression::Zstd, "x");
-            assert!(matches!(refused, Err(FileError::BadOption { option: "chunks", .. })), "{shape:?}");
+            assert!(
+                matches!(refused, Err(FileError::Port(PortError::BadOption { option: "chunks", .. }))),
+                "{shape:?}"
+            );
         }
         assert_eq!(
             Boxes::new(dataset, &[3, 1024, 1 << 30], Compression::Zstd, "x").map(|b| b.steps),
-            Err(FileError::BadOption {
-                path: "x".into(),
+            Err(FileError::Port(PortError::BadOption {
+                port: Some(PortName::File("x".into())),
                 option: "chunks",
                 found: "3x1024x1073741824".into(),
-                expected: format!("chunks of at most {MAX_CHUNK_BYTES} bytes"),
-            })
+                expected: format!("chunks of at most {MAX_CHUNK_BYTES} bytes").into(),
+            }))
         );
     }
 }

@@ -29,7 +29,7 @@ use crate::error::MessageError;
 use crate::types::{Address, ChannelId, Order, Priority, Token};
 use core::time::Duration;
 use polyduct_os::poll::EventFd;
-use polyduct_os::{bell, clock, OsError};
+use polyduct_os::{bell, clock, spin::Spin, OsError};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -39,7 +39,7 @@ use std::thread::JoinHandle;
 const LEFT_EARLY: u16 = 1;
 /// How often who says good-bye looks whether another thread has heard the answer.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a wait polls before it sleeps.
+/// How long a wait polls before it sleeps, at most.
 const SPIN: Duration = Duration::from_micros(50);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -51,6 +51,7 @@ const ANSWERS: (u32, Duration, Duration) = (8, Duration::from_millis(20), Durati
 /// [`close`](NetEndpoint::close) says good-bye.
 pub struct NetEndpoint<B: AsMut<[u8]> + Send + 'static> {
     shared: Arc<Shared<B>>,
+    spin: Spin,
     thread: Option<JoinHandle<()>>,
     addr: SocketAddr,
     me: Address,
@@ -90,7 +91,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             what: "a thread".to_owned(),
             errno: polyduct_os::Errno::from_io_error(&e).unwrap_or(polyduct_os::Errno::AGAIN),
         })?;
-        Ok(NetEndpoint { shared, thread: Some(thread), addr, me, units, incarnation })
+        Ok(NetEndpoint { shared, spin: Spin::new(SPIN), thread: Some(thread), addr, me, units, incarnation })
     }
 
     /// Where it listens.
@@ -275,12 +276,20 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         let start = clock::now();
         let deadline = timeout.and_then(|t| start.checked_add(t));
         self.shared.lock().duty.wake();
-        if timeout.is_none_or(|time| time >= SPIN) {
-            let polled = bell::spin(start, SPIN, || self.poll_event().transpose());
-            if let Some(found) = polled {
-                return found.map(Some);
-            }
-        }
+        let found = match timeout.is_none_or(|time| time >= SPIN) {
+            true => bell::spin(start, self.spin.time(), || self.poll_event().transpose()).transpose()?,
+            false => None,
+        };
+        let found = match found {
+            Some(event) => Some(event),
+            None => self.sleep(deadline)?,
+        };
+        self.spin.handle_answer(clock::now() - start);
+        Ok(found)
+    }
+
+    /// Sleeps until something happens or the deadline comes.
+    fn sleep(&self, deadline: Option<Duration>) -> Result<Option<NetEvent<B>>, MessageError> {
         let mut state = self.shared.lock();
         loop {
             if let Some(event) = self.shared.poll(&mut state)? {

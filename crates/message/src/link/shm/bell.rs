@@ -9,6 +9,7 @@
 
 use polyduct_os::bell::Sleeper;
 use polyduct_os::segment::{Access, Segment};
+use polyduct_os::spin::Spin;
 use polyduct_os::sync::Line;
 use polyduct_ring::calls::{Calls, LINKS_PER_LINE};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -60,8 +61,8 @@ impl Bell {
         unsafe { Calls { line: &*base, bits: core::slice::from_raw_parts(base.add(1).cast(), bits) } }
     }
 
-    /// Calls `ready` until it gives something: for `spin`, then asleep at this bell until `deadline` (a time of
-    /// [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
+    /// Calls `ready` until it gives something: for as long as `spin` says, then asleep at this bell until `deadline` (a
+    /// time of [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
     ///
     /// `ready` must have taken all that is there when it gives `None`: nobody calls for it again.
     ///
@@ -69,15 +70,27 @@ impl Bell {
     pub fn wait<S, T>(
         &self,
         state: &mut S,
-        spin: Duration,
+        spin: &Spin,
+        deadline: Duration,
+        mut ready: impl FnMut(&mut S) -> Option<T>,
+        arm: impl FnMut(&mut S),
+    ) -> Option<T> {
+        let start = polyduct_os::clock::now();
+        let found = match polyduct_os::bell::spin(start, spin.time(), || ready(state)) {
+            Some(found) => Some(found),
+            None => self.sleep(state, deadline, ready, arm),
+        };
+        spin.handle_answer(polyduct_os::clock::now() - start);
+        found
+    }
+
+    fn sleep<S, T>(
+        &self,
+        state: &mut S,
         deadline: Duration,
         mut ready: impl FnMut(&mut S) -> Option<T>,
         mut arm: impl FnMut(&mut S),
     ) -> Option<T> {
-        let start = polyduct_os::clock::now();
-        if let Some(found) = polyduct_os::bell::spin(start, spin, || ready(state)) {
-            return Some(found);
-        }
         let sleeper = Sleeper::at(self.calls().line);
         loop {
             let ask = || {

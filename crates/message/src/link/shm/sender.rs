@@ -8,7 +8,7 @@ use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
 use polyduct_copy::{Dest, Source};
-use polyduct_os::clock;
+use polyduct_os::{clock, spin::Spin};
 use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Place};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -302,7 +302,7 @@ impl Sender {
         alarm::arm(unsafe { &self.lane.receiver()[1] });
     }
 
-    /// Sends all of a message, waiting for room: for `spin`, then asleep at `bell`, which is this endpoint's own.
+    /// Sends all of a message, waiting for room: for as long as `spin` says, then asleep at `bell`, which is this endpoint's own.
     ///
     /// # Errors
     /// [`SendError::Full`] at the deadline (a time of [`polyduct_os::clock::now`]): where [`left`](Sender::left) is not
@@ -312,7 +312,7 @@ impl Sender {
         head: Head,
         payload: &[u8],
         bell: &Bell,
-        spin: Duration,
+        spin: &Spin,
         deadline: Duration,
     ) -> Result<(), SendError> {
         let (mut begun, mut taken) = (false, 0);
@@ -336,7 +336,7 @@ impl Sender {
     }
 
     /// Waits until the receiver is done with a record, as [`send_all`](Sender::send_all) waits for room. Returns whether it is.
-    pub fn wait_taken(&mut self, ticket: Ticket, bell: &Bell, spin: Duration, deadline: Duration) -> bool {
+    pub fn wait_taken(&mut self, ticket: Ticket, bell: &Bell, spin: &Spin, deadline: Duration) -> bool {
         let look = |s: &mut &mut Sender| {
             (s.is_taken(ticket) || s.shared.end().is_some()).then_some(s.is_taken(ticket))
         };
@@ -347,7 +347,7 @@ impl Sender {
         &mut self,
         units: u32,
         bell: &Bell,
-        spin: Duration,
+        spin: &Spin,
         deadline: Duration,
     ) -> Result<(), SendError> {
         if 2 * units > self.outlet().window(self.lane.shape) {
