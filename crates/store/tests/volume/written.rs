@@ -38,10 +38,12 @@ impl<U: Units> WholeRows for Volume<U> {
                 batch.push(Request::Write { unit, file, at: first * each as u64, bytes });
             }
         }
+        // Both files of a unit may fail, and with the first it joins no more.
+        let joining: Vec<u32> = (0..g.units()).filter(|&unit| self.is_joining(unit)).collect();
         let mut full = None;
         for error in self.units_mut().run(batch).into_iter().filter_map(Result::err) {
             match error.cause {
-                Cause::Full if !self.is_joining(error.unit) => full = full.or(Some(error)),
+                Cause::Full if !joining.contains(&error.unit) => full = full.or(Some(error)),
                 Cause::Caller(_) => return Err(VolumeError::Refused(error)),
                 Cause::Full | Cause::Disk => self.report(error),
             }
