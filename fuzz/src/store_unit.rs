@@ -5,6 +5,7 @@
 
 mod driver;
 
+use polyduct_store::volume::rows::Bytes;
 use polyduct_store::volume::units::{Cause, Done, File, Request, UnitError, Units};
 use polyduct_store::volume::{Entry, Geometry, Volume, BLOCK};
 use std::collections::BTreeMap;
@@ -71,7 +72,21 @@ fn geometry() -> Geometry {
 fn store() -> Memory {
     let mut volume = Volume::create(Memory::default(), ID, geometry(), 1).unwrap();
     let object = volume.new_object().unwrap();
-    volume.write_row(object, 0, &[1; 2 * BLOCK]).unwrap();
+    let mut rows = volume.rows(object);
+    let mut parts = vec![(vec![0; rows.chunk_bytes()], vec![0; rows.sum_bytes()]); 3];
+    let mut places: Vec<_> = parts.iter_mut().map(|(c, s)| (&mut c[..], &mut s[..])).collect();
+    rows.encode(0, Bytes::Own(&[1; 2 * BLOCK]), &mut places);
+    let files = |(unit, (blocks, sums))| {
+        [(File::Data(object), blocks), (File::Sums(object), sums)].map(|(file, bytes)| Request::Write {
+            unit,
+            file,
+            at: 0,
+            bytes,
+        })
+    };
+    let written = volume.units_mut().run((0..).zip(parts).flat_map(files).collect());
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+    volume.settle(object);
     let entry = Entry { object, blocks: 2, about: b"about".to_vec() };
     volume.commit(vec![("name".into(), Some(entry))], 2).unwrap();
     volume.overwrite(object, 1, &[2; BLOCK], 3).unwrap();

@@ -18,7 +18,6 @@ pub mod engine;
 mod error;
 pub mod handshake;
 pub mod link;
-#[cfg(not(loom))]
 pub mod meeting;
 pub mod types;
 pub mod wire;

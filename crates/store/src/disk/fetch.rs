@@ -128,8 +128,8 @@ impl OfUnit {
         }
         for &(word, chunk, _) in &self.wanted {
             let sum = self.entry(word, each, 0);
-            let of = |block| Sum::of(Home { of: object, chunk, block: word }, sum.stamp(), block);
-            let right = sum.generation != 0 && self.block(word).is_some_and(|block| of(block) == sum);
+            let home = Home { of: object, chunk, block: word };
+            let right = self.block(word).is_some_and(|block| sum.is_of(home, block));
             self.right.push(right);
         }
     }

@@ -17,8 +17,8 @@
 //!
 //! The hole in RAID-5 is that data and parity of a word cannot be changed at once. It is closed in two ways:
 //!
-//! 1. Whole rows go to an object that nobody reads yet ([`Volume::write_row`]), are synced, and become visible by one record in
-//!    the log of every unit ([`Volume::commit`]). Nothing is written twice.
+//! 1. Whole rows go to an object that nobody reads yet ([`rows`], [`Volume::settle`]), are synced, and become visible by one
+//!    record in the log of every unit ([`Volume::commit`]). Nothing is written twice.
 //! 2. A block of a dataset that is in use is overwritten ([`Volume::overwrite`]) by first writing the new data and parity blocks,
 //!    as they are to be, into `parity` + 1 logs. When these are synced the change is agreed; only then it goes to its place.
 //!
@@ -44,10 +44,8 @@ pub mod geometry;
 mod inverse;
 mod open;
 pub mod parity;
-#[cfg(feature = "planted")]
+#[doc(hidden)]
 pub mod planted;
-#[cfg(not(feature = "planted"))]
-mod planted;
 mod raw;
 mod rebuild;
 mod replay;
@@ -76,7 +74,7 @@ use sealed::seal;
 use served::Memory;
 use state::{Action, Past, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
-use sums::Stamp;
+use sums::{ObjectId, Stamp};
 use units::{Cause, Done, File, Request, UnitError, Units};
 
 /// Log bytes of a unit after which what they say is put in its place for good, and the log begins anew.
@@ -170,9 +168,20 @@ impl<U: Units> Volume<U> {
 
     /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
     pub fn settle(&mut self, object: u64) {
-        let files =
-            self.team().all().flat_map(|unit| [(unit, File::Data(object)), (unit, File::Sums(object))]);
-        self.dirty.extend(files);
+        let both = [(File::Data(object), Bug::BlocksNotSettled), (File::Sums(object), Bug::SumsNotSettled)];
+        for (file, bug) in both {
+            if !self.has(bug) {
+                let units: Vec<u32> = self.team().all().collect();
+                self.dirty.extend(units.into_iter().map(|unit| (unit, file)));
+            }
+        }
+    }
+
+    /// Codes the rows of an object, for who writes and reads them without the protocol.
+    pub fn rows(&self, object: u64) -> rows::Rows {
+        let mut rows = rows::Rows::new(self.geometry, ObjectId { store: self.id, object }, self.stamp());
+        rows.know(self.epochs().into());
+        rows.plant(self.planted)
     }
 
     /// The epochs that are known, for who reads without the protocol.
@@ -236,12 +245,15 @@ impl<U: Units> Volume<U> {
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, nonce: u64) -> Result<(), VolumeError> {
         self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;
-        if !self.has(Bug::DataNotSynced) {
+        if !self.has(Bug::DataNotSynced) && !self.has(Bug::CommitFirst) {
             self.sync()?;
         }
         self.mend(nonce)?;
         let action = Action::Names(changes);
         self.agree(&action, 0, usize::MAX, nonce)?;
+        if self.has(Bug::CommitFirst) {
+            self.sync()?;
+        }
         if let Action::Names(changes) = action {
             self.name(changes);
         }
@@ -495,7 +507,7 @@ impl<U: Units> Volume<U> {
     /// Whether a bug is planted: never outside tests.
     #[inline]
     fn has(&self, bug: Bug) -> bool {
-        cfg!(feature = "planted") && self.planted == Some(bug)
+        planted::has(self.planted, bug)
     }
 
     fn too_many(&self) -> VolumeError {

@@ -5,6 +5,18 @@
 pub enum Bug {
     /// A commit does not wait for the data.
     DataNotSynced,
+    /// A commit's record is in the logs before the data are synced.
+    CommitFirst,
+    /// What others wrote of an object's blocks is not synced.
+    BlocksNotSettled,
+    /// What others wrote of an object's checksums is not synced.
+    SumsNotSettled,
+    /// The logs begin anew before the catalog that has what they said is durable.
+    CatalogNotSynced,
+    /// The logs begin anew before the catalog that has what they said is written.
+    EpochFirst,
+    /// An epoch is served before those that take part know of it durably.
+    EpochNotSynced,
     /// A change counts before the logs are synced.
     LogNotSynced,
     /// A block is overwritten in its place before the logs have it.
@@ -57,4 +69,10 @@ pub enum Bug {
     StaleCounts,
     /// What a copy of the store wrote that has gone on apart counts.
     ForkTrusted,
+}
+
+/// Whether this bug is the one that is planted: never outside tests, where the compiler leaves the question out.
+#[inline]
+pub(super) fn has(planted: Option<Bug>, bug: Bug) -> bool {
+    cfg!(feature = "planted") && planted == Some(bug)
 }

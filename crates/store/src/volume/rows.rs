@@ -9,6 +9,7 @@ pub use bytes::{Bytes, BytesMut};
 
 use super::epochs::Epochs;
 use super::geometry::{Geometry, BLOCK};
+use super::planted::Bug;
 use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
@@ -37,6 +38,7 @@ pub struct Rows {
     stamp: Stamp,
     /// Of which what is read must be.
     epochs: Arc<Epochs>,
+    planted: Option<Bug>,
     kernels: Kernels,
     encoder: Option<ReedSolomonEncoder>,
     decoder: Option<ReedSolomonDecoder>,
@@ -50,10 +52,16 @@ impl Rows {
             of,
             stamp: stamp.into(),
             epochs: Arc::default(),
+            planted: None,
             kernels: Kernels::detect(),
             encoder: None,
             decoder: None,
         }
+    }
+
+    /// The same with a bug in it, which does nothing but with the feature `planted`.
+    pub(super) fn plant(self, bug: Option<Bug>) -> Rows {
+        Rows { planted: bug, ..self }
     }
 
     /// What is read and was written apart from these epochs is damaged.
@@ -74,7 +82,7 @@ impl Rows {
     fn home(&self, row: u64, chunk: usize, at: usize) -> Home {
         // Whoever writes beyond what files can hold is told by the system; here the number only has to be the same each time.
         let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
-        Home { of: self.of, chunk: chunk as u32, block }
+        Home { of: self.of, chunk: chunk as u32, block }.summed(self.planted)
     }
 
     /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the chunks in order, data
@@ -234,8 +242,7 @@ impl Rows {
         let Some(part) = parts[c] else { return true };
         let sum = Sum::from_bytes(&part.sums[at * stride(self.geometry)..][..SUM]);
         let block = part.chunk[at * BLOCK..].first_chunk::<BLOCK>();
-        let made = |block| Sum::of(self.home(row, c, at), sum.stamp(), block);
-        sum.generation != 0 && block.is_some_and(|block| made(block) == sum)
+        block.is_some_and(|block| sum.is_of(self.home(row, c, at), block))
     }
 
     /// Computes the chunks that are lost from the others.
@@ -276,13 +283,12 @@ impl Rows {
                 for at in piece.clone() {
                     let block = made[i * len + (at - first) * BLOCK..].first_chunk::<BLOCK>();
                     let right = |block: &[u8; BLOCK]| {
-                        let sum = self.agreed(parts, c, at)?;
-                        (Sum::of(self.home(row, c, at), sum.stamp(), block) == sum).then_some(())
+                        self.agreed(parts, c, at).is_some_and(|sum| sum.is_of(self.home(row, c, at), block))
                     };
                     let from = c * chunk + at * BLOCK;
                     let mut place = to.part(from..from + BLOCK);
                     let n = place.len();
-                    match block.filter(|block| n == 0 || right(block).is_some()) {
+                    match block.filter(|block| n == 0 || right(block)) {
                         Some(block) => drop(self.kernels.memcpy(place.dest(), block[..n].into())),
                         None if !bad.contains(&(at as u32)) => bad.push(at as u32),
                         None => {}

@@ -10,6 +10,7 @@
 //! a unit that said it had written a block and has not is found out, though what it has is right in itself.
 
 use super::geometry::{Geometry, BLOCK};
+use super::planted::{self, Bug};
 use crate::crc::crc32c;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,16 @@ pub struct Home {
     pub block: u64,
 }
 
+impl Home {
+    /// As checksums have it, which with [`Bug::PlaceNotSummed`] say nothing of it.
+    pub(super) fn summed(self, bug: Option<Bug>) -> Home {
+        match planted::has(bug, Bug::PlaceNotSummed) {
+            true => Home { of: ObjectId::default(), chunk: 0, block: 0 },
+            false => self,
+        }
+    }
+}
+
 impl Sum {
     /// Of a block's new content.
     pub fn of(home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
@@ -75,6 +86,12 @@ impl Sum {
         place[36..40].copy_from_slice(&generation.to_le_bytes());
         place[40..].copy_from_slice(&mark.to_le_bytes());
         Sum { crc: crc32c(&[&place, block]), generation, mark }
+    }
+
+    /// Whether this is the block that the entry was made for. A block that was never written is nobody's. All who read blocks ask
+    /// here, be it with the [`Volume`](super::Volume) or without.
+    pub fn is_of(self, home: Home, block: &[u8; BLOCK]) -> bool {
+        self.generation != 0 && Sum::of(home, self.stamp(), block) == self
     }
 
     /// When the block was written.

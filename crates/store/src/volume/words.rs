@@ -1,4 +1,4 @@
-//! Blocks: read and checked, repaired, written by rows and one by one.
+//! Blocks: read and checked, repaired, written one by one.
 
 use super::decode::{Decoded, Found};
 use super::epochs::relation;
@@ -77,56 +77,6 @@ impl<U: Units> Volume<U> {
         let what = "blocks of an object";
         let block = block.ok_or(VolumeError::Limit { what, found: place.row, limit })?;
         Ok(Home { of: ObjectId { store: self.id, object }, chunk: place.chunk, block })
-    }
-
-    /// Writes a whole row of an object that nobody reads yet: its data blocks in order, of which the last may be missing and are
-    /// zeros then.
-    ///
-    /// # Errors
-    /// [`VolumeError::Full`]; [`VolumeError::TooManyLost`]; [`VolumeError::Limit`] for more than a row.
-    pub fn write_row(&mut self, object: u64, row: u64, data: &[u8]) -> Result<(), VolumeError> {
-        let g = self.geometry;
-        let limit = g.row_blocks() * BLOCK as u64;
-        if data.len() as u64 > limit {
-            return Err(VolumeError::Limit { what: "bytes of a row", found: data.len() as u64, limit });
-        }
-        let (units, chunk) = (g.units() as usize, g.chunk_blocks() as usize);
-        let mut blocks = vec![Vec::with_capacity(chunk * BLOCK); units];
-        let mut sums = vec![vec![0; chunk * stride(g)]; units];
-        for at in 0..chunk {
-            let block = |c: usize| -> Block {
-                let from = ((c * chunk + at) * BLOCK).min(data.len());
-                let bytes = &data[from..(from + BLOCK).min(data.len())];
-                let mut block = super::parity::zeros();
-                block[..bytes.len()].copy_from_slice(bytes);
-                block
-            };
-            let word = self.word((0..g.data() as usize).map(block).collect());
-            let place = Place { row, chunk: 0, at: at as u32 };
-            let entries = self.entries(self.home(object, place)?, &word);
-            for c in 0..units {
-                blocks[c].extend(&word[c][..]);
-                for (to, sum) in self.lines(c as u32, &entries, &|_| true) {
-                    let to = at * stride(g) + to;
-                    sums[c][to..to + SUM].copy_from_slice(&sum.to_bytes());
-                }
-            }
-        }
-        let first = self.home(object, Place { row, chunk: 0, at: 0 })?.block;
-        let mut writes = Vec::new();
-        for (c, (blocks, sums)) in (0..).zip(blocks.into_iter().zip(sums)) {
-            let unit = g.unit(row, c);
-            let files = [(File::Data(object), BLOCK, blocks), (File::Sums(object), stride(g), sums)];
-            for (file, each, bytes) in files {
-                writes.push(Request::Write { unit, file, at: first * each as u64, bytes });
-                self.dirty.insert((unit, file));
-            }
-        }
-        self.run(writes)?;
-        match self.lost().count() > g.parity() as usize {
-            true => Err(self.too_many()),
-            false => Ok(()),
-        }
     }
 
     /// A block of an object, checked. What is found damaged on the way is made good from the others.
@@ -349,14 +299,13 @@ impl<U: Units> Volume<U> {
     }
 
     fn sum(&self, home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
-        let nowhere = Home { of: ObjectId::default(), chunk: 0, block: 0 };
-        Sum::of(if self.has(Bug::PlaceNotSummed) { nowhere } else { home }, stamp, block)
+        Sum::of(home.summed(self.planted), stamp, block)
     }
 
-    /// Whether this is the block that the entry was made for. A block that was never written is nobody's.
+    /// Whether this is the block that the entry was made for, in an epoch of this store.
     fn fits(&self, sum: Sum, home: Home, block: &[u8; BLOCK]) -> bool {
-        let right = || self.sum(home, sum.stamp(), block) == sum;
-        self.counts(sum) && sum.generation != 0 && (self.has(Bug::ChecksumIgnored) || right())
+        let ignored = self.has(Bug::ChecksumIgnored) && sum.generation != 0;
+        self.counts(sum) && (ignored || sum.is_of(home.summed(self.planted), block))
     }
 
     /// Whether the epoch in which a block was written is one of this store's, as far as its history tells.

@@ -1,6 +1,7 @@
 //! What is written is read again, with any units lost.
 
 use super::sim::{Event, Failure, Sim};
+use super::written::WholeRows;
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Entry, Geometry, Volume, VolumeError, BLOCK};
 use std::sync::Arc;

@@ -307,6 +307,12 @@ fn cuts_of_4_and_2_while_two_units_are_healing() {
 fn planted_bugs_are_found() {
     let in_use = [
         Bug::DataNotSynced,
+        Bug::CommitFirst,
+        Bug::BlocksNotSettled,
+        Bug::SumsNotSettled,
+        Bug::CatalogNotSynced,
+        Bug::EpochFirst,
+        Bug::EpochNotSynced,
         Bug::LogNotSynced,
         Bug::PlaceFirst,
         Bug::OneLog,

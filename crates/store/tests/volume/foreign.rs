@@ -3,6 +3,7 @@
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Disks, Sim};
+use super::written::WholeRows;
 use polyduct_store::volume::planted::Bug;
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Geometry, Scrub, Volume, BLOCK};

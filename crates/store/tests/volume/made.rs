@@ -4,6 +4,7 @@
 use super::basics::{block, entry, rows, ID};
 use super::scenario::{Beside, Run, View};
 use super::sim::{Disks, Sim};
+use super::written::WholeRows;
 use polyduct_store::volume::units::HOME;
 use polyduct_store::volume::Volume;
 

@@ -18,3 +18,4 @@ mod scrub;
 mod sim;
 mod told;
 mod unreadable;
+mod written;

@@ -2,6 +2,7 @@
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Disks, Event, Sim};
+use super::written::WholeRows;
 use polyduct_store::volume::planted::Bug;
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Geometry, Scrub, Volume, VolumeError, BLOCK};
