@@ -1,4 +1,5 @@
-//! Inputs that are acts, one after the other. Each stands behind a mark, so that a change spoils few of those that follow.
+//! Inputs that are acts, one after the other. Each stands behind a mark, so that a change spoils few of those
+//! that follow.
 
 use serde::{de::DeserializeOwned, Serialize};
 

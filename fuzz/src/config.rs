@@ -1,5 +1,5 @@
-//! Any text is a configuration or is refused with words; what is in force lies within its limits, is shown as it is read,
-//! and comes from where it says.
+//! Any text is a configuration or is refused with words; what is in force lies within its limits, is shown as
+//! it is read, and comes from where it says.
 
 #![forbid(unsafe_code)]
 

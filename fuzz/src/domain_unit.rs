@@ -1,6 +1,6 @@
-//! A unit of a domain may say anything to the others, in shared memory, across a network or at their sockets: they answer or
-//! refuse it, and go on with each other. Nobody's answer is taken for another's, and what comes from the faulty unit is known
-//! to be its own.
+//! A unit of a domain may say anything to the others, in shared memory, across a network or at their sockets:
+//! they answer or refuse it, and go on with each other. Nobody's answer is taken for another's, and what
+//! comes from the faulty unit is known to be its own.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Whatever units say to each other in a domain is read or refused, and what was read can be said again. Who gathers the
-//! units of a host is not kept from it by strangers; a barrier passes only when all words of it came from those who may say
-//! them; a table of hosts and a list of handlers are consistent or are not taken.
+//! Whatever units say to each other in a domain is read or refused, and what was read can be said again. Who
+//! gathers the units of a host is not kept from it by strangers; a barrier passes only when all words of it
+//! came from those who may say them; a table of hosts and a list of handlers are consistent or are not taken.
 
 #![forbid(unsafe_code)]
 

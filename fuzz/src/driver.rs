@@ -1,6 +1,6 @@
-//! Runs a target on mutations of seeds, on stable Rust with nothing installed: `--seconds N` (default 10), `--seed N`, or
-//! files whose content is one input each, to run a finding again. A panic is a finding, and so is
-//! an input without end; it is printed.
+//! Runs a target on mutations of seeds, on stable Rust with nothing installed: `--seconds N` (default 10),
+//! `--seed N`, or files whose content is one input each, to run a finding again. A panic is a finding, and so
+//! is an input without end; it is printed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ impl Random {
     }
 }
 
-/// Changes an input in one to eight places: bytes, runs, words of the target's language, and pieces of other seeds.
+/// Changes an input in one to eight places: bytes, runs, words of the target's language, and pieces of other
+/// seeds.
 fn mutate(input: &mut Vec<u8>, seeds: &[&[u8]], words: &[&[u8]], random: &mut Random) {
     for _ in 0..=random.below(8) {
         let at = random.below(input.len() + 1);

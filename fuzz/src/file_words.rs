@@ -1,5 +1,6 @@
-//! Whatever units that write one file say to each other is read or refused, and what was read can be said again. Each fault
-//! makes an error that names the file; specs that differ differ in something that can be named.
+//! Whatever units that write one file say to each other is read or refused, and what was read can be said
+//! again. Each fault makes an error that names the file; specs that differ differ in something that can be
+//! named.
 
 #![forbid(unsafe_code)]
 

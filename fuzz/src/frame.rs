@@ -1,5 +1,5 @@
-//! Any bytes are a frame or are refused; what parses prints to the same bytes; a session that gets any pieces in well-formed
-//! frames neither panics nor grows beyond its limits, and still takes a good message.
+//! Any bytes are a frame or are refused; what parses prints to the same bytes; a session that gets any pieces
+//! in well-formed frames neither panics nor grows beyond its limits, and still takes a good message.
 
 #![forbid(unsafe_code)]
 

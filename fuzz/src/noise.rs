@@ -26,7 +26,8 @@ fn target(input: &[u8]) {
             let _ = Identity::decode(bytes);
             let _ = Refusal::decode(bytes);
         }
-        // Nothing but a first message that was made with the key gets an answer, and nobody made one with this domain's.
+        // Nothing but a first message that was made with the key gets an answer, and nobody made one with
+        // this domain's.
         1 => assert!(Pending::new(
             &Terms { key: JobKey::from_bytes([8; 32]).expect("a key"), ..terms(1) },
             bytes

@@ -1,6 +1,6 @@
-//! Whatever a unit of another host sends on a connection, once it has proved to know the key: messages are taken exactly as
-//! long as they are whole and good, a step exactly when all its bytes came under its own number, and each of them lands
-//! once. The first mistake is the other side's, and the end of the connection.
+//! Whatever a unit of another host sends on a connection, once it has proved to know the key: messages are
+//! taken exactly as long as they are whole and good, a step exactly when all its bytes came under its own
+//! number, and each of them lands once. The first mistake is the other side's, and the end of the connection.
 
 #![forbid(unsafe_code)]
 

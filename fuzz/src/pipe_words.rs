@@ -1,6 +1,7 @@
-//! Whatever units of a pipe say to the writers' unit 0 is answered by the rules or refused. Who joins is checked, nobody
-//! hears what is for members before it is one, and strangers do not keep the pipe from opening; of the steps nobody gets
-//! one that is not its next, and what is said across hosts can be said again.
+//! Whatever units of a pipe say to the writers' unit 0 is answered by the rules or refused. Who joins is
+//! checked, nobody hears what is for members before it is one, and strangers do not keep the pipe from
+//! opening; of the steps nobody gets one that is not its next, and what is said across hosts can be said
+//! again.
 
 #![forbid(unsafe_code)]
 
@@ -325,7 +326,8 @@ impl Steps {
     }
 }
 
-/// The first byte says what the units agreed on, then events follow; the rest of the input is read as each kind of word.
+/// The first byte says what the units agreed on, then events follow; the rest of the input is read as each
+/// kind of word.
 fn target(input: &[u8]) {
     let Some((&choice, rest)) = input.split_first() else { return };
     read::<First>(rest);

@@ -1,5 +1,5 @@
-//! Any bytes are the start of a file of tensors or are refused. Tensors that are taken lie one behind the other, each as long as
-//! it says; a file of one of them is read as it was printed.
+//! Any bytes are the start of a file of tensors or are refused. Tensors that are taken lie one behind the
+//! other, each as long as it says; a file of one of them is read as it was printed.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! A peer may write anything into all that it shares with this process: the segment of a link, a bell, a gate. The link
-//! breaks, for one reason that stands, or carries nonsense that keeps to its limits; nobody waits beyond a deadline, nothing
-//! given is kept, and another link goes on.
+//! A peer may write anything into all that it shares with this process: the segment of a link, a bell, a
+//! gate. The link breaks, for one reason that stands, or carries nonsense that keeps to its limits; nobody
+//! waits beyond a deadline, nothing given is kept, and another link goes on.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Any text is a manifest of a store or is refused; one that is read prints and reads the same. Sealed again, so that what stands
-//! behind the checksum is reached.
+//! Any text is a manifest of a store or is refused; one that is read prints and reads the same. Sealed again,
+//! so that what stands behind the checksum is reached.
 
 #![forbid(unsafe_code)]
 

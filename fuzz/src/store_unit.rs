@@ -1,5 +1,6 @@
-//! Whatever a unit of a store says in its superblock, its log and its catalog: with a wrong checksum, the store opens and gives
-//! what was written, by the other units; with a right one, which damage does not make, it opens or says why not.
+//! Whatever a unit of a store says in its superblock, its log and its catalog: with a wrong checksum, the
+//! store opens and gives what was written, by the other units; with a right one, which damage does not make,
+//! it opens or says why not.
 
 #![forbid(unsafe_code)]
 

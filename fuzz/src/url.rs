@@ -1,5 +1,5 @@
-//! Any text names the other end of a port, or where a domain meets, or is refused with the place of the mistake; what is
-//! understood is understood again as it is written down.
+//! Any text names the other end of a port, or where a domain meets, or is refused with the place of the
+//! mistake; what is understood is understood again as it is written down.
 
 #![forbid(unsafe_code)]
 

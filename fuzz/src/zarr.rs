@@ -1,5 +1,5 @@
-//! Any text describes an array or is refused. The names of an array's chunks are numbers and lead nowhere else; behind a zero
-//! byte stands a chunk, which is decoded to its length or refused.
+//! Any text describes an array or is refused. The names of an array's chunks are numbers and lead nowhere
+//! else; behind a zero byte stands a chunk, which is decoded to its length or refused.
 
 #![forbid(unsafe_code)]
 

@@ -142,7 +142,8 @@ impl Target {
     }
 }
 
-/// Measures cases and prints them. Returns the exit status: 1 when a figure falls short or an answer was wrong.
+/// Measures cases and prints them. Returns the exit status: 1 when a figure falls short or an answer was
+/// wrong.
 fn measure(cases: Vec<Case>, json: bool) -> u8 {
     let mut rows = Vec::new();
     let mut well = true;

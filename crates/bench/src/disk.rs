@@ -30,7 +30,8 @@ pub struct DiskArgs {
     /// Size of a dataset, in MiB.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     size: u64,
-    /// The script that runs the peers. Cases against a peer have nothing to compare with where it, or the peer, is missing.
+    /// The script that runs the peers. Cases against a peer have nothing to compare with where it, or the
+    /// peer, is missing.
     #[arg(long, default_value = "bench/peers/run.py")]
     peers: PathBuf,
 }
@@ -84,14 +85,15 @@ impl Bench {
         run(store, role, (&[64, 64, self.mib * MIB / 4 / 64 / 64], "f32"), layout, units)
     }
 
-    /// Seconds to write, or to read, blocks of three dimensions in a new store of 4 units: planes of 1 MiB of i32.
+    /// Seconds to write, or to read, blocks of three dimensions in a new store of 4 units: planes of 1 MiB of
+    /// i32.
     fn blocks(&self, role: Role, layout: &str, units: u32) -> Result<f64, String> {
         let scratch = Scratch::new(&self.dir)?;
         let store = scratch.store(4, 0)?;
         let seconds = |role| run(&store, role, (&[self.mib, 512, 512], "i32"), layout, units);
         let written = seconds(Role::DiskWrite)?;
-        // Reading goes past the system's cache, so that there is nothing to drop from it but checksums, a 500th of the bytes. It
-        // also says whether what was written is right.
+        // Reading goes past the system's cache, so that there is nothing to drop from it but checksums, a
+        // 500th of the bytes. It also says whether what was written is right.
         let read = seconds(Role::DiskRead)?;
         Ok(if role == Role::DiskWrite { written } else { read })
     }
@@ -159,7 +161,8 @@ impl Bench {
     }
 }
 
-/// Seconds of a program of some units, from the call of write or read to its end; a write's end is a durable commit.
+/// Seconds of a program of some units, from the call of write or read to its end; a write's end is a durable
+/// commit.
 fn run(
     store: &Path,
     role: Role,
@@ -283,8 +286,8 @@ fn cases(rounds: Rounds, bench: &Bench) -> Vec<Case> {
     cases
 }
 
-/// One new file or dataset by all processes at once, from 3-D blocks, against MPI's. Both sides have opened it when the clock
-/// starts, and a write is over when it is closed and durable.
+/// One new file or dataset by all processes at once, from 3-D blocks, against MPI's. Both sides have opened
+/// it when the clock starts, and a write is over when it is closed and durable.
 fn collective(rounds: Rounds, bench: &Bench, script: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     for (way, role, at_least) in [("write", Role::DiskWrite, 3.0), ("read", Role::DiskRead, 1.5)] {

@@ -45,7 +45,8 @@ impl Disk {
     }
 }
 
-/// Writes a step; gives the time from when all have it open to when all have closed it, or without `commit` given it up.
+/// Writes a step; gives the time from when all have it open to when all have closed it, or without `commit`
+/// given it up.
 pub fn write(spec: &Spec, data: &Dataset, unit: u64, commit: bool) -> Result<Report, String> {
     let text = |e: StoreError| e.to_string();
     let mut disk = Disk::new(spec, data, unit)?;

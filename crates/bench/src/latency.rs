@@ -4,7 +4,8 @@ use super::case::{Case, Rounds, Target};
 use super::unit::{unique, Role, Spec, Team};
 use polyduct_cli::limits;
 
-/// Microseconds for a cache line to go from one thread to another; each on a processor of its own if `pinned`.
+/// Microseconds for a cache line to go from one thread to another; each on a processor of its own if
+/// `pinned`.
 pub fn line_one_way(pinned: bool) -> f64 {
     limits::line(pinned) * 1e6
 }

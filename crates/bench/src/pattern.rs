@@ -1,10 +1,10 @@
-//! What the benchmarks move: every element holds its own row-major index and the step, so that any byte out of place is
-//! found. Written and checked through the boxes of a layout, not through the plans under test.
+//! What the benchmarks move: every element holds its own row-major index and the step, so that any byte out
+//! of place is found. Written and checked through the boxes of a layout, not through the plans under test.
 
 use polyduct_layout::{LayoutError, Mapping};
 
-/// Calls `f(offset, index, n)` for each stretch along the last dimension: `n` elements, the first at `offset` of the
-/// unit's part with row-major `index`, each `step` elements after the one before in the part.
+/// Calls `f(offset, index, n)` for each stretch along the last dimension: `n` elements, the first at `offset`
+/// of the unit's part with row-major `index`, each `step` elements after the one before in the part.
 fn stretches(
     mapping: &Mapping,
     unit: u64,
@@ -60,7 +60,8 @@ pub fn fill(mapping: &Mapping, unit: u64, part: &mut [u8], step: u64) -> Result<
     })
 }
 
-/// Some elements of a unit's part, spread over all of it: few enough to be checked in every step that is timed.
+/// Some elements of a unit's part, spread over all of it: few enough to be checked in every step that is
+/// timed.
 pub struct Sample {
     unit: u64,
     len: usize,
@@ -76,8 +77,8 @@ impl Sample {
         let len = mapping.dataset().elem().len_bytes() as usize;
         let mut all = 0;
         stretches(mapping, unit, |_, _, n, _| all += n)?;
-        // One place in each of as many equal pieces, at another fraction of each: the golden ratio's multiples fall nowhere twice,
-        // so that no row or column, and no writer's part, has them all.
+        // One place in each of as many equal pieces, at another fraction of each: the golden ratio's
+        // multiples fall nowhere twice, so that no row or column, and no writer's part, has them all.
         let piece = all.div_ceil(Sample::PLACES).max(1);
         let wanted = |k: usize| {
             let fraction = (k as f64 * 0.618_033_988_75).fract();

@@ -1,5 +1,5 @@
-//! The peers, in the same run. A peer that is not installed leaves nothing to compare with, which is said and is
-//! no pass.
+//! The peers, in the same run. A peer that is not installed leaves nothing to compare with, which is said and
+//! is no pass.
 
 use super::case::{Case, Measured, Rounds, Target};
 use super::transfer::{step_seconds, LARGE};
@@ -118,7 +118,8 @@ pub fn python_seconds(python: &Path, script: &Path, args: &[&str]) -> Result<f64
 pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
     let script: PathBuf = script.to_owned();
     let mut cases = Vec::new();
-    // The `-reuse` rows are the peers with glibc told to keep large blocks, which their users must know to do.
+    // The `-reuse` rows are the peers with glibc told to keep large blocks, which their users must know to
+    // do.
     for (peer, at_least) in
         [("adios2-sst", 5.0), ("zmq-ipc", 5.0), ("adios2-sst-reuse", 1.0), ("zmq-ipc-reuse", 1.0)]
     {

@@ -1,8 +1,8 @@
 //! Stores over disks that are each held to a rate: how bandwidth grows with their number.
 //!
-//! A disk is a file system in a file, on a loop device whose rate a control group limits. One process measures, in a mount
-//! namespace of its own: the mounts go with it, the loop devices with the mounts, and the files have no names as soon as
-//! they are mounted. What is left to remove is a folder and a group.
+//! A disk is a file system in a file, on a loop device whose rate a control group limits. One process
+//! measures, in a mount namespace of its own: the mounts go with it, the loop devices with the mounts, and
+//! the files have no names as soon as they are mounted. What is left to remove is a folder and a group.
 
 mod group;
 

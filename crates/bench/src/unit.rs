@@ -23,8 +23,8 @@ pub struct Spec {
     pub elem: String,
     /// This program's layout.
     pub layout: String,
-    /// Steps before the clock starts, and in a stream as many after it stops: neither the filling of the slots nor
-    /// the leaving of the writers, who are ahead and take processor time to end, belongs to a step.
+    /// Steps before the clock starts, and in a stream as many after it stops: neither the filling of the
+    /// slots nor the leaving of the writers, who are ahead and take processor time to end, belongs to a step.
     pub warm: u64,
     /// Steps that are timed.
     pub steps: u64,

@@ -72,8 +72,8 @@ enum Command {
     Keeper,
 }
 
-/// Does what the arguments of this process say; gives its exit status. Ends the process by itself where they say nothing that
-/// it knows.
+/// Does what the arguments of this process say; gives its exit status. Ends the process by itself where they
+/// say nothing that it knows.
 pub fn main() -> ExitCode {
     signals::outlive_file_limit();
     let cli = match Cli::try_parse() {

@@ -1,4 +1,5 @@
-//! `polyduct completions` and `polyduct man`: what shells and `man` know of the command, from its own definitions.
+//! `polyduct completions` and `polyduct man`: what shells and `man` know of the command, from its own
+//! definitions.
 
 use crate::text;
 use std::path::PathBuf;

@@ -3,12 +3,12 @@
 use signal_hook::consts::SIGXFSZ;
 use std::sync::{atomic::AtomicBool, Arc};
 
-/// Has a write beyond the limit of file sizes (ulimit -f) fail with an error, which can be told, instead of killing us
-/// without a word.
+/// Has a write beyond the limit of file sizes (ulimit -f) fail with an error, which can be told, instead of
+/// killing us without a word.
 pub fn outlive_file_limit() {
     if !is_ignored(SIGXFSZ) {
-        // A handler and not SIG_IGN, which the programs of a run would inherit. Without it a write that is too large
-        // ends us, as it did before: no reason not to begin.
+        // A handler and not SIG_IGN, which the programs of a run would inherit. Without it a write that is
+        // too large ends us, as it did before: no reason not to begin.
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 }

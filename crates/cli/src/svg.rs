@@ -50,7 +50,8 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// Writes into a file, or to standard output where it is called `-`; false, after saying so, where that fails.
+/// Writes into a file, or to standard output where it is called `-`; false, after saying so, where that
+/// fails.
 #[must_use]
 pub fn write(path: &Path, content: &str) -> bool {
     if path == Path::new("-") {

@@ -3,8 +3,8 @@
 use polyduct::{Error, PortError, PortName};
 use std::io::{self, IsTerminal, Write};
 
-/// Writes a line to standard error. Where nobody can be told, as on a full disk or to a reader that has gone, the command still does
-/// what it is for, and ends with the status that it would have.
+/// Writes a line to standard error. Where nobody can be told, as on a full disk or to a reader that has gone,
+/// the command still does what it is for, and ends with the status that it would have.
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {
@@ -19,8 +19,8 @@ pub fn to_stderr(words: std::fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(words.to_string().as_bytes());
 }
 
-/// Prints to standard output; false, after saying so, where that fails. A reader that has gone wants no more: `| head` is no
-/// failure.
+/// Prints to standard output; false, after saying so, where that fails. A reader that has gone wants no more:
+/// `| head` is no failure.
 #[must_use]
 pub fn print(text: &str) -> bool {
     printed(io::stdout().write_all(text.as_bytes()))

@@ -5,7 +5,8 @@ mod common;
 use common::*;
 use std::process::{Child, Stdio};
 
-/// A run whose every process has printed one line: its place and its number. The numbers are in order of the places.
+/// A run whose every process has printed one line: its place and its number. The numbers are in order of the
+/// places.
 struct Run {
     child: Child,
     lines: Lines,
@@ -215,8 +216,9 @@ fn a_file_limit_that_is_too_small_is_named() {
     assert!(message.starts_with("polyduct: cannot ") && message.contains("ulimit -n raises"), "{message}");
 }
 
-/// Leaves a daemon and a daemon of that, each with a session of its own, both orphans that hold standard output. Goes on
-/// when both have said who they are. What they do when told to end is in its first argument, how it ends in its second.
+/// Leaves a daemon and a daemon of that, each with a session of its own, both orphans that hold standard
+/// output. Goes on when both have said who they are. What they do when told to end is in its first argument,
+/// how it ends in its second.
 const LEAVER: &str = r#"
 import os, signal, sys
 

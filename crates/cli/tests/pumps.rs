@@ -1,4 +1,5 @@
-//! Plain programs beside parallel ones. The parallel program is `polyduct cp - -`, which copies what it reads.
+//! Plain programs beside parallel ones. The parallel program is `polyduct cp - -`, which copies what it
+//! reads.
 
 mod common;
 use common::*;

@@ -1,5 +1,5 @@
-//! System calls of `polyduct run` itself fail, each once, each in a run of its own; what it starts goes on untouched. See
-//! [`polyduct_rig::faults`].
+//! System calls of `polyduct run` itself fail, each once, each in a run of its own; what it starts goes on
+//! untouched. See [`polyduct_rig::faults`].
 
 mod common;
 use common::*;
@@ -13,8 +13,8 @@ const TEXT: &str = "#=0123456789";
 /// What an error of the run begins with.
 const OURS: &str = "polyduct: ";
 
-/// A pipeline's text comes whole, or an error says why not; that all its processes have gone is known by the end of their output,
-/// which the outcome waits for.
+/// A pipeline's text comes whole, or an error says why not; that all its processes have gone is known by the
+/// end of their output, which the outcome waits for.
 fn faults(name: &str, pipeline: impl Fn(&Scratch) -> String, args: &[&str]) {
     let dir = Scratch::new(name);
     let raw = dir.write("a.raw", TEXT);

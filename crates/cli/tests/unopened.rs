@@ -1,5 +1,5 @@
-//! Processes that end well without having opened what the pipeline gave them. The others would wait a minute for them;
-//! the watchdog of these tests is shorter.
+//! Processes that end well without having opened what the pipeline gave them. The others would wait a minute
+//! for them; the watchdog of these tests is shorter.
 
 mod common;
 use common::*;

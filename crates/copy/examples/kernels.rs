@@ -2,13 +2,13 @@
 //!
 //! `cargo run --release -p polyduct-copy --example kernels [part of a name]`
 //!
-//! Each case is checked against the obvious walk of its table first. Then it and memcpy take turns in warm buffers
-//! (`RUNS` times, 9 by default); the figures are the ratios of the medians and of the best. `short` marks a case in
-//! which both miss the aim.
+//! Each case is checked against the obvious walk of its table first. Then it and memcpy take turns in warm
+//! buffers (`RUNS` times, 9 by default); the figures are the ratios of the medians and of the best. `short`
+//! marks a case in which both miss the aim.
 //!
-//! Bias: one process, anonymous 4 KiB pages, buffers that start pages; time is what the thread had of a processor, not
-//! the clock's; memcpy copies the same number of source bytes between the same buffers, from their starts, so that for
-//! a source with gaps it touches fewer lines.
+//! Bias: one process, anonymous 4 KiB pages, buffers that start pages; time is what the thread had of a
+//! processor, not the clock's; memcpy copies the same number of source bytes between the same buffers, from
+//! their starts, so that for a source with gaps it touches fewer lines.
 
 use half::{bf16, f16};
 use polyduct_copy::{Conversion, Dest, Kernels, Level, Source};
@@ -30,11 +30,12 @@ fn table(elem_len: u64, src: u64, dst: u64, nest: &[Loop]) -> OpTable {
     table
 }
 
-/// One dimension of a block-cyclic transfer: (source offset, destination offset, run, count, source and destination step).
+/// One dimension of a block-cyclic transfer: (source offset, destination offset, run, count, source and
+/// destination step).
 type Family = (u64, u64, u64, u64, i64, i64);
 
-/// Where unit `p` of `units` with blocks of `from` meets unit `q` with blocks of `to`: found by walking, not by the
-/// closed form of the planner.
+/// Where unit `p` of `units` with blocks of `from` meets unit `q` with blocks of `to`: found by walking, not
+/// by the closed form of the planner.
 fn families(n: u64, units: u64, (from, p): (u64, u64), (to, q): (u64, u64)) -> Vec<Family> {
     let local = |at: u64, block: u64| at / (block * units) * block + at % block;
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -238,7 +239,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Seconds that this thread has had a processor: other processes on the machine cost less of the figure this way.
+/// Seconds that this thread has had a processor: other processes on the machine cost less of the figure this
+/// way.
 #[cfg(target_os = "linux")]
 fn now() -> f64 {
     extern "C" {

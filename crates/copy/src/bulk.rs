@@ -4,8 +4,9 @@ use crate::simd::{self, Job, Simd};
 
 /// Bytes of source that are asked for ahead of a streaming copy.
 pub(crate) const NEAR: usize = 2048;
-/// The same where another processor reads what is written meanwhile: further ahead, and into the second-level cache. Lines that
-/// wait for memory must not fill the buffers of the first one, where the stores wait, too: 0.9 of the time.
+/// The same where another processor reads what is written meanwhile: further ahead, and into the second-level
+/// cache. Lines that wait for memory must not fill the buffers of the first one, where the stores wait, too:
+/// 0.9 of the time.
 pub(crate) const FAR: usize = 4096;
 
 /// Copies `N` bytes, which the compiler turns into a few moves.
@@ -58,13 +59,14 @@ pub(crate) unsafe fn small(src: *const u8, dst: *mut u8, n: usize) {
 /// `n` bytes at both addresses, which do not overlap; the machine has the level.
 #[inline(always)]
 pub(crate) unsafe fn cached<S: Simd>(src: *const u8, dst: *mut u8, n: usize) {
-    // SAFETY: the caller's; each access lies below `n`, checked by the loops, and 128 < n after the first test.
+    // SAFETY: the caller's; each access lies below `n`, checked by the loops, and 128 < n after the first
+    // test.
     unsafe {
         if n <= 128 {
             return small(src, dst, n);
         }
-        // The first and the last vector lie as they may. Between them stores begin at lines: one that crosses a line takes the
-        // time of several.
+        // The first and the last vector lie as they may. Between them stores begin at lines: one that crosses
+        // a line takes the time of several.
         S::store(dst, S::load(src));
         let mut at = S::WIDTH - dst.addr() % S::WIDTH;
         while n - at > 4 * S::WIDTH {
@@ -82,8 +84,9 @@ pub(crate) unsafe fn cached<S: Simd>(src: *const u8, dst: *mut u8, n: usize) {
     }
 }
 
-/// Copies `n` bytes with stores that bypass the caches, but for the first and the last line where these are not whole.
-/// The source is asked for so many bytes in advance, [`NEAR`], [`FAR`] or 0; `next` is where it goes on after this run.
+/// Copies `n` bytes with stores that bypass the caches, but for the first and the last line where these are
+/// not whole. The source is asked for so many bytes in advance, [`NEAR`], [`FAR`] or 0; `next` is where it
+/// goes on after this run.
 ///
 /// # Safety
 /// `n` bytes at both addresses, which do not overlap; the machine has the level. The caller fences.
@@ -94,15 +97,18 @@ pub(crate) unsafe fn streamed<S: Simd, const AHEAD: usize>(
     n: usize,
     next: *const u8,
 ) {
-    // SAFETY: the caller's; `at` never passes `n`, and is such that `dst + at` is a multiple of 64 in the loops.
+    // SAFETY: the caller's; `at` never passes `n`, and is such that `dst + at` is a multiple of 64 in the
+    // loops.
     unsafe {
         if n <= 128 {
             return small(src, dst, n);
         }
         let mut at = dst.addr().wrapping_neg() % 64;
-        // Not more than the part of a line: a line that is both stored and streamed is fetched to be thrown out.
+        // Not more than the part of a line: a line that is both stored and streamed is fetched to be thrown
+        // out.
         small(src, dst, at);
-        // One line is asked for and one written at a time: asking for four together was slower where memory is the limit.
+        // One line is asked for and one written at a time: asking for four together was slower where memory
+        // is the limit.
         while n - at >= 64 {
             ask::<S, AHEAD>(src, n, next, at);
             lines::<S, 64>(src.add(at), dst.add(at));
@@ -141,7 +147,8 @@ pub(crate) unsafe fn lines<S: Simd, const N: usize>(src: *const u8, dst: *mut u8
 /// Copies a run.
 ///
 /// # Safety
-/// `n` bytes at both addresses, which do not overlap; the machine has the level. The caller fences if `stream`.
+/// `n` bytes at both addresses, which do not overlap; the machine has the level. The caller fences if
+/// `stream`.
 #[inline(always)]
 pub(crate) unsafe fn copy<S: Simd>(src: *const u8, dst: *mut u8, n: usize, stream: bool) {
     // SAFETY: the caller's.

@@ -15,8 +15,9 @@ pub struct LastCache {
 /// What is taken for it where the machine does not say.
 const UNKNOWN: LastCache = LastCache { bytes: 32 << 20, sharers: 3 };
 
-/// No processor has more for each core. A machine that says so is a guest which sees the whole cache of its host, and others
-/// use that, too: measured with 480 MiB for two cores, copies of 32 MiB reached 20 GB/s through the cache and 24 past it.
+/// No processor has more for each core. A machine that says so is a guest which sees the whole cache of its
+/// host, and others use that, too: measured with 480 MiB for two cores, copies of 32 MiB reached 20 GB/s
+/// through the cache and 24 past it.
 const MOST_FOR_ONE: usize = 16 << 20;
 
 impl LastCache {

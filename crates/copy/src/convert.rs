@@ -4,8 +4,9 @@ use crate::simd::Simd;
 use half::{bf16, f16};
 use polyduct_layout::ElemType;
 
-/// A change of element type on the way, rounding to nearest with ties to even. What is not a number stays so and
-/// becomes quiet; its payload keeps its upper bits. Subnormals and infinities are kept, overflow becomes infinite.
+/// A change of element type on the way, rounding to nearest with ties to even. What is not a number stays so
+/// and becomes quiet; its payload keeps its upper bits. Subnormals and infinities are kept, overflow becomes
+/// infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conversion {
     /// IEEE single to bfloat16.

@@ -2,8 +2,8 @@
 
 /// A copy that was refused.
 ///
-/// The first four are the caller's misuse and found before a byte moves; [`Malformed`](CopyError::Malformed) is a bug
-/// of whoever made the table. The scope is always the one operation: nothing has to be rebuilt.
+/// The first four are the caller's misuse and found before a byte moves; [`Malformed`](CopyError::Malformed)
+/// is a bug of whoever made the table. The scope is always the one operation: nothing has to be rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {

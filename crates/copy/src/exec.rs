@@ -13,8 +13,9 @@ use std::mem::MaybeUninit;
 /// Bytes of the buffer through which small pieces go; fits in the first-level cache.
 pub(crate) const BUFFER: usize = 16 << 10;
 
-/// From how many bytes a transfer's source is asked for in advance. Less than the caches of a core keep: what another core has
-/// just written lies in that core's. Measured: runs of 512 bytes, 256 KiB of each writer, took 43 µs where they take 39.
+/// From how many bytes a transfer's source is asked for in advance. Less than the caches of a core keep: what
+/// another core has just written lies in that core's. Measured: runs of 512 bytes, 256 KiB of each writer,
+/// took 43 µs where they take 39.
 const AHEAD_FROM: u128 = 128 << 10;
 
 /// From how many bytes a run is looked at by itself.
@@ -90,8 +91,8 @@ impl Transfer {
         })
     }
 
-    /// Checks and copies operation `index`, which has no loops: [`Nest::lower`] and [`Transfer::copy`] in a few
-    /// instructions, for tables of small pieces.
+    /// Checks and copies operation `index`, which has no loops: [`Nest::lower`] and [`Transfer::copy`] in a
+    /// few instructions, for tables of small pieces.
     #[inline]
     pub fn copy_run(&self, op: &Op, index: usize) -> Result<(), CopyError> {
         let elem = self.frame.src_elem as u128;
@@ -154,8 +155,8 @@ impl Transfer {
         let _ = nest.boxes(limit, &mut |piece| {
             let (gather, _) = piece.through_buffer();
             let n = piece.elems() * nest.src_elem;
-            // SAFETY: a piece has at most `limit` elements; what is gathered is dense in the buffer, and so is the
-            // piece in the destination, from its start.
+            // SAFETY: a piece has at most `limit` elements; what is gathered is dense in the buffer, and so
+            // is the piece in the destination, from its start.
             unsafe {
                 let rows = Rows { ahead: self.ahead, ..Rows::new(&gather, self.src, buffer) };
                 simd::run(self.level, rows);
@@ -219,8 +220,9 @@ impl Transfer {
             let to = if dense { self.dst } else { after };
             whole.dst = if dense { piece.dst } else { 0 };
             let cached = Transfer { stream: false, ahead: false, ..*self };
-            // SAFETY: a piece fits both buffers in its elements of either type; what is gathered is dense in the
-            // first buffer, what is scattered in the second, and a dense piece goes to the destination from its start.
+            // SAFETY: a piece fits both buffers in its elements of either type; what is gathered is dense in
+            // the first buffer, what is scattered in the second, and a dense piece goes to the destination
+            // from its start.
             unsafe {
                 let rows = Rows { ahead: self.ahead, ..Rows::new(&gather, self.src, before) };
                 simd::run(self.level, rows);
@@ -279,7 +281,8 @@ impl Transfer {
                     simd::run(self.level, Bulk { src: src.add(at), dst: buffer, n: len, stream: false });
                     std::slice::from_raw_parts(buffer, len)
                 };
-                // The next piece comes while this one is looked at, a few lines at a time: more would wait in line.
+                // The next piece comes while this one is looked at, a few lines at a time: more would wait in
+                // line.
                 for (i, part) in piece.chunks(SLICE).enumerate() {
                     if self.ahead {
                         (0..SLICE)

@@ -76,8 +76,8 @@ impl Kernels {
     }
 }
 
-/// Three quarters of one core's share of the last-level cache: a destination larger than that does not fit beside its
-/// source, and an ordinary store would read each line only to overwrite it.
+/// Three quarters of one core's share of the last-level cache: a destination larger than that does not fit
+/// beside its source, and an ordinary store would read each line only to overwrite it.
 fn stream_from() -> usize {
     LastCache::detect().share() / 4 * 3
 }

@@ -1,8 +1,9 @@
 //! Kernels that carry out plan operations between two memories.
 //!
-//! [`execute`] carries out an [`OpTable`]; [`execute_convert`] changes the element type on the way, [`execute_crc`]
-//! takes a checksum, and [`execute_part`] carries out one of several parts, for threads. [`memcpy`] is the kernel for
-//! one long run, alone. [`Kernels`] has the same as methods, for a chosen [`Level`] of vector instructions.
+//! [`execute`] carries out an [`OpTable`]; [`execute_convert`] changes the element type on the way,
+//! [`execute_crc`] takes a checksum, and [`execute_part`] carries out one of several parts, for threads.
+//! [`memcpy`] is the kernel for one long run, alone. [`Kernels`] has the same as methods, for a chosen
+//! [`Level`] of vector instructions.
 //!
 //! ```
 //! use polyduct_copy::{execute, Dest, Source};
@@ -22,16 +23,17 @@
 //!
 //! Laws, which the tests check at every level against [`OpTable::for_each_run`]:
 //!
-//! 1. Each byte that the table reaches is written exactly as the table says, and no other byte of the destination is.
+//! 1. Each byte that the table reaches is written exactly as the table says, and no other byte of the
+//!    destination is.
 //! 2. A call that returns an error other than [`CopyError::Malformed`] has written nothing.
 //! 3. Which write stays where a table writes a byte twice, is not specified.
 //!
-//! Where a transfer is larger than its share of the last-level cache, stores bypass the caches wherever a line is
-//! written whole: an ordinary store would first read the line. Below that size the destination stays cached for
-//! whoever reads it next.
+//! Where a transfer is larger than its share of the last-level cache, stores bypass the caches wherever a
+//! line is written whole: an ordinary store would first read the line. Below that size the destination stays
+//! cached for whoever reads it next.
 //!
-//! All code that does not run on every machine is behind [`Level`]; `unsafe` is in the modules of this crate alone, and
-//! every access rests on one check (`Nest::lower`).
+//! All code that does not run on every machine is behind [`Level`]; `unsafe` is in the modules of this crate
+//! alone, and every access rests on one check (`Nest::lower`).
 
 mod bulk;
 mod cache;
@@ -92,7 +94,8 @@ pub fn memcpy(dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
     Kernels::detect().memcpy(dst, src)
 }
 
-/// Copies all of the source to the start of the destination, for another processor; see [`Kernels::hand_over`].
+/// Copies all of the source to the start of the destination, for another processor; see
+/// [`Kernels::hand_over`].
 pub fn hand_over(dst: Dest<'_>, src: Source<'_>) -> Result<(), CopyError> {
     Kernels::detect().hand_over(dst, src)
 }

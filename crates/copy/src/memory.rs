@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicU8;
 
 /// Memory that a copy reads.
 ///
-/// Made from `&[u8]`, or from `&[AtomicU8]` for memory that **another process may write at the same time**. Kernels
-/// read such memory with plain vector loads: each byte is read once, no branch, index or length ever depends on what
-/// was read, and so a racing writer can spoil the bytes that are copied and nothing else. (The abstract machine has no
-/// name for a race with another process; within one process, the protocol around the slots keeps writers away.)
+/// Made from `&[u8]`, or from `&[AtomicU8]` for memory that **another process may write at the same time**.
+/// Kernels read such memory with plain vector loads: each byte is read once, no branch, index or length ever
+/// depends on what was read, and so a racing writer can spoil the bytes that are copied and nothing else.
+/// (The abstract machine has no name for a race with another process; within one process, the protocol around
+/// the slots keeps writers away.)
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub(crate) ptr: *const u8,
@@ -18,9 +19,9 @@ pub struct Source<'a> {
 
 /// Memory that a copy writes.
 ///
-/// Made from `&mut [u8]`, or from `&[AtomicU8]` for shared memory; bytes are written by plain vector stores, see
-/// [`Source`] for why that is fine. Streaming stores are fenced before a copy returns, so that a release store or a
-/// lock made afterwards publishes them as it does any other store.
+/// Made from `&mut [u8]`, or from `&[AtomicU8]` for shared memory; bytes are written by plain vector stores,
+/// see [`Source`] for why that is fine. Streaming stores are fenced before a copy returns, so that a release
+/// store or a lock made afterwards publishes them as it does any other store.
 #[derive(Debug)]
 pub struct Dest<'a> {
     pub(crate) ptr: *mut u8,
@@ -39,8 +40,8 @@ impl Source<'_> {
     /// Memory given by address.
     ///
     /// # Safety
-    /// `len` bytes from `ptr` stay readable for the lifetime that the caller picks, and no thread of this process
-    /// writes them while a copy reads them.
+    /// `len` bytes from `ptr` stay readable for the lifetime that the caller picks, and no thread of this
+    /// process writes them while a copy reads them.
     pub unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         Source { ptr, len, life: PhantomData }
     }
@@ -51,7 +52,8 @@ impl Source<'_> {
     }
 }
 
-/// Where a run of memory begins that the processor did not see coming, the first accesses wait for as long as the memory takes.
+/// Where a run of memory begins that the processor did not see coming, the first accesses wait for as long as
+/// the memory takes.
 fn prefetch<const WRITE: bool>(ptr: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     for at in (0..len).step_by(64) {
@@ -73,13 +75,14 @@ impl Dest<'_> {
     /// Memory given by address.
     ///
     /// # Safety
-    /// `len` bytes from `ptr` stay writable for the lifetime that the caller picks, and no other thread of this
-    /// process reads or writes those that a copy writes, while it does.
+    /// `len` bytes from `ptr` stay writable for the lifetime that the caller picks, and no other thread of
+    /// this process reads or writes those that a copy writes, while it does.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         Dest { ptr, len, life: PhantomData }
     }
 
-    /// Has the cache fetch the memory, to be written, and does not wait: a hint, for memory of some KiB that is needed soon.
+    /// Has the cache fetch the memory, to be written, and does not wait: a hint, for memory of some KiB that
+    /// is needed soon.
     pub fn prefetch(&self) {
         prefetch::<true>(self.ptr, self.len);
     }
@@ -115,8 +118,10 @@ impl<'a> From<&'a [AtomicU8]> for Dest<'a> {
     }
 }
 
-/// The same bytes as memory that several threads may write, each its own part of it; see [`crate::execute_part`].
+/// The same bytes as memory that several threads may write, each its own part of it; see
+/// [`crate::execute_part`].
 pub fn as_shared(bytes: &mut [u8]) -> &[AtomicU8] {
-    // SAFETY: AtomicU8 has the size and alignment of u8, and the exclusive borrow lasts as long as the shared one.
+    // SAFETY: AtomicU8 has the size and alignment of u8, and the exclusive borrow lasts as long as the shared
+    // one.
     unsafe { std::slice::from_raw_parts(bytes.as_mut_ptr().cast::<AtomicU8>(), bytes.len()) }
 }

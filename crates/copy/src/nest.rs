@@ -16,8 +16,9 @@ pub(crate) struct Dim {
 
 /// Loops around a run of elements, in bytes from the starts of the two memories.
 ///
-/// Invariant, checked by [`Nest::lower`] and kept by everything that derives one nest from another: each byte that it
-/// reaches lies within the two lengths that it was lowered against, and these do not exceed `isize::MAX`.
+/// Invariant, checked by [`Nest::lower`] and kept by everything that derives one nest from another: each byte
+/// that it reaches lies within the two lengths that it was lowered against, and these do not exceed
+/// `isize::MAX`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nest {
     pub src: usize,
@@ -43,8 +44,8 @@ pub(crate) struct Frame {
 impl Nest {
     /// Checks operation `index` of the table and turns it into bytes; `None` when it moves nothing.
     ///
-    /// The table's own invariants would make this check needless; made again here, the bounds of every access rest on
-    /// this function alone. It costs a few multiplications for each loop.
+    /// The table's own invariants would make this check needless; made again here, the bounds of every access
+    /// rest on this function alone. It costs a few multiplications for each loop.
     #[inline]
     pub fn lower(table: &OpTable, op: &Op, index: usize, frame: &Frame) -> Result<Option<Nest>, CopyError> {
         let mut nest = Nest::NOTHING;
@@ -173,8 +174,8 @@ impl Nest {
         nest.with_dims(&dims[..self.len])
     }
 
-    /// Calls `f` with nests that together move the elements `from..to` of this one, counted in the order of the loops,
-    /// and in that order. There are at most two for each loop and one more.
+    /// Calls `f` with nests that together move the elements `from..to` of this one, counted in the order of
+    /// the loops, and in that order. There are at most two for each loop and one more.
     pub fn cut(
         &self,
         from: usize,
@@ -203,7 +204,8 @@ impl Nest {
         inside.advanced(outer, last).cut(0, to % each, f)
     }
 
-    /// Calls `f` with nests of at most `limit` elements (≥ 1) that together are this one, in the order of the loops.
+    /// Calls `f` with nests of at most `limit` elements (≥ 1) that together are this one, in the order of the
+    /// loops.
     pub fn boxes(
         &self,
         limit: usize,
@@ -226,8 +228,8 @@ impl Nest {
         (0..outer.n).step_by(step).try_for_each(|i| f(&self.outer(i, (i + step).min(outer.n))))
     }
 
-    /// The two halves of this nest by way of a dense buffer in the order of its loops: the gathering one writes the
-    /// buffer in source elements, the scattering one reads it in destination elements.
+    /// The two halves of this nest by way of a dense buffer in the order of its loops: the gathering one
+    /// writes the buffer in source elements, the scattering one reads it in destination elements.
     pub fn through_buffer(&self) -> (Nest, Nest) {
         let (mut gather, mut scatter) = (*self, *self);
         (gather.dst, gather.dst_elem) = (0, self.src_elem);
@@ -275,11 +277,11 @@ impl Nest {
     }
 }
 
-/// The two addresses for each combination of some loops, in order. Addresses are moved with wrapping arithmetic: they
-/// may leave the memory between one combination and the next.
+/// The two addresses for each combination of some loops, in order. Addresses are moved with wrapping
+/// arithmetic: they may leave the memory between one combination and the next.
 ///
-/// Not a function that takes a closure: a closure would be compiled without the instructions of the level that it is
-/// written in.
+/// Not a function that takes a closure: a closure would be compiled without the instructions of the level
+/// that it is written in.
 pub(crate) struct Walk<'a> {
     dims: &'a [Dim],
     at: [usize; MAX_NEST],

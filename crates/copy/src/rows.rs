@@ -107,9 +107,10 @@ const STREAM_RUN: usize = 1024;
 /// Up to which length runs are asked for as wholes, some runs ahead. Longer ones see to it themselves.
 const SHORT: usize = 4096;
 
-/// Bytes of source and destination that are asked for ahead of short runs, which lie in pages that the processor does not
-/// foresee. Measured: 1 KiB is slower by a third, 8 KiB no faster. Without the lines of the destination, block-cyclic arrays
-/// of f32 that do not start at a line moved at 5.7 GB/s, and with them at 10.5.
+/// Bytes of source and destination that are asked for ahead of short runs, which lie in pages that the
+/// processor does not foresee. Measured: 1 KiB is slower by a third, 8 KiB no faster. Without the lines of
+/// the destination, block-cyclic arrays of f32 that do not start at a line moved at 5.7 GB/s, and with them
+/// at 10.5.
 const AHEAD: usize = 4096;
 
 /// Whether every run of the nest covers whole lines of the destination.

@@ -12,7 +12,8 @@ use polyduct_layout::{Op, OpTable};
 const BAND: usize = 64 << 10;
 
 impl Kernels {
-    /// Carries out a table: each of its runs is copied from its place in the source to its place in the destination.
+    /// Carries out a table: each of its runs is copied from its place in the source to its place in the
+    /// destination.
     ///
     /// Source and destination are the parts that the table's offsets count from, and must hold its extents.
     #[inline]
@@ -32,10 +33,12 @@ impl Kernels {
         Ok(())
     }
 
-    /// Carries out part `part` of `parts` of a table. The parts are about equal, and together they are the table, each
-    /// element in one of them: threads may carry them out at once when no byte is the destination of two elements.
+    /// Carries out part `part` of `parts` of a table. The parts are about equal, and together they are the
+    /// table, each element in one of them: threads may carry them out at once when no byte is the destination
+    /// of two elements.
     ///
-    /// Give each thread the same memories, the destination by way of [`crate::as_shared`] or [`Dest::from_raw`].
+    /// Give each thread the same memories, the destination by way of [`crate::as_shared`] or
+    /// [`Dest::from_raw`].
     pub fn execute_part(
         self,
         table: &OpTable,
@@ -51,7 +54,8 @@ impl Kernels {
     }
 
     /// Carries out a table whose elements change their type on the way. The table counts elements of
-    /// [`Conversion::src_len`] bytes; in the destination its offsets count elements of [`Conversion::dst_len`] bytes.
+    /// [`Conversion::src_len`] bytes; in the destination its offsets count elements of
+    /// [`Conversion::dst_len`] bytes.
     pub fn execute_convert(
         self,
         table: &OpTable,
@@ -62,7 +66,8 @@ impl Kernels {
         self.execute_convert_part(table, conversion, 0, 1, src, dst)
     }
 
-    /// Carries out part `part` of `parts` of a table whose elements change their type; see [`Kernels::execute_part`].
+    /// Carries out part `part` of `parts` of a table whose elements change their type; see
+    /// [`Kernels::execute_part`].
     pub fn execute_convert_part(
         self,
         table: &OpTable,
@@ -84,12 +89,13 @@ impl Kernels {
         each_of_part(table, &transfer, part, parts, &mut |nest| unsafe { transfer.convert(nest, conversion) })
     }
 
-    /// Carries out a table and returns the CRC32C (Castagnoli, as in iSCSI and RFC 3720; 0 of nothing) of the bytes
-    /// copied, taken over the concatenation of its runs **in the order of [`OpTable::for_each_run`]**. For operations of
-    /// shape `Runs`, that is the order of the destination; for transposes, the order of the source.
+    /// Carries out a table and returns the CRC32C (Castagnoli, as in iSCSI and RFC 3720; 0 of nothing) of the
+    /// bytes copied, taken over the concatenation of its runs **in the order of [`OpTable::for_each_run`]**.
+    /// For operations of shape `Runs`, that is the order of the destination; for transposes, the order of the
+    /// source.
     ///
-    /// Each byte is read from the source once: the checksum is of what was stored, even while another process writes
-    /// the source.
+    /// Each byte is read from the source once: the checksum is of what was stored, even while another process
+    /// writes the source.
     pub fn execute_crc(self, table: &OpTable, src: Source<'_>, dst: Dest<'_>) -> Result<u32, CopyError> {
         let transfer = Transfer::new(self, table, table.elem_len(), &src, &dst)?;
         let _fence = Fence { needed: transfer.stream };
@@ -111,14 +117,16 @@ impl Kernels {
         holds(&dst, &src)?;
         let job = Bulk { src: src.ptr, dst: dst.ptr, n: src.len, stream: src.len >= self.stream_from };
         let _fence = Fence { needed: job.stream };
-        // SAFETY: both hold the length and do not overlap; kernels exist only for levels that the machine has.
+        // SAFETY: both hold the length and do not overlap; kernels exist only for levels that the machine
+        // has.
         unsafe { simd::run(self.level, job) }
         Ok(())
     }
 
-    /// Copies all of the source to the start of the destination, whose lines another processor has looked at and reads again as
-    /// soon as they are written. The stores bypass the caches, whatever the length: those lines need not be fetched from the
-    /// reader first, and while both work neither takes them from the other.
+    /// Copies all of the source to the start of the destination, whose lines another processor has looked at
+    /// and reads again as soon as they are written. The stores bypass the caches, whatever the length: those
+    /// lines need not be fetched from the reader first, and while both work neither takes them from the
+    /// other.
     ///
     /// # Errors
     /// As [`memcpy`](Kernels::memcpy).
@@ -140,18 +148,20 @@ fn holds(dst: &Dest<'_>, src: &Source<'_>) -> Result<(), CopyError> {
     disjoint(src, dst)
 }
 
-/// Copies operation `at` and those that go with it; returns how many these are. Apart from [`Kernels::execute`], which is
-/// inlined for the sake of tables of single runs: the kernels for nests are compiled here, not in every crate that copies.
+/// Copies operation `at` and those that go with it; returns how many these are. Apart from
+/// [`Kernels::execute`], which is inlined for the sake of tables of single runs: the kernels for nests are
+/// compiled here, not in every crate that copies.
 fn copy_group(table: &OpTable, transfer: &Transfer, at: usize) -> Result<usize, CopyError> {
     // SAFETY: `group` lowers against the transfer's frame.
     group(table, transfer, at, &mut |nest| unsafe { transfer.copy(nest) })
 }
 
-/// Calls `f` with nests that together are the operation `at` of the table, and those after it that go with it; returns
-/// how many these are.
+/// Calls `f` with nests that together are the operation `at` of the table, and those after it that go with
+/// it; returns how many these are.
 ///
-/// Neighbours whose outermost loops advance alike (the families of a block-cyclic transfer) are taken in turns, a band
-/// of that loop at a time: each alone would pass over both memories and use only part of each page.
+/// Neighbours whose outermost loops advance alike (the families of a block-cyclic transfer) are taken in
+/// turns, a band of that loop at a time: each alone would pass over both memories and use only part of each
+/// page.
 fn group(
     table: &OpTable,
     transfer: &Transfer,
@@ -265,8 +275,8 @@ fn each_of_part(
     Ok(())
 }
 
-/// The place at or before element `at` of a nest where it is best cut: between runs, or between whole blocks of a
-/// transpose, or within a long run between pages. Grows with `at`, and is `at` at both ends.
+/// The place at or before element `at` of a nest where it is best cut: between runs, or between whole blocks
+/// of a transpose, or within a long run between pages. Grows with `at`, and is `at` at both ends.
 fn boundary(nest: &Nest, at: usize) -> usize {
     if at >= nest.elems() {
         return nest.elems();

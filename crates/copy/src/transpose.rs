@@ -1,10 +1,11 @@
 //! Changing which index is contiguous: a two-dimensional transpose inside any outer loops.
 //!
-//! The plane is cut into blocks of 64 source columns and a few hundred destination bytes. Register tiles transpose a
-//! block into a buffer in the first-level cache, while finished rows of the block before leave for the destination and
-//! the lines of the next tiles are on their way. So each source line is read once and each destination line is written
-//! once and whole, whatever the leading dimensions are: powers of two would make lines evict each other. Destination
-//! rows that do not start on lines share one with each neighbour, which costs up to half of the speed.
+//! The plane is cut into blocks of 64 source columns and a few hundred destination bytes. Register tiles
+//! transpose a block into a buffer in the first-level cache, while finished rows of the block before leave
+//! for the destination and the lines of the next tiles are on their way. So each source line is read once and
+//! each destination line is written once and whole, whatever the leading dimensions are: powers of two would
+//! make lines evict each other. Destination rows that do not start on lines share one with each neighbour,
+//! which costs up to half of the speed.
 
 use crate::bulk;
 use crate::convert::{convert_run, Convert};
@@ -16,8 +17,8 @@ use std::mem::MaybeUninit;
 /// Source columns of a block.
 const COLS: usize = 64;
 
-/// Bytes of a block's row in the buffer when they make whole lines of the destination; more when elements shrink on
-/// the way.
+/// Bytes of a block's row in the buffer when they make whole lines of the destination; more when elements
+/// shrink on the way.
 const ROW_BYTES: usize = 256;
 
 /// Bytes of a block's row in the buffer when its ends share lines with their neighbours.
@@ -134,7 +135,8 @@ impl<C: Convert> Emit for ConvertedBy<C> {
     }
 }
 
-/// A transpose to carry out. Base addresses are of the memories that the nest was lowered against; they do not overlap.
+/// A transpose to carry out. Base addresses are of the memories that the nest was lowered against; they do
+/// not overlap.
 pub(crate) struct TransposeJob<E> {
     pub what: Transpose,
     pub src: *const u8,
@@ -215,8 +217,8 @@ impl<E: Emit> TransposeJob<E> {
             half = COLS * piece - half;
             let block =
                 Block { src: at(j, i), src_step: rows.s, dst: buffer, dst_step: row_bytes as isize, elem };
-            // SAFETY: the block lies within the plane, and its `width` rows of at most `row_bytes` in one half of the
-            // buffer; what is pending lies in the other half, and its rows in the plane.
+            // SAFETY: the block lies within the plane, and its `width` rows of at most `row_bytes` in one
+            // half of the buffer; what is pending lies in the other half, and its rows in the plane.
             unsafe {
                 block.transpose::<S, E, W>(height, width, at(next_j, next_i), &mut pending);
                 pending.emit::<S>(usize::MAX);
@@ -234,8 +236,8 @@ impl<E: Emit> TransposeJob<E> {
     }
 }
 
-/// Rows of a finished block that are to leave the buffer, a few after each tile of the next block: so the stores of one
-/// go on while the other is computed.
+/// Rows of a finished block that are to leave the buffer, a few after each tile of the next block: so the
+/// stores of one go on while the other is computed.
 struct Pending<E> {
     emit: E,
     from: *const u8,
@@ -274,7 +276,8 @@ impl<E: Emit> Pending<E> {
     }
 }
 
-/// Elements up to the next line, where steps keep the place in a line and elements do not straddle it; else 0.
+/// Elements up to the next line, where steps keep the place in a line and elements do not straddle it; else
+/// 0.
 fn to_line(at: usize, step: isize, elem: usize) -> usize {
     let off = at.wrapping_neg() % 64;
     if step % 64 == 0 && off.is_multiple_of(elem) {
@@ -347,9 +350,9 @@ impl Block {
 
     /// Transposes the whole tiles; returns how many rows and columns these cover.
     ///
-    /// Meanwhile it asks for the next row of tiles, which for the last one is the first of the block at `next`. No
-    /// further ahead: where rows lie a power of two apart their lines compete for few places in the caches, and a whole
-    /// block's would be gone again before their turn.
+    /// Meanwhile it asks for the next row of tiles, which for the last one is the first of the block at
+    /// `next`. No further ahead: where rows lie a power of two apart their lines compete for few places in
+    /// the caches, and a whole block's would be gone again before their turn.
     ///
     /// # Safety
     /// As [`Block::transpose`].

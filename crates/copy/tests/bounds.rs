@@ -1,5 +1,5 @@
-//! No kernel touches a byte outside of what the table reaches: memories that end, or start, at a page that may not be
-//! touched.
+//! No kernel touches a byte outside of what the table reaches: memories that end, or start, at a page that
+//! may not be touched.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -25,7 +25,8 @@ struct Fenced {
 impl Fenced {
     fn new(len: usize) -> Fenced {
         let len = len.div_ceil(PAGE) * PAGE;
-        // SAFETY: a new private anonymous mapping (2 | 32), readable and writable (1 | 2), then its middle alone.
+        // SAFETY: a new private anonymous mapping (2 | 32), readable and writable (1 | 2), then its middle
+        // alone.
         unsafe {
             let base = mmap(std::ptr::null_mut(), len + 2 * PAGE, 3, 0x22, -1, 0).cast::<u8>();
             assert!(base.addr() != usize::MAX, "no memory");

@@ -8,8 +8,8 @@ use polyduct_copy::{Conversion, CopyError, Kernels};
 use polyduct_layout::OpTable;
 use proptest::prelude::*;
 
-/// One element converted by the `half` crate or the language. What is not a number becomes quiet and keeps its sign and
-/// upper bits.
+/// One element converted by the `half` crate or the language. What is not a number becomes quiet and keeps
+/// its sign and upper bits.
 fn one(conversion: Conversion, x: &[u8]) -> Vec<u8> {
     let single = |x: &[u8]| f32::from_ne_bytes(x.try_into().unwrap());
     match conversion {

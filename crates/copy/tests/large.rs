@@ -9,7 +9,8 @@ use polyduct_layout::{Loop, OpTable};
 const FAR: u64 = 1 << 32;
 const LEN: usize = 5 << 30;
 
-/// Fills what the tables read, so that no two places look alike, and copies by each kernel; every run must have come.
+/// Fills what the tables read, so that no two places look alike, and copies by each kernel; every run must
+/// have come.
 fn check(elem: u64, ops: &[(u64, u64, &[Loop])]) {
     let (mut src, mut dst) = (vec![0_u8; LEN], vec![0_u8; LEN]);
     let mut table = OpTable::new(elem);

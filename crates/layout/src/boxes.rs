@@ -115,8 +115,8 @@ impl Boxes {
         held.map(|m| m.len() as u64).min().unwrap_or(1)
     }
 
-    /// Of the units that hold the same boxes as `unit`, the one to ask for a reader whose number among readers is
-    /// `reader`.
+    /// Of the units that hold the same boxes as `unit`, the one to ask for a reader whose number among
+    /// readers is `reader`.
     pub fn replica_for(&self, unit: u32, reader: u64) -> u32 {
         let group = self.groups.of_unit[unit as usize].0 as usize;
         let members = &self.groups.members[group];
@@ -193,10 +193,12 @@ impl Groups {
 /// The first index in row-major order that is not held just once: by nobody, or by these two units.
 type Fault = (Dims, Option<(u64, u64)>);
 
-/// Finds the first fault within `space`, given the boxes that meet it, and keeps it in `first` when it is earlier.
+/// Finds the first fault within `space`, given the boxes that meet it, and keeps it in `first` when it is
+/// earlier.
 ///
-/// Halves the space at a face of a box until each box covers it whole. Depth: each step takes a face in the middle of
-/// all, so it is logarithmic in the number of boxes. Spaces that lie after a fault already found are left out.
+/// Halves the space at a face of a box until each box covers it whole. Depth: each step takes a face in the
+/// middle of all, so it is logarithmic in the number of boxes. Spaces that lie after a fault already found
+/// are left out.
 fn first_fault(space: IndexBox, boxes: &[&Held], first: &mut Option<Fault>) {
     let after = |first: &Option<Fault>, at: &Dims| {
         first.is_some_and(|(f, _)| f.as_slice().cmp(at) != Ordering::Greater)

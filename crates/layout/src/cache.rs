@@ -16,7 +16,8 @@ pub enum Direction {
 
 type Key = (Mapping, Mapping, u64, Direction);
 
-/// A bounded cache of plans: the one that was not used for longest goes first. It may be shared between threads.
+/// A bounded cache of plans: the one that was not used for longest goes first. It may be shared between
+/// threads.
 ///
 /// ```
 /// use polyduct_layout::{Dataset, Direction, ElemType, Layout, PlanCache};
@@ -53,8 +54,8 @@ impl PlanCache {
         PlanCache { capacity, state: Mutex::default() }
     }
 
-    /// The plan for a unit, made when it is not there. Errors are not kept. Other threads do not wait while one
-    /// plans.
+    /// The plan for a unit, made when it is not there. Errors are not kept. Other threads do not wait while
+    /// one plans.
     ///
     /// # Errors
     /// As [`Plan::to_reader`].

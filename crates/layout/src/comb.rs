@@ -2,11 +2,11 @@
 
 /// A periodic set of indices of one dimension, and where they lie in a unit's part.
 ///
-/// Block `i < count` covers `start + i·period ..+ width`, cut off at `end`; its first index lies at `base + i·width`
-/// in the part (counted along this dimension). An interval is a comb of one block.
+/// Block `i < count` covers `start + i·period ..+ width`, cut off at `end`; its first index lies at `base +
+/// i·width` in the part (counted along this dimension). An interval is a comb of one block.
 ///
-/// Invariants: `width ≥ 1`; `width ≤ period` when `count > 1`; every block starts below `end`. `count == 0` is the
-/// empty comb.
+/// Invariants: `width ≥ 1`; `width ≤ period` when `count > 1`; every block starts below `end`. `count == 0`
+/// is the empty comb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Comb {
     pub(crate) start: u64,
@@ -17,7 +17,8 @@ pub struct Comb {
     pub(crate) base: u64,
 }
 
-/// Elements along one dimension that two combs share: `count` runs of `len`, at equal steps on all three sides.
+/// Elements along one dimension that two combs share: `count` runs of `len`, at equal steps on all three
+/// sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Family {
     /// Place of the first element in the source part, along the dimension.
@@ -53,7 +54,8 @@ impl Comb {
         }
     }
 
-    /// Blocks of `width` (≥ 1) from `start` at distances of `period` (≥ `width`), as far as they start below `end`.
+    /// Blocks of `width` (≥ 1) from `start` at distances of `period` (≥ `width`), as far as they start below
+    /// `end`.
     pub fn periodic(start: u64, width: u64, period: u64, end: u64) -> Comb {
         if start >= end {
             return Comb::EMPTY;
@@ -126,11 +128,11 @@ impl Comb {
     }
 }
 
-/// Appends what `src` and `dst` share, in the order of places in the destination part for the first run of each
-/// family.
+/// Appends what `src` and `dst` share, in the order of places in the destination part for the first run of
+/// each family.
 ///
-/// The families are disjoint and cover the intersection. Their number, and the time taken, depend on how the two
-/// periods fit together (at most the overlaps within one common period), never on extents.
+/// The families are disjoint and cover the intersection. Their number, and the time taken, depend on how the
+/// two periods fit together (at most the overlaps within one common period), never on extents.
 pub fn intersect(src: &Comb, dst: &Comb, out: &mut Vec<Family>) {
     match (src.count, dst.count) {
         (0, _) | (_, 0) => {}
@@ -199,7 +201,8 @@ fn periodic(src: &Comb, dst: &Comb, out: &mut Vec<Family>) {
         d += g;
     }
     while d < w {
-        // i·a - j·b = d - c: i follows from the modular inverse, j from i; take the first with both not negative.
+        // i·a - j·b = d - c: i follows from the modular inverse, j from i; take the first with both not
+        // negative.
         let (m, n) = (b / g, a / g);
         let mut i = ((d - c) / g).rem_euclid(m) * inverse % m;
         let mut j = (i * a - (d - c)) / b;
@@ -255,7 +258,8 @@ fn walk(src: &Comb, dst: &Comb, lcm: i128, out: &mut Vec<Family>) {
     let (src_blocks, dst_blocks) = (lcm / src.period as i128, lcm / dst.period as i128);
     let by_src = (src.count as i128).min(src_blocks) < (dst.count as i128).min(dst_blocks);
     let (own, other) = if by_src { (src, dst) } else { (dst, src) };
-    // The first run of a family lies in a block that begins within a common period of where both combs have begun.
+    // The first run of a family lies in a block that begins within a common period of where both combs have
+    // begun.
     let from = src.start.max(dst.start);
     let width = src.width.max(dst.width) as i128;
     let to = (from as i128 + lcm + width).min(u64::MAX as i128) as u64;

@@ -86,11 +86,11 @@ impl fmt::Display for ElemType {
     }
 }
 
-/// Reads the canonical names (`f32`, `bytes(12)`) and NumPy's spellings (`float32`, `f4`, `<f4`, `|u1`, `S12`, `V12`,
-/// `?`).
+/// Reads the canonical names (`f32`, `bytes(12)`) and NumPy's spellings (`float32`, `f4`, `<f4`, `|u1`,
+/// `S12`, `V12`, `?`).
 ///
-/// `i8` and `u8` mean different things to the two: here they are the canonical 8-bit types, as everywhere in polyduct,
-/// unless a byte-order mark (`<i8`, `=i8`) says that it is NumPy's code for eight bytes.
+/// `i8` and `u8` mean different things to the two: here they are the canonical 8-bit types, as everywhere in
+/// polyduct, unless a byte-order mark (`<i8`, `=i8`) says that it is NumPy's code for eight bytes.
 ///
 /// # Errors
 /// [`LayoutError::BigEndian`] for `>f4` and its like, [`LayoutError::UnknownElem`] for anything else.
@@ -146,8 +146,9 @@ impl Dataset {
     /// A dataset of up to eight dimensions. No dimension at all is a scalar; a size may be 0.
     ///
     /// # Errors
-    /// [`LayoutError::TooManyDims`]; [`LayoutError::DatasetTooLarge`] when the bytes, counting empty dimensions as
-    /// one so that strides can be counted too, pass 2^63-1; [`LayoutError::UnknownElem`] for `Bytes(0)`.
+    /// [`LayoutError::TooManyDims`]; [`LayoutError::DatasetTooLarge`] when the bytes, counting empty
+    /// dimensions as one so that strides can be counted too, pass 2^63-1; [`LayoutError::UnknownElem`] for
+    /// `Bytes(0)`.
     pub fn new(shape: &[u64], elem: ElemType) -> Result<Dataset, LayoutError> {
         if elem == ElemType::Bytes(0) {
             return Err(LayoutError::UnknownElem { text: elem.to_string() });

@@ -15,8 +15,8 @@ type Round = (u64, u64, u64);
 
 /// Plans one unit; `None` when the two sides have no digits in common.
 ///
-/// A digit that makes the own unit's number is fixed; one that makes only the partner's number lists partners; all
-/// others are loops, the same for every partner.
+/// A digit that makes the own unit's number is fixed; one that makes only the partner's number lists
+/// partners; all others are loops, the same for every partner.
 pub(crate) fn plan(task: Task) -> Option<Vec<Transfer>> {
     let Task { own, other, unit, side } = task;
     let (a, b) = refine(&digits(own)?, &digits(other)?)?;
@@ -81,8 +81,8 @@ fn fuse(loops: &[Round]) -> Vec<Round> {
     out
 }
 
-/// Each loop as a factor; where there are too many for one operation the shortest become a family for each round, so
-/// that the product has an operation for each.
+/// Each loop as a factor; where there are too many for one operation the shortest become a family for each
+/// round, so that the product has an operation for each.
 fn loop_factors(mut loops: Vec<Round>, side: Side) -> (Vec<Family>, Vec<Factor>) {
     loops.sort_by_key(|l| l.0);
     let spill = loops.len().saturating_sub(MAX_NEST);

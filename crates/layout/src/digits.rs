@@ -1,5 +1,5 @@
-//! Mappings as digits: an element's row-major number in mixed radix, where each digit counts towards the unit or the
-//! offset. Digit layouts are this by definition, and regular layouts when everything divides.
+//! Mappings as digits: an element's row-major number in mixed radix, where each digit counts towards the unit
+//! or the offset. Digit layouts are this by definition, and regular layouts when everything divides.
 
 use crate::dims::Dims;
 use crate::regular::{BoundDist, Regular};
@@ -47,7 +47,8 @@ impl Digits {
         Ok(Digits { digits })
     }
 
-    /// A regular layout as digits; `None` when a size does not divide, or there are halos, cuts or empty dimensions.
+    /// A regular layout as digits; `None` when a size does not divide, or there are halos, cuts or empty
+    /// dimensions.
     pub fn from_regular(r: &Regular) -> Option<Digits> {
         let shape = Dims::from_fn(r.dims.len(), |k| r.dims[k].size / r.dims[k].parts.max(1));
         let strides = r.order.strides(&shape);

@@ -2,8 +2,8 @@
 
 use crate::ElemType;
 
-/// Why a text, a dataset, a layout or a plan was refused. Every case is the caller's: nothing was allocated for it
-/// and nothing was moved.
+/// Why a text, a dataset, a layout or a plan was refused. Every case is the caller's: nothing was allocated
+/// for it and nothing was moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -133,7 +133,8 @@ pub enum LayoutError {
         /// The dimension's size.
         size: u64,
     },
-    /// A part that is larger than the array, by a halo around its ends, and has more bytes than can be counted.
+    /// A part that is larger than the array, by a halo around its ends, and has more bytes than can be
+    /// counted.
     #[error("with halos around the ends a unit's part has more than 2^63-1 bytes")]
     PartTooLarge,
     /// `boxes(...)` with another number of units than given.

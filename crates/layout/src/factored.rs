@@ -147,9 +147,9 @@ impl Factored<'_> {
     }
 }
 
-/// Calls `f` for the units of a regular layout that a part concerns: as a source the one replica that gives to unit
-/// `me`, as a destination all replicas that `me` gives to. `unit` is the part's first replica, `part_sum` the sum of
-/// its coordinates.
+/// Calls `f` for the units of a regular layout that a part concerns: as a source the one replica that gives
+/// to unit `me`, as a destination all replicas that `me` gives to. `unit` is the part's first replica,
+/// `part_sum` the sum of its coordinates.
 pub(crate) fn each_replica(
     other: &Regular,
     unit: u64,

@@ -1,7 +1,7 @@
 //! Grids of units: the default shape.
 
-/// Splits `units` over `axes` axes as `MPI_Dims_create` does: sizes as close to each other as possible, falling. Of
-/// all ways it takes the one with the smallest largest size, then the smallest second, and so on.
+/// Splits `units` over `axes` axes as `MPI_Dims_create` does: sizes as close to each other as possible,
+/// falling. Of all ways it takes the one with the smallest largest size, then the smallest second, and so on.
 pub(crate) fn dims_create(units: u64, axes: usize) -> Vec<u64> {
     let divisors = divisors(units);
     let mut sizes = Vec::with_capacity(axes);

@@ -39,8 +39,8 @@ impl Leaf {
 pub(crate) enum Leaves {
     /// Start by start: the picture repeats from there.
     Starts { next: u64 },
-    /// The stripe is one interval: what of the loops lies in it whole is one leaf, however much that is, and where it cuts a
-    /// round the rounds within are looked at. So there are some two leaves for each loop.
+    /// The stripe is one interval: what of the loops lies in it whole is one leaf, however much that is, and
+    /// where it cuts a round the rounds within are looked at. So there are some two leaves for each loop.
     Clip { lo: u64, hi: u64, looks: Vec<Look> },
 }
 
@@ -83,7 +83,8 @@ impl Leaves {
     }
 }
 
-/// Looks at a place of a nest: gives what of it lies in the interval whole, if anything, and notes what else is to be looked at.
+/// Looks at a place of a nest: gives what of it lies in the interval whole, if anything, and notes what else
+/// is to be looked at.
 fn clip(nest: &Nest, look: Look, (lo, hi): (u64, u64), looks: &mut Vec<Look>, into: &mut Leaf) -> bool {
     let Look { level, at, offset } = look;
     let (start, end) = nest.span(level);

@@ -2,9 +2,9 @@
 //!
 //! No I/O and no `unsafe`: this crate knows indices, not bytes, memory or processes.
 //!
-//! The way through it: a [`Layout`] is parsed from text, bound to a [`Dataset`] and a number of units it becomes a
-//! [`Mapping`] (dataset index → unit and offset), and two mappings over one dataset give a [`Plan`]: for each pair of
-//! units that share elements, the flat [`OpTable`] of runs to copy.
+//! The way through it: a [`Layout`] is parsed from text, bound to a [`Dataset`] and a number of units it
+//! becomes a [`Mapping`] (dataset index → unit and offset), and two mappings over one dataset give a
+//! [`Plan`]: for each pair of units that share elements, the flat [`OpTable`] of runs to copy.
 //!
 //! ```
 //! use polyduct_layout::{Dataset, Layout, Plan};

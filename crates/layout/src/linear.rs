@@ -1,12 +1,14 @@
 //! Parts of arrays against stripes: both as sets in the linear order of the row-major file.
 //!
-//! A part is loops around a comb in that order. A loop whose step is no multiple of the stripes' period shifts the
-//! comb against the stripes, but after `period / gcd(step, period)` rounds the picture repeats exactly: so each loop
-//! is split into at most so many starting places, each with a loop that repeats the same picture. The cost then does
-//! not depend on extents; from there on one comb meets another in closed form.
+//! A part is loops around a comb in that order. A loop whose step is no multiple of the stripes' period
+//! shifts the comb against the stripes, but after `period / gcd(step, period)` rounds the picture repeats
+//! exactly: so each loop is split into at most so many starting places, each with a loop that repeats the
+//! same picture. The cost then does not depend on extents; from there on one comb meets another in closed
+//! form.
 //!
-//! Where no unit has a second stripe, as with the windows of a file, nothing repeats and nothing has to: a stripe is one interval,
-//! and the loops are cut by it one inside the other, which takes some operations for each loop, however many runs there are.
+//! Where no unit has a second stripe, as with the windows of a file, nothing repeats and nothing has to: a
+//! stripe is one interval, and the loops are cut by it one inside the other, which takes some operations for
+//! each loop, however many runs there are.
 
 use std::sync::Arc;
 
@@ -53,7 +55,8 @@ pub(crate) struct Shifts {
     pub step: u64,
     /// Grains of the part's memory.
     pub local: u64,
-    /// Different starting places; round `i + starts` looks like round `i`. Equal to `count` when nothing repeats.
+    /// Different starting places; round `i + starts` looks like round `i`. Equal to `count` when nothing
+    /// repeats.
     starts: u64,
 }
 
@@ -73,7 +76,8 @@ impl Stripes {
     /// What stripes of an array of `len_bytes` look like to elements of `elem_len` bytes.
     pub fn new(dim: &DimMap, elem_len: u64, units: u64, len_bytes: u64) -> Stripes {
         let width = dim.owned(0).width.max(1);
-        // One unit, or one stripe unit for each at most: the period is never passed, any common multiple will do.
+        // One unit, or one stripe unit for each at most: the period is never passed, any common multiple will
+        // do.
         let (width, grain) =
             if width.is_multiple_of(elem_len) { (width / elem_len, elem_len) } else { (width, 1) };
         let period = width.saturating_mul(units);
@@ -237,7 +241,8 @@ impl Nest {
             n /= l.starts;
             at += i * l.step;
             offset += i * l.local;
-            // A loop that repeats the picture passes whole periods; each is one stripe unit's width in the stripes.
+            // A loop that repeats the picture passes whole periods; each is one stripe unit's width in the
+            // stripes.
             let in_stripes = l.step * l.starts / stripes.period * stripes.width;
             into.repeat(l.repeats(i), l.local * l.starts, in_stripes);
         }
@@ -254,7 +259,8 @@ impl Nest {
         }
     }
 
-    /// From the first index to one past the last, of the loops from `level` on around the leaf, where these begin at 0.
+    /// From the first index to one past the last, of the loops from `level` on around the leaf, where these
+    /// begin at 0.
     pub fn span(&self, level: usize) -> (u64, u64) {
         let reach: u64 = self.loops[level..].iter().map(|l| (l.count - 1) * l.step).sum();
         (self.leaf.start, reach + self.leaf.upper())
@@ -380,13 +386,15 @@ impl LinearPart {
     }
 }
 
-/// Operations that a leaf takes, since one has no more than [`MAX_NEST`] loops: of these, three are for what is in it.
+/// Operations that a leaf takes, since one has no more than [`MAX_NEST`] loops: of these, three are for what
+/// is in it.
 fn spill(leaf: &Leaf) -> u64 {
     let over = (leaf.loops.len() + 3).saturating_sub(MAX_NEST);
     leaf.loops[..over.min(leaf.loops.len())].iter().fold(1, |n, l| n.saturating_mul(l.0))
 }
 
-/// Pushes a nest (count, step in the part, step in the stripes); one with too many loops as several operations.
+/// Pushes a nest (count, step in the part, step in the stripes); one with too many loops as several
+/// operations.
 fn push_long(table: &mut OpTable, part: u64, stripe: u64, loops: &mut [(u64, u64, u64)], stripes_send: bool) {
     if let [outer, rest @ ..] = loops {
         if rest.len() >= MAX_NEST {

@@ -74,7 +74,8 @@ impl Place {
         self.offset_bytes
     }
 
-    /// The bytes of the element that lie here, as a half-open range: all of them, unless a stripe unit splits it.
+    /// The bytes of the element that lie here, as a half-open range: all of them, unless a stripe unit splits
+    /// it.
     pub fn bytes_of_elem(&self) -> (u32, u32) {
         (self.first_byte, self.first_byte + self.len_bytes)
     }
@@ -144,8 +145,8 @@ impl Mapping {
 
     /// Shape of a unit's part with its clipped halo, in the dataset's dimension order.
     ///
-    /// The part of a unit with several boxes and of a digit layout is one dimension of packed elements, that of a
-    /// stripe layout one dimension of bytes. A unit without any box has size 0 in every dimension.
+    /// The part of a unit with several boxes and of a digit layout is one dimension of packed elements, that
+    /// of a stripe layout one dimension of bytes. A unit without any box has size 0 in every dimension.
     ///
     /// # Errors
     /// [`LayoutError::UnitOutOfRange`].
@@ -166,7 +167,8 @@ impl Mapping {
     /// Strides of a unit's part in elements, one for each dimension of the dataset, as `order=` says.
     ///
     /// # Errors
-    /// [`LayoutError::UnitOutOfRange`]; [`LayoutError::NoStrides`] for digits, stripes and units of several boxes.
+    /// [`LayoutError::UnitOutOfRange`]; [`LayoutError::NoStrides`] for digits, stripes and units of several
+    /// boxes.
     pub fn local_strides(&self, unit: u64) -> Result<Dims, LayoutError> {
         let shape = self.local_shape(unit)?;
         match &self.inner.bound {
@@ -176,8 +178,8 @@ impl Mapping {
         }
     }
 
-    /// Elements of a unit's part, its halo included. For stripes, whole elements that its bytes amount to, rounded
-    /// up.
+    /// Elements of a unit's part, its halo included. For stripes, whole elements that its bytes amount to,
+    /// rounded up.
     ///
     /// # Errors
     /// [`LayoutError::UnitOutOfRange`].
@@ -201,8 +203,8 @@ impl Mapping {
         })
     }
 
-    /// Every place where an element lies: owners, replicas and halo copies, by unit. An element that a stripe unit
-    /// splits has a place for each piece of it.
+    /// Every place where an element lies: owners, replicas and halo copies, by unit. An element that a stripe
+    /// unit splits has a place for each piece of it.
     ///
     /// # Errors
     /// [`LayoutError::IndexDims`] and [`LayoutError::IndexOutOfRange`].
@@ -278,7 +280,8 @@ impl Mapping {
             found = next;
         }
         for (unit, at, shape, halo) in found {
-            // A coordinate may hold this index and yet own nothing in another dimension; then it is not found there.
+            // A coordinate may hold this index and yet own nothing in another dimension; then it is not found
+            // there.
             let strides = r.order.strides(&shape);
             let offset = (0..n).map(|k| at[k] * strides[k]).sum();
             places.extend((0..r.replicas).map(|i| self.whole(unit + r.replica_stride(i), offset, halo)));
@@ -291,8 +294,8 @@ impl Mapping {
     }
 
     /// The boxes that a unit owns, without halo, each once, in the order of its memory (row-major for regular
-    /// layouts). Digits and stripes give the boxes that their runs of the row-major order make; an element that a
-    /// stripe unit splits counts where its first byte lies.
+    /// layouts). Digits and stripes give the boxes that their runs of the row-major order make; an element
+    /// that a stripe unit splits counts where its first byte lies.
     ///
     /// # Errors
     /// [`LayoutError::UnitOutOfRange`]; [`LayoutError::TooMany`] above [`MAX_BOXES_LISTED`].
@@ -331,7 +334,8 @@ impl Mapping {
         Ok(iter)
     }
 
-    /// What a unit holds, halo included, as one box for each contiguous piece: the shape to allocate and fill.
+    /// What a unit holds, halo included, as one box for each contiguous piece: the shape to allocate and
+    /// fill.
     ///
     /// # Errors
     /// As [`boxes`](Mapping::boxes).
@@ -361,8 +365,8 @@ impl Mapping {
         self.replicas() > 1
     }
 
-    /// Number of units that hold each part: the product of the grid axes that no dimension uses; for boxes the
-    /// smallest number of units with equal boxes.
+    /// Number of units that hold each part: the product of the grid axes that no dimension uses; for boxes
+    /// the smallest number of units with equal boxes.
     pub fn replicas(&self) -> u64 {
         match &self.inner.bound {
             Bound::Regular(r) => r.replicas,
@@ -371,8 +375,8 @@ impl Mapping {
         }
     }
 
-    /// Whether a writer may have this mapping: every element is held once, or by units with equal parts. Regular
-    /// layouts, digits and stripes always pass. The answer is kept.
+    /// Whether a writer may have this mapping: every element is held once, or by units with equal parts.
+    /// Regular layouts, digits and stripes always pass. The answer is kept.
     ///
     /// # Errors
     /// [`LayoutError::Hole`] or [`LayoutError::Overlap`] with the first offending element in row-major order.
@@ -400,8 +404,8 @@ impl Mapping {
         }
     }
 
-    /// A number of a reader that differs between neighbours along every axis of its grid, so that readers who share a
-    /// part of the source spread over its replicas.
+    /// A number of a reader that differs between neighbours along every axis of its grid, so that readers who
+    /// share a part of the source spread over its replicas.
     pub(crate) fn reader_number(&self, unit: u64) -> u64 {
         match &self.inner.bound {
             Bound::Regular(r) => r.diagonal(unit),
@@ -409,8 +413,8 @@ impl Mapping {
         }
     }
 
-    /// The arrays that a unit owns or, with `halo`, holds; only for regular layouts and boxes. Empty ones are left
-    /// out.
+    /// The arrays that a unit owns or, with `halo`, holds; only for regular layouts and boxes. Empty ones are
+    /// left out.
     pub(crate) fn pieces(&self, unit: u64, halo: bool) -> Vec<Piece> {
         match &self.inner.bound {
             Bound::Regular(r) | Bound::Stripes(r) => {

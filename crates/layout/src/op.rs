@@ -1,14 +1,15 @@
 //! The flat operation table: the seam between plans and the code that moves bytes.
 //!
-//! A plan ends as a list of [`Op`]s. Each op moves `run` elements that are contiguous on both sides, repeated by
-//! a nest of [`Loop`]s, outermost first. Offsets and steps are counted in **elements** of `elem_len` bytes, so the
-//! same table serves a plain copy and a conversion between element types of different sizes.
+//! A plan ends as a list of [`Op`]s. Each op moves `run` elements that are contiguous on both sides, repeated
+//! by a nest of [`Loop`]s, outermost first. Offsets and steps are counted in **elements** of `elem_len`
+//! bytes, so the same table serves a plain copy and a conversion between element types of different sizes.
 //!
 //! Size: 32 bytes an op and 24 bytes a loop, however many runs the nest unrolls to.
 
 use std::ops::Range;
 
-/// One loop of a nest: `count` repetitions (≥ 1), each moving the source and the destination by a step in elements.
+/// One loop of a nest: `count` repetitions (≥ 1), each moving the source and the destination by a step in
+/// elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loop {
@@ -44,8 +45,8 @@ pub struct Op {
 pub enum Shape {
     /// Loops around runs. The innermost loop, if any, has the smallest destination step.
     Runs = 0,
-    /// `run == 1`, and of the two innermost loops the outer steps by 1 in the destination and the inner by 1 in the
-    /// source: a two-dimensional transpose.
+    /// `run == 1`, and of the two innermost loops the outer steps by 1 in the destination and the inner by 1
+    /// in the source: a two-dimensional transpose.
     Transpose = 1,
 }
 
@@ -53,9 +54,9 @@ const _: () = assert!(size_of::<Op>() == 32 && size_of::<Loop>() == 24);
 
 /// The operations that carry one unit's part into another's.
 ///
-/// Invariants: every op's `first_loop..first_loop + loops` lies in the loops; counts and runs are at least 1; no
-/// element reached lies at or past `src_extent` (source) or `dst_extent` (destination); ops are in destination order
-/// of their first element; `elems` is the number of elements moved.
+/// Invariants: every op's `first_loop..first_loop + loops` lies in the loops; counts and runs are at least 1;
+/// no element reached lies at or past `src_extent` (source) or `dst_extent` (destination); ops are in
+/// destination order of their first element; `elems` is the number of elements moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpTable {
     ops: Vec<Op>,
@@ -72,11 +73,12 @@ impl OpTable {
         OpTable { elem_len, ..OpTable::default() }
     }
 
-    /// Appends one nest after canonicalising it: loops of one are dropped, adjacent loops that are contiguous on both
-    /// sides are fused, loops are ordered for the destination, and the common unit stride becomes the run.
+    /// Appends one nest after canonicalising it: loops of one are dropped, adjacent loops that are contiguous
+    /// on both sides are fused, loops are ordered for the destination, and the common unit stride becomes the
+    /// run.
     ///
-    /// `nest` lists the loops in any order; the elements moved are the Cartesian product. A loop of count 0 makes
-    /// the whole nest empty and nothing is appended.
+    /// `nest` lists the loops in any order; the elements moved are the Cartesian product. A loop of count 0
+    /// makes the whole nest empty and nothing is appended.
     ///
     /// # Panics
     /// When an element of the nest would lie before the start of either side: a bug of the planner.
@@ -156,8 +158,8 @@ impl OpTable {
         self.ops.sort_by_key(|op| op.dst);
     }
 
-    /// Calls `f(src, dst, run)` for each contiguous run, all in elements. The slow and obvious meaning of a table:
-    /// the oracle for kernels, and the way to count runs.
+    /// Calls `f(src, dst, run)` for each contiguous run, all in elements. The slow and obvious meaning of a
+    /// table: the oracle for kernels, and the way to count runs.
     pub fn for_each_run(&self, mut f: impl FnMut(u64, u64, u64)) {
         for op in &self.ops {
             walk(self.loops(op), op.src as i64, op.dst as i64, op.run, &mut f);
@@ -186,7 +188,8 @@ fn walk(loops: &[Loop], src: i64, dst: i64, run: u64, f: &mut impl FnMut(u64, u6
 
 /// Orders and fuses `buf[..n]`; returns the run, the number of loops left, and the shape.
 fn canonicalise(buf: &mut [Loop; MAX_NEST], mut n: usize) -> (u64, usize, Shape) {
-    // Destination order: the largest destination step outermost. Ties (step 0 cannot occur) keep the source order.
+    // Destination order: the largest destination step outermost. Ties (step 0 cannot occur) keep the source
+    // order.
     buf[..n].sort_by_key(|l| std::cmp::Reverse((l.dst_step.unsigned_abs(), l.src_step.unsigned_abs())));
     let mut run = 1;
     if n > 0 && buf[n - 1].src_step == 1 && buf[n - 1].dst_step == 1 {
@@ -209,7 +212,8 @@ fn canonicalise(buf: &mut [Loop; MAX_NEST], mut n: usize) -> (u64, usize, Shape)
         }
         i -= 1;
     }
-    // A transpose: destination unit stride innermost, source unit stride elsewhere. Bring the source's loop inside.
+    // A transpose: destination unit stride innermost, source unit stride elsewhere. Bring the source's loop
+    // inside.
     if run == 1 && n >= 2 && buf[n - 1].dst_step == 1 {
         if let Some(k) = buf[..n - 1].iter().position(|l| l.src_step == 1) {
             let inner = buf[k];

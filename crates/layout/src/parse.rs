@@ -109,7 +109,8 @@ impl<'a> Cursor<'a> {
     }
 
     fn error_at(&self, position: usize, expected: &'static str) -> LayoutError {
-        // Positions are at token starts, which are character boundaries; `get` keeps even a bug from panicking.
+        // Positions are at token starts, which are character boundaries; `get` keeps even a bug from
+        // panicking.
         let found = match self.text.get(position..).unwrap_or_default() {
             "" => "the end of the text".to_owned(),
             rest => shorten(rest),

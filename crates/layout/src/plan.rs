@@ -8,8 +8,8 @@ use crate::{digit_plan, factored, runs, LayoutError};
 /// All transfers that one unit takes part in, as reader or as writer; made by each unit for itself, without
 /// communication.
 ///
-/// Both sides see the same transfers: `from_writer(…, s)` has one to `d` if and only if `to_reader(…, d)` has one
-/// from `s`, and they move the same elements.
+/// Both sides see the same transfers: `from_writer(…, s)` has one to `d` if and only if `to_reader(…, d)` has
+/// one from `s`, and they move the same elements.
 #[derive(Debug)]
 pub struct Plan {
     transfers: Vec<Transfer>,
@@ -49,15 +49,17 @@ impl Task<'_> {
 }
 
 impl Plan {
-    /// The transfers that fill unit `dst_unit` of the reader's mapping, its halo included, by rising source unit.
+    /// The transfers that fill unit `dst_unit` of the reader's mapping, its halo included, by rising source
+    /// unit.
     ///
-    /// Each element comes once, from a unit that owns it (never from a halo); of replicated sources each reader asks
-    /// one, so that the load is even. Elements that the reader holds twice come once for each.
+    /// Each element comes once, from a unit that owns it (never from a halo); of replicated sources each
+    /// reader asks one, so that the load is even. Elements that the reader holds twice come once for each.
     ///
     /// # Errors
-    /// [`LayoutError::ShapesDiffer`]; [`LayoutError::ElemsDiffer`] with stripes; [`LayoutError::UnitOutOfRange`];
-    /// what [`Mapping::check_writer`] says of the source; [`LayoutError::TooMany`] where there is no closed form
-    /// (digits that do not divide, stripes against many uneven rows) and the part falls into too many runs.
+    /// [`LayoutError::ShapesDiffer`]; [`LayoutError::ElemsDiffer`] with stripes;
+    /// [`LayoutError::UnitOutOfRange`]; what [`Mapping::check_writer`] says of the source;
+    /// [`LayoutError::TooMany`] where there is no closed form (digits that do not divide, stripes against
+    /// many uneven rows) and the part falls into too many runs.
     pub fn to_reader(src: &Mapping, dst: &Mapping, dst_unit: u64) -> Result<Plan, LayoutError> {
         check_pair(src, dst)?;
         Plan::make(Task { own: dst, other: src, unit: dst_unit, side: Side::Reader })

@@ -166,7 +166,8 @@ fn grid_axes(text: &RegularText, units: u64) -> Result<Vec<Axis>, LayoutError> {
     Ok(axes)
 }
 
-/// The axes of each dimension: those in brackets, and for the others the axes that no bracket names, in order.
+/// The axes of each dimension: those in brackets, and for the others the axes that no bracket names, in
+/// order.
 fn assign_axes(text: &RegularText, axes: usize) -> Result<Vec<Vec<u8>>, LayoutError> {
     let mut owner = [None; MAX_DIMS];
     for (dim, d) in text.dims.iter().enumerate() {
@@ -290,10 +291,11 @@ impl DimMap {
         }
     }
 
-    /// Parts that may own (or, with `halo`, hold) an index of `comb`: rising, each once, few besides the right ones.
+    /// Parts that may own (or, with `halo`, hold) an index of `comb`: rising, each once, few besides the
+    /// right ones.
     ///
-    /// Looks at the comb's blocks through one common period and sees whose they are; never at every part when only
-    /// few can meet the comb.
+    /// Looks at the comb's blocks through one common period and sees whose they are; never at every part when
+    /// only few can meet the comb.
     pub fn parts_meeting(&self, comb: &Comb, halo: bool, out: &mut Vec<u64>) {
         out.clear();
         if comb.is_empty() {
@@ -332,7 +334,8 @@ impl DimMap {
     /// The parts at each end whose halo goes around it to indices of `comb`.
     fn parts_around(&self, comb: &Comb, out: &mut Vec<u64>) {
         let Halo { before, after, .. } = self.halo;
-        // The last index is in the halo before parts that start below `before`; the comb's nearness to it decides.
+        // The last index is in the halo before parts that start below `before`; the comb's nearness to it
+        // decides.
         let to_end = self.size - comb.upper();
         if before > to_end {
             out.extend(self.owner(0)..=self.owner((before - to_end).min(self.size) - 1));
@@ -356,7 +359,8 @@ fn cyclic_parts(comb: &Comb, block: u64, period: u64, parts: u64, out: &mut Vec<
     let n = comb.blocks().min(positions);
     for i in 0..n {
         let (lo, hi) = comb.block(i);
-        // A block cut short by the end stands for others of its position that are not; look at its whole width.
+        // A block cut short by the end stands for others of its position that are not; look at its whole
+        // width.
         let hi = if i + 1 == comb.blocks() { hi } else { lo + comb.width };
         let (a, b) = (lo / block, (hi - 1) / block);
         for p in a..=b.min(a.saturating_add(parts - 1)) {

@@ -1,5 +1,5 @@
-//! The way without a closed form: digits against anything whose sizes do not divide. Rows of the digit side's runs
-//! are looked up one by one on the other side, and rows that continue each other become loops.
+//! The way without a closed form: digits against anything whose sizes do not divide. Rows of the digit side's
+//! runs are looked up one by one on the other side, and rows that continue each other become loops.
 
 use crate::comb::{intersect, Comb, Family};
 use crate::digits::Digits;
@@ -14,7 +14,8 @@ use crate::LayoutError;
 /// The most rows that planning one unit looks at.
 pub(crate) const MAX_ROWS: u64 = 1 << 24;
 
-/// Plans one unit where one side is digits and the other regular or boxes, by looking at every unit of the other.
+/// Plans one unit where one side is digits and the other regular or boxes, by looking at every unit of the
+/// other.
 pub(crate) fn plan(task: Task) -> Result<Vec<Transfer>, LayoutError> {
     let Task { own, other, unit, side } = task;
     let own_digits = matches!(own.bound(), Bound::Digits(_));
@@ -128,7 +129,8 @@ impl Walk<'_> {
     }
 }
 
-/// Where a row of the array begins in a piece, the last dimension left out; `None` when the piece does not meet it.
+/// Where a row of the array begins in a piece, the last dimension left out; `None` when the piece does not
+/// meet it.
 fn outer_offset(piece: &Piece, bounds: &IndexBox, row: &IndexBox) -> Option<u64> {
     bounds.intersect(row)?;
     (0..row.ndim().saturating_sub(1))
@@ -151,7 +153,8 @@ struct Pending {
 }
 
 impl Rows {
-    /// Appends a family between the digit side (`src` of the family) and the array side, each (offset, stride).
+    /// Appends a family between the digit side (`src` of the family) and the array side, each (offset,
+    /// stride).
     fn push(&mut self, f: &Family, digit: (u64, u64), array: (u64, u64), array_reads: bool) {
         let ((src, s), (dst, d)) = if array_reads { (digit, array) } else { (array, digit) };
         let (src_step, dst_step) =

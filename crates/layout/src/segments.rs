@@ -18,8 +18,8 @@ impl Segments {
         all
     }
 
-    /// The piece `lo..hi` (not empty) of a ring of `size` indices, with so many cells (at most `size` each) before
-    /// and after it.
+    /// The piece `lo..hi` (not empty) of a ring of `size` indices, with so many cells (at most `size` each)
+    /// before and after it.
     pub fn around(lo: u64, hi: u64, size: u64, before: u64, after: u64) -> Segments {
         // What lies before the first index and past the last one, counted from the other end.
         let (under, over) = (before.saturating_sub(lo), (hi + after).saturating_sub(size));

@@ -17,14 +17,15 @@ pub const MAX_DIGITS: usize = 64;
 
 /// A parsed layout. Cheap to clone.
 ///
-/// Regular layouts (`block,*`, `cyclic(64),block@2x3;order=F`, `*,block;halo=1,1`). `...`, once, stands for `*` in as
-/// many dimensions as the array has besides those named. A halo with `~` (`block,block;halo=1~,1`) goes on around
-/// the ends of its dimension, as on a ring or a torus; one without is cut off there. And:
+/// Regular layouts (`block,*`, `cyclic(64),block@2x3;order=F`, `*,block;halo=1,1`). `...`, once, stands for
+/// `*` in as many dimensions as the array has besides those named. A halo with `~` (`block,block;halo=1~,1`)
+/// goes on around the ends of its dimension, as on a ring or a torus; one without is cut off there. And:
 ///
-/// - `boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)`: half-open boxes; `|` between units, `+` between the boxes of one unit, which lie
-///   one after another in its memory, `-` for a unit with nothing;
-/// - `digits(4x3x8;unit=1;offset=0,2)`: an element's row-major number in mixed radix, most significant digit first; the
-///   digits named by `unit` make the unit's number, those of `offset` (by default all others in order) the offset;
+/// - `boxes(0:4,0:8|4:8,0:4+4:8,4:8|-)`: half-open boxes; `|` between units, `+` between the boxes of one
+///   unit, which lie one after another in its memory, `-` for a unit with nothing;
+/// - `digits(4x3x8;unit=1;offset=0,2)`: an element's row-major number in mixed radix, most significant digit
+///   first; the digits named by `unit` make the unit's number, those of `offset` (by default all others in
+///   order) the offset;
 /// - `stripe(64KiB)`: the bytes of the row-major array dealt round in pieces of so many bytes.
 ///
 /// `Display` prints the canonical text, which parses to an equal layout.

@@ -12,8 +12,8 @@ pub const MAX_TABLE_OPS: usize = 4096;
 
 /// The elements that one unit of the source gives to one unit of the destination.
 ///
-/// It is kept as short lists of families whose products make the elements, so its size follows their sum. The flat
-/// [`OpTable`]s are made when asked for.
+/// It is kept as short lists of families whose products make the elements, so its size follows their sum. The
+/// flat [`OpTable`]s are made when asked for.
 #[derive(Debug)]
 pub struct Transfer {
     src_unit: u64,
@@ -58,8 +58,8 @@ impl Factor {
 }
 
 impl Product {
-    /// A product; a dimension of a single element goes into the offsets. The slowest in the destination comes first,
-    /// so that operations come nearly in destination order.
+    /// A product; a dimension of a single element goes into the offsets. The slowest in the destination comes
+    /// first, so that operations come nearly in destination order.
     pub fn new(mut src: u64, mut dst: u64, mut factors: Vec<Factor>, all: &[Family]) -> Product {
         factors.retain(|f| match f.families(all) {
             [one] if one.len == 1 && one.count == 1 => {
@@ -170,8 +170,8 @@ impl Transfer {
         Some(self.table.get_or_init(|| self.pieces().next().unwrap_or_else(|| OpTable::new(self.elem_len))))
     }
 
-    /// The operations as tables: the one that is kept when there is just one, else tables of [`MAX_TABLE_OPS`]
-    /// operations made one at a time. Each is in destination order.
+    /// The operations as tables: the one that is kept when there is just one, else tables of
+    /// [`MAX_TABLE_OPS`] operations made one at a time. Each is in destination order.
     pub fn tables(&self) -> Tables<'_> {
         Tables(match self.table() {
             Some(table) => Source::Kept(Some(table)),

@@ -30,8 +30,8 @@ pub(crate) fn odometer(counts: Dims) -> impl Iterator<Item = Dims> {
     })
 }
 
-/// The boxes that `len` elements from number `first` of the row-major order make: at most two for each dimension but
-/// one.
+/// The boxes that `len` elements from number `first` of the row-major order make: at most two for each
+/// dimension but one.
 pub(crate) fn run_boxes(shape: Dims, first: u64, len: u64) -> impl Iterator<Item = IndexBox> {
     let strides = shape.row_major_strides();
     let (mut at, end) = (first, first + len);
@@ -83,7 +83,8 @@ pub(crate) struct Run {
     pub step: u64,
 }
 
-/// The runs of a unit of a digit mapping, in row-major order; the lowest digits that make one step are one run.
+/// The runs of a unit of a digit mapping, in row-major order; the lowest digits that make one step are one
+/// run.
 pub(crate) fn digit_runs(digits: &Digits, unit: u64) -> impl Iterator<Item = Run> + '_ {
     let mut run = Run { element: 0, len: 1, offset: 0, step: 1 };
     // Loops from the fastest digit on: count, elements, offset.

@@ -1,5 +1,5 @@
-//! Sizes past 2^32 elements, where nothing can be unrolled: single elements found by `locate` on both sides must be
-//! in the plan, the byte counts must add up, and the cost must not grow with the sizes.
+//! Sizes past 2^32 elements, where nothing can be unrolled: single elements found by `locate` on both sides
+//! must be in the plan, the byte counts must add up, and the cost must not grow with the sizes.
 
 mod common;
 
@@ -114,8 +114,8 @@ fn stripes_and_digits_past_two_to_the_32() {
     check(&mixed, &blocks, 5);
 }
 
-/// Windows over a file that are dealt once, as stores and files have them: what a window shares with a part is some operations
-/// for each dimension, however many runs that is.
+/// Windows over a file that are dealt once, as stores and files have them: what a window shares with a part
+/// is some operations for each dimension, however many runs that is.
 #[test]
 fn stripes_that_are_dealt_once() {
     let shape = [1 << 20, 3, 1 << 14];

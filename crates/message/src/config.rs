@@ -1,9 +1,9 @@
 //! Sizes and thresholds: defaults, a file, the environment, and what the machine gives.
 //!
-//! The file is TOML: `$POLYDUCT_CONFIG`, or `polyduct/polyduct.toml` in the user's configuration folder. Each setting of its
-//! table `[message]` can also be given in the environment, in capitals after `POLYDUCT_MESSAGE_`, which goes before the
-//! file. `polyduct doctor` shows what is in force and where each comes from (SCI-MPICH had such a file, and a start option
-//! that showed the result).
+//! The file is TOML: `$POLYDUCT_CONFIG`, or `polyduct/polyduct.toml` in the user's configuration folder. Each
+//! setting of its table `[message]` can also be given in the environment, in capitals after
+//! `POLYDUCT_MESSAGE_`, which goes before the file. `polyduct doctor` shows what is in force and where each
+//! comes from (SCI-MPICH had such a file, and a start option that showed the result).
 
 use crate::error::ConfigError;
 use crate::link::shm::Sizes;
@@ -95,8 +95,8 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("whole", "messages up to this size go in one piece, read where they lie", 8 << 10, 256, 1 << 20),
     ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
-    // Measured: two copies by two processors at once go 2 to 5 times as fast as one through the kernel's page tables. Who
-    // would rather spare the ring's memory, or the sender's processor, lowers it.
+    // Measured: two copies by two processors at once go 2 to 5 times as fast as one through the kernel's page
+    // tables. Who would rather spare the ring's memory, or the sender's processor, lowers it.
     (
         "pull_from",
         "payloads from this size on are pulled from the sender's memory",
@@ -289,8 +289,8 @@ impl Config {
         partners.saturating_mul(4).saturating_add(64)
     }
 
-    /// Makes the rings smaller until those of a host's units, each with all `partners`, fit into a quarter of `obtainable`
-    /// bytes: first what they may grow by, then what they take at first.
+    /// Makes the rings smaller until those of a host's units, each with all `partners`, fit into a quarter of
+    /// `obtainable` bytes: first what they may grow by, then what they take at first.
     ///
     /// # Errors
     /// [`ConfigError::TooBig`] when the smallest do not.

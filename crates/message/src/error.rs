@@ -1,4 +1,5 @@
-//! Everything that can go wrong with messages, sorted by who is at fault. Nothing here knows those who meet it.
+//! Everything that can go wrong with messages, sorted by who is at fault. Nothing here knows those who meet
+//! it.
 
 mod call;
 mod config;
@@ -160,7 +161,8 @@ pub enum MessageError {
         found: u32,
     },
 
-    /// The unit that listens at an address has another key, trust, domain or version, and this one cannot come to it.
+    /// The unit that listens at an address has another key, trust, domain or version, and this one cannot
+    /// come to it.
     #[error("unit {unit} at {at} turned this unit away: {error}")]
     TurnedAway {
         /// The unit that was to be reached.

@@ -1,9 +1,10 @@
-//! How processes of one host talk before they share memory: values in messages of a Unix socket, with descriptors.
+//! How processes of one host talk before they share memory: values in messages of a Unix socket, with
+//! descriptors.
 //!
-//! A message is a header of 8 bytes: a magic of four, the version (u16, little endian), where the body is (0 it follows, 1 it
-//! lies in the segment that is the last descriptor) and what meets (a pipe, a domain, the writers of a file); then the body
-//! in [postcard] form. The version is looked at before anything else, so that two versions can tell each other apart for
-//! ever.
+//! A message is a header of 8 bytes: a magic of four, the version (u16, little endian), where the body is (0
+//! it follows, 1 it lies in the segment that is the last descriptor) and what meets (a pipe, a domain, the
+//! writers of a file); then the body in [postcard] form. The version is looked at before anything else, so
+//! that two versions can tell each other apart for ever.
 
 use polyduct_os::{
     segment::{Access, Segment},
@@ -127,11 +128,11 @@ impl Protocol {
         Ok(Encoded { bytes: self.header(1), body: Some(segment) })
     }
 
-    /// Receives a message if there is one. A message that breaks the rules of sockets counts as malformed. `buffer` has
-    /// room for [`MESSAGE_LIMIT`] bytes.
+    /// Receives a message if there is one. A message that breaks the rules of sockets counts as malformed.
+    /// `buffer` has room for [`MESSAGE_LIMIT`] bytes.
     pub fn receive<T: DeserializeOwned>(&self, conn: &Conn, buffer: &mut [u8]) -> Incoming<T> {
-        // A peer that hangs up with something of ours unread resets the connection, and the system tells that before
-        // it gives out what the peer had said last: an end is believed when it is met twice.
+        // A peer that hangs up with something of ours unread resets the connection, and the system tells that
+        // before it gives out what the peer had said last: an end is believed when it is met twice.
         let received = match conn.recv(buffer) {
             Ok(Received::Closed) => conn.recv(buffer),
             other => other,

@@ -6,8 +6,8 @@ use std::fmt;
 /// A unit of a domain, 0..N-1.
 pub type Address = u32;
 
-/// A channel from one endpoint to another: its writer numbers it. Has one writer, so sending takes no lock; messages of one
-/// channel arrive in order unless it is [`Order::Any`].
+/// A channel from one endpoint to another: its writer numbers it. Has one writer, so sending takes no lock;
+/// messages of one channel arrive in order unless it is [`Order::Any`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u16);
 
@@ -45,7 +45,8 @@ pub enum Order {
     Any,
 }
 
-/// What a message says beside its payload: a handler and four 32-bit words. Without payload it is a short message.
+/// What a message says beside its payload: a handler and four 32-bit words. Without payload it is a short
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Head {
     /// For whom.
@@ -54,7 +55,8 @@ pub struct Head {
     pub args: [u32; 4],
 }
 
-/// Names a message until its delivery is known: given when it is sent, returned by the event that it was delivered.
+/// Names a message until its delivery is known: given when it is sent, returned by the event that it was
+/// delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 

@@ -1,8 +1,8 @@
 //! Frames as bytes: `docs/wire.md` has the tables.
 //!
-//! Parsing gives a [`Frame`] whose pieces are known to be well-formed before the first of them is used: lengths lie within
-//! the frame, unused bits are zero, numbers are in their range. Every value has one form, so what parses prints to the
-//! same bytes. Nothing here allocates when it parses.
+//! Parsing gives a [`Frame`] whose pieces are known to be well-formed before the first of them is used:
+//! lengths lie within the frame, unused bits are zero, numbers are in their range. Every value has one form,
+//! so what parses prints to the same bytes. Nothing here allocates when it parses.
 
 #![forbid(unsafe_code)]
 
@@ -49,8 +49,9 @@ const LAST: u8 = 2;
 const HEAD: u8 = 4;
 const LENGTH: u8 = 8;
 
-/// One stream of numbered messages: a channel, a priority and an order. A channel has four, so that high priority overtakes
-/// low on the same channel and messages in any order do not wait for those that are ordered.
+/// One stream of numbered messages: a channel, a priority and an order. A channel has four, so that high
+/// priority overtakes low on the same channel and messages in any order do not wait for those that are
+/// ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane(u16);
 
@@ -165,7 +166,8 @@ impl Header {
     }
 }
 
-/// The checksum of a frame given in slices, the first of which holds the header; its own place counts as zero.
+/// The checksum of a frame given in slices, the first of which holds the header; its own place counts as
+/// zero.
 pub fn checksum<'a>(slices: impl Iterator<Item = &'a [u8]>) -> u32 {
     let mut sum = 0;
     let mut head = true;
@@ -220,8 +222,8 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Checks the start of a frame that may be cut within the bytes of its last fragment, for links that read such bytes
-    /// straight into their place. Without a cut it is as [`parse`](Frame::parse).
+    /// Checks the start of a frame that may be cut within the bytes of its last fragment, for links that read
+    /// such bytes straight into their place. Without a cut it is as [`parse`](Frame::parse).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The handshake over datagrams: what it costs who listens, and that it comes to an end on a network that loses and delays.
-//! Two state machines and a network in virtual time.
+//! The handshake over datagrams: what it costs who listens, and that it comes to an end on a network that
+//! loses and delays. Two state machines and a network in virtual time.
 
 use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, REFUSAL, VERSION};
 use polyduct_message::link::key::JobKey;
@@ -177,7 +177,8 @@ struct Weather {
     lost: u32,
 }
 
-/// Units that call unit 0, all at once, until each has its proof. Returns when the last had, and how many came in there.
+/// Units that call unit 0, all at once, until each has its proof. Returns when the last had, and how many
+/// came in there.
 fn all_call(units: u16, weather: Weather, seed: u64, forgets: Option<Duration>) -> (Duration, usize) {
     let (root, mut random, mut knock) = (at(9), Random::new(seed), knock());
     let mut calls: BTreeMap<u16, Call> =

@@ -1,4 +1,5 @@
-//! The conformance suite on the engine itself, over simulated links: lossy datagrams and streams that lose nothing.
+//! The conformance suite on the engine itself, over simulated links: lossy datagrams and streams that lose
+//! nothing.
 
 mod conformance;
 

@@ -479,7 +479,8 @@ fn who_is_through_owes_nobody_a_word() {
     }
 }
 
-/// What was to be fetched by a receiver that does not come in time is not sent, and its memory is the caller's.
+/// What was to be fetched by a receiver that does not come in time is not sent, and its memory is the
+/// caller's.
 #[test]
 fn a_fetch_that_comes_too_late_fetches_nothing() {
     let adjust = |o: &mut Options| o.timeout = Some(Duration::from_millis(200));
@@ -520,8 +521,9 @@ fn a_fetch_that_comes_too_late_fetches_nothing() {
     });
 }
 
-/// A program that opens one thing after the other under one name: whoever is early meets the domain that unit 0 still closes.
-/// Each time all links are new, and whoever sleeps is to be called by them: a lost call costs a tenth of a second.
+/// A program that opens one thing after the other under one name: whoever is early meets the domain that unit
+/// 0 still closes. Each time all links are new, and whoever sleeps is to be called by them: a lost call costs
+/// a tenth of a second.
 #[test]
 fn a_domain_that_all_have_left_is_joined_again_at_once() {
     const ROUNDS: u32 = 400;

@@ -29,7 +29,8 @@ fn many_calls_at_once_cost_little_more_each_than_few() {
                 assert_eq!(call.wait().unwrap(), n.to_le_bytes());
             }
             println!("{CALLS} calls were begun within {after:?}");
-            // Where each looked at all that wait, it took three times as long, with nothing else on the machine.
+            // Where each looked at all that wait, it took three times as long, with nothing else on the
+            // machine.
             assert!(after < Duration::from_secs(2), "{after:?}");
         } else {
             while !begun.load(Ordering::Acquire) {
@@ -57,7 +58,8 @@ fn so_many_sends_as_the_status_says_are_taken() {
                     Priority::Low => d.status().sends_low,
                 };
                 let mut sent = 0;
-                // So many at once; across hosts more, since some arrive meanwhile. What arrived is counted until this unit looks.
+                // So many at once; across hosts more, since some arrive meanwhile. What arrived is counted
+                // until this unit looks.
                 while channel.sends_guaranteed().unwrap() > 0 {
                     let sure = channel.sends_guaranteed().unwrap();
                     assert!(!d.is_on_one_host() || says() == sure.into());
@@ -98,7 +100,8 @@ fn what_waits_at_the_receiver_is_counted_wherever_it_came_from() {
             wait();
         } else {
             let waiting = || (d.status().waiting_high, d.status().waiting_low);
-            // From here on this unit does not look, so all of them and the word of the barrier behind them wait.
+            // From here on this unit does not look, so all of them and the word of the barrier behind them
+            // wait.
             go.store(true, Ordering::Release);
             let end = Instant::now() + WATCHDOG;
             while waiting() != (1, 50) {

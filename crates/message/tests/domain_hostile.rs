@@ -138,7 +138,8 @@ fn who_is_no_member_gets_no_link() {
         let link = Link::create(&Sizes::default()).unwrap();
         let pid = std::process::id();
         for (ask, fds) in [
-            // No such unit, the unit itself, without a bell, with a segment where none belongs, without one where it does.
+            // No such unit, the unit itself, without a bell, with a segment where none belongs, without one
+            // where it does.
             (Ask::Link { unit: 9 }, vec![bell.fd()]),
             (Ask::Link { unit: u32::MAX }, vec![bell.fd()]),
             (Ask::Link { unit: 0 }, vec![bell.fd()]),
@@ -245,7 +246,8 @@ fn strangers_do_not_hinder_a_gathering() {
     });
 }
 
-/// A member that lies about where its regions lie: whoever believes it learns so, and touches nothing of its own.
+/// A member that lies about where its regions lie: whoever believes it learns so, and touches nothing of its
+/// own.
 #[test]
 fn lies_about_lent_memory_are_the_liars_loss() {
     let name = unique("liar");

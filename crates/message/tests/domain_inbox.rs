@@ -12,7 +12,8 @@ use units::{at_with, sizes, Place, HOSTS};
 const INBOX: u64 = 64 << 10;
 /// What a message counts beside its payload.
 const OVERHEAD: u64 = 64;
-/// Across hosts so many without payload have come over the link, at most, when the inbox is found full: they need no buffer.
+/// Across hosts so many without payload have come over the link, at most, when the inbox is found full: they
+/// need no buffer.
 const ON_THE_WAY: u64 = 2 * 4096;
 /// How long the sender waits for room.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -32,7 +33,8 @@ fn until_done(mut attempt: impl FnMut() -> Result<(), MessageError>) {
     }
 }
 
-/// Unit 1 sends messages of this length until it is told that there is no room; unit 0 looks, and takes them afterwards.
+/// Unit 1 sends messages of this length until it is told that there is no room; unit 0 looks, and takes them
+/// afterwards.
 fn fill(place: Place, len: usize) {
     let sent = AtomicU64::new(0);
     at_with(place, 2, &small_inbox, &|d| {

@@ -1,4 +1,5 @@
-//! Real processes of a domain and real `kill -9`: whoever dies, whenever, every survivor learns it at once and by name.
+//! Real processes of a domain and real `kill -9`: whoever dies, whenever, every survivor learns it at once
+//! and by name.
 //!
 //! `POLYDUCT_KILLS=5000` runs more seeds than the default.
 
@@ -61,7 +62,8 @@ const LENT: usize = 2 << 20;
 /// All talk to all in every way there is, for ever.
 fn talk(options: Options, how: &str) -> Result<(), MessageError> {
     let (me, units) = (options.unit, options.units);
-    // Goes after the domain: who is told of a loss leaves, and does not first take its memory from the others.
+    // Goes after the domain: who is told of a loss leaves, and does not first take its memory from the
+    // others.
     let lent;
     let d = Domain::join(options)?;
     d.function("echo", 1, |_, x| Ok(x.to_vec()))?;
@@ -193,7 +195,8 @@ fn last_words(options: Options) -> Result<(), MessageError> {
 /// Bytes of a message that takes all the room there is, and a while to come.
 const HUGE: usize = 1 << 30;
 
-/// Unit 1 is killed when unit 0 has a part of its message. Unit 2 has another, for which there is no room before.
+/// Unit 1 is killed when unit 0 has a part of its message. Unit 2 has another, for which there is no room
+/// before.
 fn half_sent(options: Options) -> Result<(), MessageError> {
     let me = options.unit;
     let d = Domain::join(options)?;

@@ -1,5 +1,5 @@
-//! Who leaves with something still to send: everything arrives as long as its receiver lives, and where it cannot both sides
-//! are told.
+//! Who leaves with something still to send: everything arrives as long as its receiver lives, and where it
+//! cannot both sides are told.
 
 mod units;
 
@@ -70,7 +70,8 @@ fn come_and_hear(d: &Domain, hear: &Mutex<mpsc::Receiver<i32>>) {
     until_asleep(hear.lock().unwrap().recv().unwrap());
 }
 
-/// Unit 1 leaves with mails under way, for which unit 0 makes no room until it has done something else. All of them arrive.
+/// Unit 1 leaves with mails under way, for which unit 0 makes no room until it has done something else. All
+/// of them arrive.
 fn leave_late(place: Place, meanwhile: &(impl Fn(&Domain) + Sync)) {
     let (say, hear) = mpsc::channel();
     let (say, hear) = (Mutex::new(say), Mutex::new(hear));

@@ -1,4 +1,5 @@
-//! Ordinary memory as a region, and words to its owner: by the kernel, by messages where the kernel refuses, across hosts.
+//! Ordinary memory as a region, and words to its owner: by the kernel, by messages where the kernel refuses,
+//! across hosts.
 
 use polyduct_message::domain::directory::HandlerError;
 use polyduct_message::domain::{Domain, Notice};
@@ -27,7 +28,8 @@ fn refuse_to_reach() {
         give(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers, and a program that lives until the call returns; the kernel checks and copies it.
+    // SAFETY: plain numbers, and a program that lives until the call returns; the kernel checks and copies
+    // it.
     let done = unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program)
@@ -132,8 +134,8 @@ fn bytes_beyond_the_end_and_regions_that_are_not_there_are_errors_and_touch_noth
     });
 }
 
-/// One lends, fills, takes back and spoils the memory, again and again; the other copies all the while. It never sees a byte
-/// of spoiled memory, and never writes one into it.
+/// One lends, fills, takes back and spoils the memory, again and again; the other copies all the while. It
+/// never sees a byte of spoiled memory, and never writes one into it.
 #[test]
 fn memory_that_was_taken_back_is_neither_read_nor_written() {
     const LEN: usize = 300_000;

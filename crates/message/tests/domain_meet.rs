@@ -1,5 +1,5 @@
-//! A unit that meets the others across hosts and ends before those of its host have found it: nobody waits for it until the
-//! time to join is over.
+//! A unit that meets the others across hosts and ends before those of its host have found it: nobody waits
+//! for it until the time to join is over.
 
 mod units;
 

@@ -1,4 +1,5 @@
-//! What programs do by mistake: a handler that panics, a time limit without end, a fork that drops what its parent has.
+//! What programs do by mistake: a handler that panics, a time limit without end, a fork that drops what its
+//! parent has.
 
 mod units;
 
@@ -57,7 +58,8 @@ fn a_time_limit_without_end_is_none() {
     d.barrier().unwrap();
 }
 
-/// What a fork drops is its parent's: the unit is still there for the others, and so is the thread that serves its host.
+/// What a fork drops is its parent's: the unit is still there for the others, and so is the thread that
+/// serves its host.
 #[test]
 fn a_fork_that_drops_a_domain_does_not_leave_it() {
     let name = unique("fork");
@@ -69,7 +71,8 @@ fn a_fork_that_drops_a_domain_does_not_leave_it() {
                 let d = Domain::join(options(name, unit, 2)).unwrap();
                 d.barrier().unwrap();
                 if unit == 0 {
-                    // SAFETY: the child drops what it has and ends; the allocator keeps its locks across forks.
+                    // SAFETY: the child drops what it has and ends; the allocator keeps its locks across
+                    // forks.
                     let child = unsafe { libc::fork() };
                     if child == 0 {
                         drop(d);

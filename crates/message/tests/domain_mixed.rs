@@ -1,7 +1,8 @@
-//! Real processes of one domain on two hosts: units 0 and 3 on host A, units 1 and 2 on host B, each beside one of its own kind
-//! and across a cable from the others.
+//! Real processes of one domain on two hosts: units 0 and 3 on host A, units 1 and 2 on host B, each beside
+//! one of its own kind and across a cable from the others.
 //!
-//! Where the system gives nobody namespaces, the test says so, and units of this host are told apart by what they say.
+//! Where the system gives nobody namespaces, the test says so, and units of this host are told apart by what
+//! they say.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Network, OnLoss, Options, Reach};

@@ -1,5 +1,6 @@
-//! Units of one domain in process namespaces of their own, as in the containers of a pod: each has number 1 there, and yet they
-//! reach each other in every way, and a death is noticed at once. Nobody's memory is taken for another's.
+//! Units of one domain in process namespaces of their own, as in the containers of a pod: each has number 1
+//! there, and yet they reach each other in every way, and a death is noticed at once. Nobody's memory is
+//! taken for another's.
 
 use polyduct_message::domain::{Domain, Options};
 use polyduct_message::MessageError;

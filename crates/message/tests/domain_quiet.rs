@@ -1,8 +1,9 @@
-//! The path of small messages calls nobody: no system call, no memory from the allocator, no lock that another thread holds.
+//! The path of small messages calls nobody: no system call, no memory from the allocator, no lock that
+//! another thread holds.
 //!
-//! Both threads are forbidden all system calls but reading and writing before they begin (`seccomp`, strict: the kernel ends a
-//! thread that makes one), so the program runs as a child. Meanwhile a third thread uses everything of the domain that has a
-//! lock: whoever waited for one would call the kernel.
+//! Both threads are forbidden all system calls but reading and writing before they begin (`seccomp`, strict:
+//! the kernel ends a thread that makes one), so the program runs as a child. Meanwhile a third thread uses
+//! everything of the domain that has a lock: whoever waited for one would call the kernel.
 
 use polyduct_message::config::Config;
 use polyduct_message::domain::{Domain, Options};
@@ -55,7 +56,8 @@ fn quietly(at: usize, work: impl FnOnce()) -> ! {
 fn join(unit: u32, count: &Arc<AtomicU64>) -> Domain {
     let name = format!("test-quiet-{}", std::process::id());
     let mut options = Options::new(&name, unit, 2);
-    // A ring that grows asks the system for memory: this one need not, since it begins with room for four such messages.
+    // A ring that grows asks the system for memory: this one need not, since it begins with room for four
+    // such messages.
     options.config =
         Config::from_sources(None, |name| name.ends_with("_WHOLE").then(|| "1MiB".into())).unwrap();
     let d = Domain::join(options).unwrap();

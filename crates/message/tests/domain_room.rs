@@ -1,4 +1,5 @@
-//! Messages that are still coming count: what a unit gives out for them stays within its limit, and all of them come.
+//! Messages that are still coming count: what a unit gives out for them stays within its limit, and all of
+//! them come.
 
 mod units;
 

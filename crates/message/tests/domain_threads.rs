@@ -13,7 +13,8 @@ const UNITS: u32 = 8;
 /// Messages that unit 1 sends between two departures.
 const BETWEEN: u64 = 3000;
 
-/// Unit 0 waits for each of the others in a thread of its own, handles what unit 1 sends without end, and looks at its status.
+/// Unit 0 waits for each of the others in a thread of its own, handles what unit 1 sends without end, and
+/// looks at its status.
 fn waits_for_all(d: &Domain) {
     let (over, heard) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)));
     let (count, own) = (heard.clone(), d.clone());

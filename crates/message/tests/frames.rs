@@ -634,7 +634,8 @@ fn large_fragments_are_read_straight_into_their_place() {
     victim.lives();
 }
 
-/// The fragments of a message over two paths: the first is under way on one while the others come over another.
+/// The fragments of a message over two paths: the first is under way on one while the others come over
+/// another.
 fn two_paths(others: impl FnOnce(&mut Victim, &mut dyn FnMut(&Incoming) -> Option<Vec<u8>>)) -> Vec<u8> {
     let mut victim = stream();
     victim.session.handle_path_up(NOW, PathId(1), 1400).unwrap();

@@ -6,7 +6,8 @@ use polyduct_message::link::sim::{Faults, Happening, LinkSpeed, Net, Pool, Rando
 use polyduct_message::{ChannelId, HandlerId, Head, Order, Priority};
 use std::time::Duration;
 
-/// Sends `total` bytes in messages of 256 KiB and returns bytes per second of virtual time, counting until the last arrives.
+/// Sends `total` bytes in messages of 256 KiB and returns bytes per second of virtual time, counting until
+/// the last arrives.
 fn goodput(speed: LinkSpeed, faults: Faults, max_frame: usize, total: usize) -> f64 {
     let mut net = Net::new(Topology::Switch, 2, speed);
     net.faults = faults;
@@ -74,8 +75,8 @@ fn reordering_and_duplicates_do_not_stop_it() {
     assert!(rate > 0.5 * clean);
 }
 
-/// A short queue is real congestion: the sender must find the rate that the link carries instead of pushing more and more
-/// into it.
+/// A short queue is real congestion: the sender must find the rate that the link carries instead of pushing
+/// more and more into it.
 #[test]
 fn congestion_is_yielded_to() {
     let speed = LinkSpeed { queue: 30_000, ..fast() };
@@ -114,7 +115,8 @@ fn congestion_is_yielded_to() {
     assert!(share < 0.2, "{share} of all frames were dropped by full queues");
 }
 
-/// What a path was seen to carry while little was sent is what its user sent, and no reason to hold the next message back.
+/// What a path was seen to carry while little was sent is what its user sent, and no reason to hold the next
+/// message back.
 #[test]
 fn the_first_long_message_behind_little_traffic_goes_at_the_links_speed() {
     let speed = LinkSpeed { bandwidth: 1e9, latency: Duration::from_micros(1), queue: 1 << 20 };

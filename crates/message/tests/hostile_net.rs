@@ -1,5 +1,6 @@
-//! Connections by hand against a gate, on loopback: each stranger gets exactly its error, the others go on, and nothing much
-//! is allocated before the key is proved. The time is an argument, so that no test waits for it.
+//! Connections by hand against a gate, on loopback: each stranger gets exactly its error, the others go on,
+//! and nothing much is allocated before the key is proved. The time is an argument, so that no test waits for
+//! it.
 
 use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, REFUSAL, VERSION};
 use polyduct_message::link::key::JobKey;
@@ -495,7 +496,8 @@ fn connect_from(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
 fn strangers_together_hold_less_than_128_kib() {
     let mut door = Door::new(false);
     door.good_peer(false); // What the libraries make once is not the strangers'.
-                           // The dearest that strangers can be: each has shown a first message that somebody with the key made.
+                           // The dearest that strangers can be: each has shown a first message that somebody
+                           // with the key made.
     let good: Vec<_> = (0..2 * STRANGERS).map(|_| first(&terms(0, false))).collect();
     let mut streams = Vec::with_capacity(2 * STRANGERS);
     let ((), most) = most_bytes(|| {
@@ -555,8 +557,8 @@ fn read_until(
     Ok(())
 }
 
-/// One good frame comes, then `attack` on the bytes that the writer made; what the reader says, and that only this
-/// connection is over.
+/// One good frame comes, then `attack` on the bytes that the writer made; what the reader says, and that only
+/// this connection is over.
 fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Fault {
     let mut door = Door::new(trusted);
     let (established, mut wire) = door.dial(terms(0, trusted)).unwrap();
@@ -591,8 +593,8 @@ fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Faul
     fault
 }
 
-/// Both have the gate's answer before either has confirmed: who comes second hears that the place is taken, in place of its
-/// first record.
+/// Both have the gate's answer before either has confirmed: who comes second hears that the place is taken,
+/// in place of its first record.
 #[test]
 fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
     for trusted in [true, false] {

@@ -93,8 +93,9 @@ fn receive(at: &Endpoint) -> (u32, Head, Vec<u8>) {
 
 // -- the suite --
 
-/// The suite sends a crowd of messages and then looks who comes first. The endpoints' own threads would have carried the
-/// first ones away by then, so the receivers are held up, by buffers that they do not give, until the suite takes something.
+/// The suite sends a crowd of messages and then looks who comes first. The endpoints' own threads would have
+/// carried the first ones away by then, so the receivers are held up, by buffers that they do not give, until
+/// the suite takes something.
 struct Net {
     held: Arc<AtomicBool>,
     sides: [Option<Endpoint>; 2],

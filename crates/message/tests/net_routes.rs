@@ -14,7 +14,8 @@ type Endpoint = NetEndpoint<Vec<u8>>;
 
 const WATCHDOG: Duration = Duration::from_secs(20);
 
-/// Runs `body` in a network namespace where these commands were carried out; where the system allows none, the test says so.
+/// Runs `body` in a network namespace where these commands were carried out; where the system allows none,
+/// the test says so.
 fn on_a_host(test: &str, commands: &[&str], body: impl FnOnce()) {
     if role() == Role::Outside {
         match run_a(&[test, "--exact", "--nocapture"]) {

@@ -1,5 +1,5 @@
-//! A link that is slower than who sends: high priority waits for what is on the wire, and not for what waits to get there.
-//! Two network namespaces with a cable that carries so much and no more.
+//! A link that is slower than who sends: high priority waits for what is on the wire, and not for what waits
+//! to get there. Two network namespaces with a cable that carries so much and no more.
 
 use bytes::Bytes;
 use polyduct_message::engine::Send;
@@ -115,10 +115,12 @@ fn host_a(cable: bool) {
             }
             answers(&a, None);
             let (idle, _) = answers(&a, None);
-            // A frame of TCP on the wire; and the kernel gives a link what it carries in a millisecond, if it can measure that.
+            // A frame of TCP on the wire; and the kernel gives a link what it carries in a millisecond, if it
+            // can measure that.
             let frame = Duration::from_secs_f64((128 << 10) as f64 * 8.0 / 1e6 / f64::from(megabits));
             let bound = 2 * idle + frame + Duration::from_millis(1);
-            // What else runs on this machine makes it longer, and nothing makes it shorter: some time it is as it should be.
+            // What else runs on this machine makes it longer, and nothing makes it shorter: some time it is
+            // as it should be.
             let well = (0..10).any(|_| {
                 let (busy, rate) = answers(&a, Some(&bulk));
                 let (transport, trusted) = link;

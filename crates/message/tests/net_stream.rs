@@ -1,4 +1,5 @@
-//! Frames over a connection, however the bytes are cut on the way: what goes in comes out, whole or straight into its place.
+//! Frames over a connection, however the bytes are cut on the way: what goes in comes out, whole or straight
+//! into its place.
 
 use bytes::Bytes;
 use polyduct_message::link::hello::{Carrier, Identity};

@@ -1,7 +1,8 @@
-//! Two hosts: network namespaces with a cable (a veth pair) between them, made by this test and gone with its processes.
+//! Two hosts: network namespaces with a cable (a veth pair) between them, made by this test and gone with its
+//! processes.
 //!
-//! Where the system does not allow it, the test says so and runs between two processes of this host, with B killed in place
-//! of the cut.
+//! Where the system does not allow it, the test says so and runs between two processes of this host, with B
+//! killed in place of the cut.
 
 use bytes::Bytes;
 use polyduct_message::engine::Send;

@@ -1,4 +1,5 @@
-//! The handshake as two state machines that talk through memory: who may get in, and what everybody else gets.
+//! The handshake as two state machines that talk through memory: who may get in, and what everybody else
+//! gets.
 
 use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, MAGIC, VERSION};
 use polyduct_message::link::key::JobKey;
@@ -190,7 +191,8 @@ proptest! {
         let _ = Refusal::decode(&bytes);
     }
 
-    /// What is sealed opens to the same bytes, once, and in its place only; datagrams in any order within the window.
+    /// What is sealed opens to the same bytes, once, and in its place only; datagrams in any order within the
+    /// window.
     #[test]
     fn records_open_once(lens in prop::collection::vec(0_usize..5000, 1..12), picks in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
         let (mut a, mut b) = linked(&terms(0, false), &terms(1, false));

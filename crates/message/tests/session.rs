@@ -1,4 +1,5 @@
-//! What a session promises its user, one promise each, on simulated links without faults unless the case is about them.
+//! What a session promises its user, one promise each, on simulated links without faults unless the case is
+//! about them.
 
 use bytes::Bytes;
 use polyduct_message::engine::{Broken, Config, Event, PathId, Send, Session, SessionId, Transmit};

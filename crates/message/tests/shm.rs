@@ -1,5 +1,5 @@
-//! The shared-memory link within one process: what comes is what was sent, in order, whatever its length, and whatever a
-//! faulty peer writes.
+//! The shared-memory link within one process: what comes is what was sent, in order, whatever its length, and
+//! whatever a faulty peer writes.
 
 use polyduct_message::link::shm::{Bell, Cut, Incoming, Link, Payload, Receiver, SendError, Sender, Sizes};
 use polyduct_message::{ChannelId, HandlerId, Head, LinkError, Priority};
@@ -412,7 +412,8 @@ proptest! {
                     lines[at / 16 % near].w[at / 2 % 7].store(value, Ordering::Relaxed);
                 }
                 Act::Forge { lane, ahead, tag, words } => {
-                    // The lanes from the guest to the creator: after the control lines and those of the other direction.
+                    // The lanes from the guest to the creator: after the control lines and those of the other
+                    // direction.
                     let at = records[lane].wrapping_add(ahead);
                     let line = &lines[18 + 16 + lane * 8 + (at % 8) as usize];
                     for (i, word) in words.into_iter().enumerate().take(6) {
@@ -522,7 +523,8 @@ fn reserved(link: &Link) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&about) * 512
 }
 
-/// Each lap is twice as long as the one before, until the ring is all used, or until as much has been taken as may be.
+/// Each lap is twice as long as the one before, until the ring is all used, or until as much has been taken
+/// as may be.
 #[test]
 fn rings_begin_small_and_grow_with_use_as_far_as_they_may() {
     for (grow_bytes, most) in [(u64::MAX, 6000), (0, 6000), (0, 60_000), (100 << 10, 60_000)] {

@@ -1,4 +1,5 @@
-//! The shared-memory link between two processes: sleeping, waiting for room, memory that is fetched, sudden death.
+//! The shared-memory link between two processes: sleeping, waiting for room, memory that is fetched, sudden
+//! death.
 
 mod rig;
 

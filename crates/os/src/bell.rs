@@ -1,15 +1,18 @@
 //! Sleeping at a [`Line`]: a futex, and the number of those who sleep there.
 //!
-//! Whoever changes what others may wait for rings, which costs one fence and one load when nobody sleeps. A sleeper killed in
-//! its sleep leaves the count too high, which costs later ringers a system call and nothing else.
+//! Whoever changes what others may wait for rings, which costs one fence and one load when nobody sleeps. A
+//! sleeper killed in its sleep leaves the count too high, which costs later ringers a system call and nothing
+//! else.
 //!
-//! The bell's word also says on which processor it was rung last. Two who answer each other and share a processor, since others
-//! keep the rest busy, would each spin in vain until the kernel takes the processor away: who was woken from the processor on
-//! which it runs itself gives way at once when it next waits, instead of spinning.
+//! The bell's word also says on which processor it was rung last. Two who answer each other and share a
+//! processor, since others keep the rest busy, would each spin in vain until the kernel takes the processor
+//! away: who was woken from the processor on which it runs itself gives way at once when it next waits,
+//! instead of spinning.
 
 use crate::sync::{change, fence, Line, Ordering};
 
-/// Bits of the bell's word that count its rings. Those above are the processor of the last, from 1; 0 where that is not known.
+/// Bits of the bell's word that count its rings. Those above are the processor of the last, from 1; 0 where
+/// that is not known.
 const COUNT: u32 = (1 << 20) - 1;
 
 /// Wakes all who sleep at the line. What was stored before is visible to them.
@@ -32,8 +35,9 @@ impl<'a> Sleeper<'a> {
         Sleeper(line)
     }
 
-    /// Looks once more (where others must be asked to ring, `ready` asks them first, and nobody did before this). `Err`: it
-    /// may [`sleep`](Sleeper::sleep) as long as the bell shows this. A ring that comes later is one that it has not shown.
+    /// Looks once more (where others must be asked to ring, `ready` asks them first, and nobody did before
+    /// this). `Err`: it may [`sleep`](Sleeper::sleep) as long as the bell shows this. A ring that comes later
+    /// is one that it has not shown.
     pub fn look<T>(&self, ready: impl FnOnce() -> Option<T>) -> Result<T, u32> {
         let seen = self.0.bell.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -93,9 +97,9 @@ mod spin {
     /// How often who shares its processor gives way before it sleeps.
     const GIVES: u32 = 3;
 
-    /// Calls `ready` until it gives something, for about `time` from `start` (a time of [`crate::clock::now`]) and at least
-    /// 64 times. No system call, unless the one to be waited for was last seen on this very processor: then it is given way
-    /// a few times, and that is all.
+    /// Calls `ready` until it gives something, for about `time` from `start` (a time of
+    /// [`crate::clock::now`]) and at least 64 times. No system call, unless the one to be waited for was last
+    /// seen on this very processor: then it is given way a few times, and that is all.
     pub fn spin<T>(start: Duration, time: Duration, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
         if !time.is_zero() && place::is_shared() {
             return give_way(ready);

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId, Timespec};
 
-/// Time since an arbitrary moment; never goes back, stands still while the machine sleeps, and is the same in every
-/// process of one machine.
+/// Time since an arbitrary moment; never goes back, stands still while the machine sleeps, and is the same in
+/// every process of one machine.
 pub fn now() -> Duration {
     duration(clock_gettime(ClockId::Monotonic))
 }
@@ -16,8 +16,8 @@ thread_local! {
     static UNTIL: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Calls `f`, in which every wait of this thread ends after `limit` in all, whatever [timeout](left) it has of its own; with
-/// `None` each has its own, though this be called in an `f`.
+/// Calls `f`, in which every wait of this thread ends after `limit` in all, whatever [timeout](left) it has
+/// of its own; with `None` each has its own, though this be called in an `f`.
 pub fn within<T>(limit: Option<Duration>, f: impl FnOnce() -> T) -> T {
     struct Before(Option<Duration>);
     impl Drop for Before {
@@ -29,7 +29,8 @@ pub fn within<T>(limit: Option<Duration>, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// What is left of a wait that began at `start` and has this timeout, unless it is [`within`] a limit. `None`: for ever.
+/// What is left of a wait that began at `start` and has this timeout, unless it is [`within`] a limit.
+/// `None`: for ever.
 pub fn left(start: Duration, timeout: Option<Duration>) -> Option<Duration> {
     let until = UNTIL.get().or(timeout.map(|timeout| start.saturating_add(timeout)));
     until.map(|until| until.saturating_sub(now()))

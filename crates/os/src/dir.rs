@@ -25,8 +25,8 @@ pub fn open_dir_at(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
         .map_err(|e| OsError::sys("open", path.display().to_string(), e))
 }
 
-/// A new file in `dir` that has no name yet and vanishes unless [`link_as`] gives it one; `None` where the file system
-/// cannot.
+/// A new file in `dir` that has no name yet and vanishes unless [`link_as`] gives it one; `None` where the
+/// file system cannot.
 pub fn tmpfile_in(dir: BorrowedFd<'_>, mode: FileMode) -> Result<Option<OwnedFd>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::openat(dir, ".", flags, mode)) {
@@ -36,8 +36,9 @@ pub fn tmpfile_in(dir: BorrowedFd<'_>, mode: FileMode) -> Result<Option<OwnedFd>
     }
 }
 
-/// Gives an open file the name `name` in `dir`, in place of what had it: at every moment the name is the old file or the new.
-/// What has to survive a power cut is the caller's to sync, the file before and the directory after.
+/// Gives an open file the name `name` in `dir`, in place of what had it: at every moment the name is the old
+/// file or the new. What has to survive a power cut is the caller's to sync, the file before and the
+/// directory after.
 pub fn link_as(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str) -> Result<()> {
     single(name)?;
     let fail = |op, e| OsError::sys(op, name, e);
@@ -65,7 +66,8 @@ fn link(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str) -> rustix::io::Re
     retry_on_intr(|| rustix::fs::linkat(CWD, &by_number, dir, name, AtFlags::SYMLINK_FOLLOW))
 }
 
-/// Makes the names in a directory last. Where one cannot be synced, as on some network file systems, they are there and that is all.
+/// Makes the names in a directory last. Where one cannot be synced, as on some network file systems, they are
+/// there and that is all.
 ///
 /// # Errors
 /// The system's.
@@ -98,8 +100,8 @@ const MAX_DEPTH: usize = 64;
 /// Rounds of [`remove_tree`] while others still put files there.
 const MAX_ROUNDS: usize = 64;
 
-/// Removes the directory `name` in `dir` with all that is in it; returns whether there was one. Links are removed, not followed.
-/// What others put there meanwhile is removed, too.
+/// Removes the directory `name` in `dir` with all that is in it; returns whether there was one. Links are
+/// removed, not followed. What others put there meanwhile is removed, too.
 pub fn remove_tree(dir: BorrowedFd<'_>, name: &str) -> Result<bool> {
     single(name)?;
     match remove_beneath(dir, name.as_ref(), MAX_DEPTH) {
@@ -158,12 +160,13 @@ pub enum Open {
     Make,
 }
 
-/// Opens the file `path` beneath `dir`: nothing in the path leads out of it, by `..`, an absolute path, or a symbolic link. With
-/// `direct` its bytes go past the system's cache where the file system can do that; whether they do is the second value.
+/// Opens the file `path` beneath `dir`: nothing in the path leads out of it, by `..`, an absolute path, or a
+/// symbolic link. With `direct` its bytes go past the system's cache where the file system can do that;
+/// whether they do is the second value.
 ///
 /// # Errors
-/// [`OsError::BadName`] for a path that leads out or through a link, or to anything but a file: a pipe would keep whoever reads
-/// it; [`OsError::System`].
+/// [`OsError::BadName`] for a path that leads out or through a link, or to anything but a file: a pipe would
+/// keep whoever reads it; [`OsError::System`].
 pub fn open_beneath(dir: BorrowedFd<'_>, path: &str, how: Open, direct: bool) -> Result<(OwnedFd, bool)> {
     let access = match how {
         Open::Read => OFlags::RDONLY,

@@ -64,8 +64,8 @@ pub enum OsError {
         /// How many this process may have, and has; `None`: the whole system has no more.
         limit: Option<u32>,
     },
-    /// More descriptors of this user are on their way to other processes than the system lets be; it will do when some have
-    /// arrived.
+    /// More descriptors of this user are on their way to other processes than the system lets be; it will do
+    /// when some have arrived.
     #[error("too many descriptors are on their way to other processes: more than {} (`ulimit -n`)", number(.limit))]
     TooManyInFlight {
         /// How many may be, where that is known.

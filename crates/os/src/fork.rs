@@ -17,13 +17,14 @@ pub(crate) use mapped::OwnInChildren;
 /// Numbers of descriptors that are kept; what has a higher one, which few systems allow, a child shares.
 const NUMBERS: usize = 1 << 16;
 
-/// For each number the inode of the socket that had it when it was kept, or 0. The number may mean something else by now.
+/// For each number the inode of the socket that had it when it was kept, or 0. The number may mean something
+/// else by now.
 static KEPT: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 /// One more than the highest of these numbers.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps a socket from children that are forked from now on: in them its number stands for a socket without a peer, so that
-/// copies of what owns it stay harmless. Nothing is to be done when it is closed.
+/// Keeps a socket from children that are forked from now on: in them its number stands for a socket without a
+/// peer, so that copies of what owns it stay harmless. Nothing is to be done when it is closed.
 ///
 /// Where the system cannot tell which socket it is, children share it.
 ///
@@ -61,8 +62,8 @@ extern "C" fn in_child() {
         if inode == 0 || socket_inode(number) != Some(inode) {
             continue;
         }
-        // SAFETY: system calls on numbers. The child has one thread, and what owns this number here is a copy that goes on
-        // owning it.
+        // SAFETY: system calls on numbers. The child has one thread, and what owns this number here is a copy
+        // that goes on owning it.
         unsafe {
             if nowhere < 0 {
                 nowhere = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);

@@ -1,6 +1,7 @@
 //! Sleeping until another process changes a word.
 //!
-//! The futexes are shared ones: they work on words in a [`segment`](crate::segment) mapped by several processes.
+//! The futexes are shared ones: they work on words in a [`segment`](crate::segment) mapped by several
+//! processes.
 
 use crate::sync::{self, AtomicU32};
 use core::time::Duration;

@@ -1,9 +1,10 @@
 //! Safe wrappers over what the operating system offers.
 //!
-//! Everything here is mechanism: sealed shared memory, futexes, sockets that carry descriptors, liveness of processes,
-//! another process's memory, files beneath a directory and many requests to them at once, threads. What to do with them is
-//! decided above. This is one of the few crates that may use `unsafe`; everything it exports is sound to call from safe
-//! code, under the one assumption that [`segment`] states about memory shared with processes of the same user.
+//! Everything here is mechanism: sealed shared memory, futexes, sockets that carry descriptors, liveness of
+//! processes, another process's memory, files beneath a directory and many requests to them at once, threads.
+//! What to do with them is decided above. This is one of the few crates that may use `unsafe`; everything it
+//! exports is sound to call from safe code, under the one assumption that [`segment`] states about memory
+//! shared with processes of the same user.
 //!
 //! Under `cfg(loom)` the words of [`sync`] are loom's, so that the protocols above can be model-checked.
 

@@ -24,9 +24,10 @@ const ROOM: u64 = 64;
 /// The soft limit of descriptors as it was seen last; 0: not yet; the largest number: it cannot be raised.
 static SOFT: AtomicU64 = AtomicU64::new(0);
 
-/// A descriptor was made here. Its number tells how many there are, since the lowest that is free is always taken: where the soft
-/// limit comes near, it is raised, as far as the hard one allows. (Programs that this one starts inherit that; one that uses
-/// `select` cannot do with descriptors beyond 1023, wherever the limit is.)
+/// A descriptor was made here. Its number tells how many there are, since the lowest that is free is always
+/// taken: where the soft limit comes near, it is raised, as far as the hard one allows. (Programs that this
+/// one starts inherit that; one that uses `select` cannot do with descriptors beyond 1023, wherever the limit
+/// is.)
 pub(crate) fn made(fd: &impl AsFd) {
     let number = u64::from(fd.as_fd().as_raw_fd().unsigned_abs());
     if number + ROOM >= SOFT.load(Ordering::Relaxed) {
@@ -49,7 +50,8 @@ fn raise(number: u64) {
     SOFT.store(if number + ROOM < now { now } else { u64::MAX }, Ordering::Relaxed);
 }
 
-/// How many descriptors this process may hold now, where the refusal of one was about that and not about the whole system.
+/// How many descriptors this process may hold now, where the refusal of one was about that and not about the
+/// whole system.
 pub(crate) fn descriptors_refused(errno: Errno) -> Option<u32> {
     let soft = descriptors().soft.filter(|_| errno == Errno::MFILE)?;
     Some(u32::try_from(soft).unwrap_or(u32::MAX))

@@ -1,7 +1,7 @@
 //! Locks on single bytes of a file, held by an open file and gone with it: also when its process is killed.
 //!
-//! They are open file description locks: two that this process opened exclude each other like those of two processes, and
-//! closing another descriptor of the file releases nothing. The bytes need not be there.
+//! They are open file description locks: two that this process opened exclude each other like those of two
+//! processes, and closing another descriptor of the file releases nothing. The bytes need not be there.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -23,7 +23,8 @@ pub enum Hold {
 /// Holds a byte of a file, or lets it go; returns whether it could, at once.
 ///
 /// # Errors
-/// [`OsError::System`] where the file system has no locks; [`OsError::OutOfRange`] for a byte that no file has.
+/// [`OsError::System`] where the file system has no locks; [`OsError::OutOfRange`] for a byte that no file
+/// has.
 pub fn hold(file: impl AsFd, byte: u64, how: Hold) -> Result<bool> {
     let kind = match how {
         Hold::Shared => libc::F_RDLCK,
@@ -61,7 +62,8 @@ fn range(byte: u64, kind: i32) -> Result<libc::flock> {
 
 fn fcntl(file: &impl AsFd, command: i32, lock: &mut libc::flock) -> std::result::Result<(), Errno> {
     loop {
-        // SAFETY: both commands read, and one writes, the structure that they are given, which lives as long as the call.
+        // SAFETY: both commands read, and one writes, the structure that they are given, which lives as long
+        // as the call.
         match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, lock as *mut libc::flock) } {
             -1 => match Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO) {
                 Errno::INTR => {}

@@ -91,8 +91,8 @@ fn read_group(at: &Path, files: &Files) -> Option<CgroupMemory> {
     Some(CgroupMemory { limit_bytes, used_bytes: number(files.used).unwrap_or(0).saturating_sub(cache) })
 }
 
-/// What a new allocation may take at most, as far as one can know: the machine's available memory and free swap,
-/// and what the control group leaves. `u64::MAX` where nothing is known.
+/// What a new allocation may take at most, as far as one can know: the machine's available memory and free
+/// swap, and what the control group leaves. `u64::MAX` where nothing is known.
 pub fn obtainable_bytes() -> u64 {
     let machine = machine().map_or(u64::MAX, |m| m.available_bytes.saturating_add(m.swap_free_bytes));
     machine.min(cgroup().map_or(u64::MAX, |g| g.left_bytes()))

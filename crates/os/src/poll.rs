@@ -61,8 +61,8 @@ impl<'fd> PollItem<'fd> {
     }
 }
 
-/// Waits until something came for one of `items` or `timeout` is over (`None`: for ever); returns for how many. Signals do
-/// not end it.
+/// Waits until something came for one of `items` or `timeout` is over (`None`: for ever); returns for how
+/// many. Signals do not end it.
 pub fn poll(items: &mut [PollItem<'_>], timeout: Option<Duration>) -> Result<usize> {
     let count = items.len();
     // SAFETY: `PollItem` is a transparent wrapper of `PollFd`, so the slices have the same layout.

@@ -48,8 +48,9 @@ impl ProcessId {
     }
 }
 
-/// The process namespace of this process, which its numbers of processes belong to: two processes that say the same one, and not
-/// zero, mean the same by a number. Zero where /proc shows another namespace's numbers, or nothing: then no number says anything.
+/// The process namespace of this process, which its numbers of processes belong to: two processes that say
+/// the same one, and not zero, mean the same by a number. Zero where /proc shows another namespace's numbers,
+/// or nothing: then no number says anything.
 pub fn number_space() -> u32 {
     let own = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse::<u32>().ok());
     let space = || fs::metadata("/proc/self/ns/pid").map(|space| space.ino());
@@ -59,7 +60,8 @@ pub fn number_space() -> u32 {
     }
 }
 
-/// The number of this process, without a system call: asked before every call of a port whether it is a fork's copy.
+/// The number of this process, without a system call: asked before every call of a port whether it is a
+/// fork's copy.
 pub fn own_pid() -> u32 {
     static PID: AtomicU32 = AtomicU32::new(0);
     static WATCHED: OnceLock<bool> = OnceLock::new();
@@ -68,8 +70,8 @@ pub fn own_pid() -> u32 {
     }
     match PID.load(Ordering::Relaxed) {
         0 => {
-            // SAFETY: `in_child` only stores to an atomic, which is allowed in a child of a program with threads. A library
-            // that is unloaded takes back what it registered.
+            // SAFETY: `in_child` only stores to an atomic, which is allowed in a child of a program with
+            // threads. A library that is unloaded takes back what it registered.
             let watch = || unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0;
             let watched = *WATCHED.get_or_init(watch);
             let pid = std::process::id();
@@ -96,8 +98,8 @@ pub fn command_line(pid: u32) -> Option<String> {
 
 const UNNAMED: &str = "children-of-";
 
-/// The name of the program that this process is a unit of, where nobody gave it one: units started by the same process have
-/// the same.
+/// The name of the program that this process is a unit of, where nobody gave it one: units started by the
+/// same process have the same.
 pub fn unnamed_program() -> String {
     format!("{UNNAMED}{}", std::os::unix::process::parent_id())
 }
@@ -136,7 +138,8 @@ fn read_stat(process: impl Display) -> Result<Stat> {
         .ok_or(OsError::NotUnderstood { path, reason: "fields 3, 4, 5 and 22 after the last ')'" })
 }
 
-/// The name of the program (field 2) may hold anything, parentheses, spaces and newlines too, so count from its end.
+/// The name of the program (field 2) may hold anything, parentheses, spaces and newlines too, so count from
+/// its end.
 fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     let after = bytes.iter().rposition(|&b| b == b')')? + 1;
     let mut fields = bytes[after..].split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
@@ -147,8 +150,8 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, group, start_time: number(16)? })
 }
 
-/// A descriptor of a process: it stays with that process whatever becomes of the number, and polls readable (see
-/// [`PollItem::readable`]) once the process has exited.
+/// A descriptor of a process: it stays with that process whatever becomes of the number, and polls readable
+/// (see [`PollItem::readable`]) once the process has exited.
 #[derive(Clone, Debug)]
 pub struct PidFd {
     fd: Arc<OwnedFd>,
@@ -276,8 +279,8 @@ impl AsFd for PidFd {
     }
 }
 
-/// Asks for `signal` when the *thread* that started this process ends (`None`: no signal). The parent may be gone already:
-/// the caller compares [`parent_id`] with what it expects afterwards.
+/// Asks for `signal` when the *thread* that started this process ends (`None`: no signal). The parent may be
+/// gone already: the caller compares [`parent_id`] with what it expects afterwards.
 pub fn set_parent_death_signal(signal: Option<Signal>) -> Result<()> {
     rustix::process::set_parent_process_death_signal(signal)
         .map_err(|e| OsError::sys("prctl", "PDEATHSIG", e))
@@ -288,8 +291,8 @@ pub fn parent_id() -> u32 {
     std::os::unix::process::parent_id()
 }
 
-/// Has the orphans among the descendants of this process, of any depth, become its own children, and not the system's.
-/// Whoever asks for that has to [`reap`] them.
+/// Has the orphans among the descendants of this process, of any depth, become its own children, and not the
+/// system's. Whoever asks for that has to [`reap`] them.
 pub fn adopt_orphans() -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| OsError::sys("prctl", "CHILD_SUBREAPER", e))
@@ -304,7 +307,8 @@ pub struct Kid {
     pub group: u32,
 }
 
-/// The children of this process that have not exited, as /proc has them. It takes a look at every process there is.
+/// The children of this process that have not exited, as /proc has them. It takes a look at every process
+/// there is.
 pub fn children() -> Result<Vec<Kid>> {
     let entries = fs::read_dir("/proc")
         .map_err(|e| OsError::sys("read", "/proc", Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
@@ -337,7 +341,8 @@ pub fn has_children() -> bool {
     !matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(Errno::CHILD))
 }
 
-/// Has the kernel forget a child that has exited; nothing happens where it has not. Nobody else may wait for it.
+/// Has the kernel forget a child that has exited; nothing happens where it has not. Nobody else may wait for
+/// it.
 pub fn reap(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let id = rustix::process::WaitId::Pid(pid);

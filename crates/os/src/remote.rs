@@ -1,7 +1,7 @@
 //! Reading and writing another process's memory.
 //!
-//! The kernel copies, so that a wrong address is an error and never a fault. It needs the same user and, where Yama is set
-//! to `ptrace_scope = 1`, that the owner has [`permit_readers`] or is a descendant.
+//! The kernel copies, so that a wrong address is an error and never a fault. It needs the same user and,
+//! where Yama is set to `ptrace_scope = 1`, that the owner has [`permit_readers`] or is a descendant.
 
 use core::sync::atomic::AtomicU8;
 use core::time::Duration;
@@ -45,8 +45,8 @@ impl RemoteReader {
     /// Stores `src` at one place of the process's memory, where that can be written.
     ///
     /// # Errors
-    /// [`OsError::RemoteDenied`], [`OsError::PeerGone`], [`OsError::BadAddress`]; the first part of `src` may have been
-    /// stored then.
+    /// [`OsError::RemoteDenied`], [`OsError::PeerGone`], [`OsError::BadAddress`]; the first part of `src` may
+    /// have been stored then.
     pub fn write(&self, src: &[u8], addr: u64) -> Result<()> {
         let pid = self.numbered()?;
         let start = usize::try_from(addr).ok().filter(|a| a.checked_add(src.len()).is_some());
@@ -58,7 +58,8 @@ impl RemoteReader {
                 iov_len: src.len() - done,
             };
             let (local, remote) = (piece(src.as_ptr() as usize), piece(start));
-            // SAFETY: the local piece lies in `src`, which the kernel only reads; the remote address is its to check.
+            // SAFETY: the local piece lies in `src`, which the kernel only reads; the remote address is its
+            // to check.
             let n = unsafe { libc::process_vm_writev(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
             let addr = addr + done as u64;
             match usize::try_from(n) {
@@ -79,8 +80,8 @@ impl RemoteReader {
         }
     }
 
-    /// Copies runs `(offset in dst, address there, bytes)` in order; returns the bytes copied, which are all of them. Runs
-    /// that go on where the last one ended cost nothing extra.
+    /// Copies runs `(offset in dst, address there, bytes)` in order; returns the bytes copied, which are all
+    /// of them. Runs that go on where the last one ended cost nothing extra.
     ///
     /// # Errors
     /// [`OsError::OutOfRange`] for a run beyond `dst`, [`OsError::RemoteDenied`], [`OsError::PeerGone`],
@@ -89,7 +90,8 @@ impl RemoteReader {
     where
         I: IntoIterator<Item = (usize, u64, usize)>,
     {
-        // SAFETY: AtomicU8 has the size and alignment of u8, and the exclusive borrow outlives the shared one.
+        // SAFETY: AtomicU8 has the size and alignment of u8, and the exclusive borrow outlives the shared
+        // one.
         let dst = unsafe { core::slice::from_raw_parts(dst.as_mut_ptr().cast::<AtomicU8>(), dst.len()) };
         self.read_runs_shared(dst, runs)
     }
@@ -140,8 +142,9 @@ impl RemoteReader {
         let pid = self.numbered()?;
         let (mut local, mut remote) = (&mut batch.local[..], &mut batch.remote[..]);
         while !local.is_empty() {
-            // SAFETY: every local piece lies in the caller's `dst` of atomics, which may be written (checked in `read_runs_shared`); the counts
-            // are at most IOV_MAX; remote addresses are the kernel's to check.
+            // SAFETY: every local piece lies in the caller's `dst` of atomics, which may be written (checked
+            // in `read_runs_shared`); the counts are at most IOV_MAX; remote addresses are the kernel's to
+            // check.
             let n = unsafe {
                 libc::process_vm_readv(
                     pid as libc::pid_t,

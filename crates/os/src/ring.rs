@@ -1,7 +1,7 @@
 //! Many requests to files at once, from one thread: io_uring.
 //!
-//! Memory goes to the kernel with a request and comes back with its answer, so nobody can look at or free what the kernel still
-//! reads or writes. A ring that is dropped waits for what is under way.
+//! Memory goes to the kernel with a request and comes back with its answer, so nobody can look at or free
+//! what the kernel still reads or writes. A ring that is dropped waits for what is under way.
 //!
 //! After J. Axboe, Efficient IO with io_uring (2019); the queues themselves are of the crate io-uring.
 
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// How often a request that the kernel gave up without an error of the file is made again.
 const TRIES: u32 = 16;
-/// How often the kernel may refuse to be entered: after the first time it is left alone for 1 ms, and then for twice as long each
-/// time.
+/// How often the kernel may refuse to be entered: after the first time it is left alone for 1 ms, and then
+/// for twice as long each time.
 const REFUSALS: u32 = 10;
 /// Requests of a ring, at most.
 const MOST: u32 = 1 << 12;
@@ -89,7 +89,8 @@ pub struct Ring {
     flights: Vec<Option<Flight>>,
     /// Numbers that are free.
     free: Vec<usize>,
-    /// What waits for a place: there are as many as the kernel's queues hold, so that neither of them is ever full.
+    /// What waits for a place: there are as many as the kernel's queues hold, so that neither of them is ever
+    /// full.
     waiting: VecDeque<Flight>,
     places: usize,
     /// Answers to requests that the kernel will not answer.
@@ -104,7 +105,8 @@ impl Ring {
     /// A ring for so many requests at once, up to 4096; more wait for one another.
     ///
     /// # Errors
-    /// [`OsError::System`] where the kernel has none that reads and writes (before Linux 5.6), or does not allow it.
+    /// [`OsError::System`] where the kernel has none that reads and writes (before Linux 5.6), or does not
+    /// allow it.
     pub fn new(most: u32) -> Result<Ring> {
         let entries = most.clamp(2, MOST).next_power_of_two();
         Ring::with(entries).map_err(|e| OsError::System {
@@ -128,8 +130,9 @@ impl Ring {
         Ok(Ring { ring, flights, free, waiting, places, refused, broken: None, pid })
     }
 
-    /// Asks for all of `bytes` to be read from the file or written to it, from byte `at` on. The answer has the same tag. The
-    /// kernel begins with it at the next [`submit`](Ring::submit) or [`next`](Ring::next), or when it has room for no more.
+    /// Asks for all of `bytes` to be read from the file or written to it, from byte `at` on. The answer has
+    /// the same tag. The kernel begins with it at the next [`submit`](Ring::submit) or [`next`](Ring::next),
+    /// or when it has room for no more.
     pub fn ask(&mut self, way: Way, file: Arc<File>, bytes: Aligned, at: u64, tag: u64) {
         self.launch(Flight { tag, way, file, bytes, at, moved: 0, tries: 0 });
     }
@@ -154,8 +157,8 @@ impl Ring {
         self.len() == 0
     }
 
-    /// Whether the kernel, or this process as a child of the one that made the ring, has no use for it any more: all that is asked
-    /// for is answered with an error.
+    /// Whether the kernel, or this process as a child of the one that made the ring, has no use for it any
+    /// more: all that is asked for is answered with an error.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -196,8 +199,8 @@ impl Ring {
         }
     }
 
-    /// Whether the queues are this process's: a forked one shares them with its parent and must not touch them. In a broken ring
-    /// nobody does.
+    /// Whether the queues are this process's: a forked one shares them with its parent and must not touch
+    /// them. In a broken ring nobody does.
     fn is_ours(&mut self) -> bool {
         if self.broken.is_none() && self.pid != std::process::id() {
             self.give_up(Errno::OWNERDEAD);
@@ -240,8 +243,8 @@ impl Ring {
         });
         let flight = self.flights[number].insert(flight);
         let entry = entry(flight).user_data(number as u64);
-        // SAFETY: the file is open and the memory where it is until the answer: both are in `flights`, which gives them back with
-        // the answer, or never. `Aligned` does not move its bytes.
+        // SAFETY: the file is open and the memory where it is until the answer: both are in `flights`, which
+        // gives them back with the answer, or never. `Aligned` does not move its bytes.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             // There are no more flights than places.
             self.give_up(Errno::BUSY);
@@ -317,7 +320,8 @@ fn entry(flight: &mut Flight) -> squeue::Entry {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
-            // What was under way is so in the other process. Here its memory is a copy, of which the kernel knows nothing.
+            // What was under way is so in the other process. Here its memory is a copy, of which the kernel
+            // knows nothing.
             return;
         }
         while self.next().is_some() {}

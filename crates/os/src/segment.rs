@@ -1,20 +1,21 @@
 //! Unnamed shared memory whose size cannot change.
 //!
-//! A segment is a memfd: no name that could be left behind, and it is gone with its last holder. Its creator reserves
-//! every page and seals the size, and who receives it checks both, so that no access can end in SIGBUS.
+//! A segment is a memfd: no name that could be left behind, and it is gone with its last holder. Its creator
+//! reserves every page and seals the size, and who receives it checks both, so that no access can end in
+//! SIGBUS.
 //!
 //! # What the views promise
 //!
-//! Within one mapping the views keep Rust's rules. [`Segment::lines`] and [`Segment::bytes`] are atomics and may be
-//! shared freely. [`Segment::slice_mut`] borrows the segment alone. [`Segment::slice`] is plain memory, and so no byte is
-//! ever given both as an atomic and as plain memory while the segment is shared: atomics lie below plain memory, and
-//! the first view that would cross is a [`OsError::ViewConflict`].
+//! Within one mapping the views keep Rust's rules. [`Segment::lines`] and [`Segment::bytes`] are atomics and
+//! may be shared freely. [`Segment::slice_mut`] borrows the segment alone. [`Segment::slice`] is plain
+//! memory, and so no byte is ever given both as an atomic and as plain memory while the segment is shared:
+//! atomics lie below plain memory, and the first view that would cross is a [`OsError::ViewConflict`].
 //!
-//! *Another* mapping of the same memory, in another process or in this one, is beyond Rust's rules. A plain view is accepted
-//! all the same, for zero copy: only processes of the same user get the descriptor, and the protocol above gives each
-//! slot to its writer or to its readers, never both. A peer that breaks the protocol can make the *content* of a view
-//! change while it is read. Content in shared memory is data, never trusted for indexing: what steers the program is
-//! loaded once from an atomic view, checked, then used.
+//! *Another* mapping of the same memory, in another process or in this one, is beyond Rust's rules. A plain
+//! view is accepted all the same, for zero copy: only processes of the same user get the descriptor, and the
+//! protocol above gives each slot to its writer or to its readers, never both. A peer that breaks the
+//! protocol can make the *content* of a view change while it is read. Content in shared memory is data, never
+//! trusted for indexing: what steers the program is loaded once from an atomic view, checked, then used.
 
 use core::mem::ManuallyDrop;
 use core::ops::Range;
@@ -47,7 +48,8 @@ pub enum Access {
 
 const NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for ever.
+/// Long calls are cut into pieces of this size, so that a signal (which undoes a piece) cannot stop them for
+/// ever.
 const PIECE: usize = 64 << 20;
 
 /// A mapped, sealed memfd. The mapping goes with the value, the memory with its last holder. One that nobody
@@ -59,15 +61,17 @@ pub struct Segment<D = OwnedFd> {
     len: usize,
     access: Access,
     created: bool,
-    /// End of the bytes given as atomics, and start of those given as plain memory, through a shared reference. Invariant:
-    /// `atomic_end <= plain_start`. Under `dividing` they move towards each other; only the segment alone resets them.
+    /// End of the bytes given as atomics, and start of those given as plain memory, through a shared
+    /// reference. Invariant: `atomic_end <= plain_start`. Under `dividing` they move towards each other; only
+    /// the segment alone resets them.
     atomic_end: AtomicUsize,
     plain_start: AtomicUsize,
     dividing: Mutex<()>,
     own_in_children: Option<OwnInChildren>,
 }
 
-// SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep the rules.
+// SAFETY: the mapping belongs to the value and not to a thread; every access is through the views, which keep
+// the rules.
 unsafe impl<D: Send> Send for Segment<D> {}
 // SAFETY: through a shared reference there are only atomics and read-only memory, and no byte is both.
 unsafe impl<D: Sync> Sync for Segment<D> {}
@@ -81,7 +85,8 @@ impl Segment {
         Segment::create_partly(name, len, core::slice::from_ref(&(0..len)))
     }
 
-    /// The same with memory for some `parts` only; the rest is to be [reserved](Segment::reserve) before it is used.
+    /// The same with memory for some `parts` only; the rest is to be [reserved](Segment::reserve) before it
+    /// is used.
     ///
     /// # Errors
     /// As [`create`](Segment::create), for what the parts take.
@@ -125,8 +130,8 @@ impl Segment {
         Ok(Segment::new(fd, base, len, Access::ReadWrite, true))
     }
 
-    /// Maps a segment that a peer handed over, after checking that it is one: an ordinary memfd, its size sealed and
-    /// within `min_len..=max_len`, its pages reserved.
+    /// Maps a segment that a peer handed over, after checking that it is one: an ordinary memfd, its size
+    /// sealed and within `min_len..=max_len`, its pages reserved.
     ///
     /// # Errors
     /// [`OsError::BadSegment`] says what is wrong with it; the descriptor is closed.
@@ -200,8 +205,8 @@ impl Segment {
         })
     }
 
-    /// Maps a segment that a predecessor of this process made and filled, to go on filling it in place. Checked as by
-    /// [`from_fd`](Segment::from_fd); it must have `len` bytes.
+    /// Maps a segment that a predecessor of this process made and filled, to go on filling it in place.
+    /// Checked as by [`from_fd`](Segment::from_fd); it must have `len` bytes.
     pub fn take_over(fd: OwnedFd, len: usize) -> Result<Segment> {
         let mut segment = Segment::from_fd(fd, len, len, Access::ReadWrite)?;
         segment.created = true;
@@ -281,8 +286,8 @@ impl<D> Segment<D> {
         self.base.as_ptr() as u64
     }
 
-    /// Brings the pages of `range` into this process's tables, so that the first use does not pay for it. Large ranges
-    /// may be split over threads. Content does not change.
+    /// Brings the pages of `range` into this process's tables, so that the first use does not pay for it.
+    /// Large ranges may be split over threads. Content does not change.
     pub fn prefault(&self, range: Range<usize>) -> Result<()> {
         self.check(&range)?;
         let page = rustix::param::page_size();
@@ -323,8 +328,8 @@ impl<D> Segment<D> {
 impl<D> Drop for Segment<D> {
     fn drop(&mut self) {
         self.own_in_children = None;
-        // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail for a whole
-        // mapping; were it to, the mapping would only stay.
+        // SAFETY: the mapping is this value's own, and every view borrowed from it has ended. It cannot fail
+        // for a whole mapping; were it to, the mapping would only stay.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -1,8 +1,8 @@
 //! Local sockets that keep message bounds and carry descriptors.
 //!
-//! SEQPACKET in the abstract namespace: no file to leave behind, the name is free as soon as its listener is gone, and a
-//! dead peer hangs up by itself. Anybody on the machine can connect, so the caller checks [`Conn::stranger`] first. Nothing
-//! blocks: wait with [`crate::poll`].
+//! SEQPACKET in the abstract namespace: no file to leave behind, the name is free as soon as its listener is
+//! gone, and a dead peer hangs up by itself. Anybody on the machine can connect, so the caller checks
+//! [`Conn::stranger`] first. Nothing blocks: wait with [`crate::poll`].
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
@@ -122,11 +122,12 @@ impl Conn {
         Ok(Conn { fd })
     }
 
-    /// Sends one message of 1 to [`MESSAGE_LIMIT`] bytes with copies of up to [`DESCRIPTOR_LIMIT`] descriptors: all of
-    /// it or nothing.
+    /// Sends one message of 1 to [`MESSAGE_LIMIT`] bytes with copies of up to [`DESCRIPTOR_LIMIT`]
+    /// descriptors: all of it or nothing.
     ///
     /// # Errors
-    /// [`OsError::PeerClosed`] where nobody can receive it any more; [`OsError::TooManyInFlight`], which passes.
+    /// [`OsError::PeerClosed`] where nobody can receive it any more; [`OsError::TooManyInFlight`], which
+    /// passes.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Sent> {
         if message.is_empty() || message.len() > MESSAGE_LIMIT {
             return Err(OsError::MessageLength { len: message.len(), limit: MESSAGE_LIMIT });
@@ -151,11 +152,12 @@ impl Conn {
         }
     }
 
-    /// Receives one message, whole, with its descriptors. An empty message cannot be told from the end, so it is the end.
+    /// Receives one message, whole, with its descriptors. An empty message cannot be told from the end, so it
+    /// is the end.
     ///
     /// # Errors
-    /// [`OsError::MessageTruncated`], [`OsError::DescriptorsTruncated`]: the message is lost and what had come with it
-    /// is closed.
+    /// [`OsError::MessageTruncated`], [`OsError::DescriptorsTruncated`]: the message is lost and what had
+    /// come with it is closed.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<Received> {
         let room = buffer.len();
         if room == 0 {
@@ -169,9 +171,10 @@ impl Conn {
                 net::recvmsg(&self.fd, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags)
             })
         };
-        // Neither a reset nor an end means that nothing is left. A peer that closed with a message of ours unread gives one
-        // reset before its last messages; and the kernel looks at the queue first and at the end after it, so that it may miss
-        // what came between. What came before the end is there at a second look.
+        // Neither a reset nor an end means that nothing is left. A peer that closed with a message of ours
+        // unread gives one reset before its last messages; and the kernel looks at the queue first and at the
+        // end after it, so that it may miss what came between. What came before the end is there at a second
+        // look.
         let (got, ended) = match receive() {
             Err(Errno::CONNRESET) => (receive(), false),
             Ok(end) if end.bytes == 0 => (receive(), true),

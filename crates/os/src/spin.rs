@@ -1,8 +1,9 @@
 //! How long a wait spins before it sleeps: about twice as long as answers took lately.
 //!
-//! To sleep and be woken costs some tens of microseconds, and the processor that slept is slow at first: an answer that comes
-//! sooner is worth spinning for. One that takes milliseconds is not, and neither is one whose giver waits for the processor on
-//! which this thread spins. What a wait cannot know of its answer the waits before it tell.
+//! To sleep and be woken costs some tens of microseconds, and the processor that slept is slow at first: an
+//! answer that comes sooner is worth spinning for. One that takes milliseconds is not, and neither is one
+//! whose giver waits for the processor on which this thread spins. What a wait cannot know of its answer the
+//! waits before it tell.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -11,13 +12,15 @@ use core::time::Duration;
 const WEIGHT: u32 = 4;
 /// Spinning for less than about what a sleep costs saves nothing.
 const LEAST: Duration = Duration::from_micros(10);
-/// What an answer counts for, at most, in longest spins: two that were late end the spinning, and one alone does not.
+/// What an answer counts for, at most, in longest spins: two that were late end the spinning, and one alone
+/// does not.
 const LATE: u32 = 3;
-/// Where answers are late, one wait in so many spins all the same: who sleeps does not see that answers have become quick, since
-/// to be woken takes time of its own.
+/// Where answers are late, one wait in so many spins all the same: who sleeps does not see that answers have
+/// become quick, since to be woken takes time of its own.
 const TRIES: u32 = 16;
 
-/// How long answers at one place took lately. Threads that wait there at once may lose each other's, which does no harm.
+/// How long answers at one place took lately. Threads that wait there at once may lose each other's, which
+/// does no harm.
 #[derive(Debug)]
 pub struct Spin {
     /// The longest spin, in nanoseconds.

@@ -1,7 +1,9 @@
-//! Threads for the time of one call, which the system may refuse: it has a limit on them, and on their memory.
+//! Threads for the time of one call, which the system may refuse: it has a limit on them, and on their
+//! memory.
 //!
-//! [`std::thread::scope`]'s own `spawn` panics then. Work that can be shared out as it comes is done by [`each`], however few
-//! threads there are; parts that wait for one another are done by [`together`], all of them or none.
+//! [`std::thread::scope`]'s own `spawn` panics then. Work that can be shared out as it comes is done by
+//! [`each`], however few threads there are; parts that wait for one another are done by [`together`], all of
+//! them or none.
 
 use crate::error::{OsError, Result};
 use rustix::io::Errno;
@@ -9,12 +11,12 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{scope, Builder, ScopedJoinHandle};
 
-/// Does `work` for each of the jobs, on this thread and up to `most - 1` more, and gives what comes of them in the order of the
-/// jobs.
+/// Does `work` for each of the jobs, on this thread and up to `most - 1` more, and gives what comes of them
+/// in the order of the jobs.
 ///
-/// Each thread takes the next job when it is through with one, so a thread that is slow to come, or that the system does not
-/// give, leaves its share to the others: this one does them all if need be. With `most` below 2, or one job, no thread is
-/// started. A start costs some 20 µs, which the caller weighs against the work.
+/// Each thread takes the next job when it is through with one, so a thread that is slow to come, or that the
+/// system does not give, leaves its share to the others: this one does them all if need be. With `most` below
+/// 2, or one job, no thread is started. A start costs some 20 µs, which the caller weighs against the work.
 ///
 /// # Panics
 /// When `work` does: with its words, after the other threads have done what is left.
@@ -43,8 +45,8 @@ pub fn each<J, T: Send>(
     each_on(most, jobs, work, helper)
 }
 
-/// Does `work` for each of the jobs at once, one on this thread and each other on one of its own, and gives what comes of them
-/// in the order of the jobs. For parts that wait for one another.
+/// Does `work` for each of the jobs at once, one on this thread and each other on one of its own, and gives
+/// what comes of them in the order of the jobs. For parts that wait for one another.
 ///
 /// # Errors
 /// The system's, when it does not give so many threads: none of the jobs has been begun then.
@@ -152,7 +154,8 @@ mod tests {
     use std::sync::Barrier;
     use std::thread::{current, ThreadId};
 
-    /// Threads of which the system gives the first `given`, and refuses the others: no machine has memory for their stacks.
+    /// Threads of which the system gives the first `given`, and refuses the others: no machine has memory for
+    /// their stacks.
     fn given(given: usize) -> impl Fn() -> Builder {
         let left = Cell::new(given);
         move || match left.replace(left.get().saturating_sub(1)) {

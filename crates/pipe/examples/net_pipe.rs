@@ -1,14 +1,16 @@
-//! How fast a pipe across two hosts is: rows to columns, 2 units to 2, steps of 64 MiB, as a ratio to iperf3 and to bare TCP
-//! connections between the same two in the same run. The hosts are network namespaces with a veth pair; without those, two
-//! processes.
+//! How fast a pipe across two hosts is: rows to columns, 2 units to 2, steps of 64 MiB, as a ratio to iperf3
+//! and to bare TCP connections between the same two in the same run. The hosts are network namespaces with a
+//! veth pair; without those, two processes.
 //!
 //! `cargo run --release -p polyduct-pipe --example net_pipe [-- --json]`
 //!
-//! iperf3 is the one that `make bench` puts beside the other peers (`.peers`), one stream; without it, its rows are missing.
+//! iperf3 is the one that `make bench` puts beside the other peers (`.peers`), one stream; without it, its
+//! rows are missing.
 //!
-//! What arrives is checked: the first and the last step element by element, of the others one element in each run. Bias: the
-//! writers stamp those elements and the readers look at them, which the bare connections do not do; the bare connections
-//! take the better of one and two streams, from a buffer of 128 KiB that stays in the cache.
+//! What arrives is checked: the first and the last step element by element, of the others one element in each
+//! run. Bias: the writers stamp those elements and the readers look at them, which the bare connections do
+//! not do; the bare connections take the better of one and two streams, from a buffer of 128 KiB that stays
+//! in the cache.
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};

@@ -1,5 +1,5 @@
-//! What the units say of their datasets and layouts, bound to what this side computes with; and what slots a writer's unit needs
-//! for it.
+//! What the units say of their datasets and layouts, bound to what this side computes with; and what slots a
+//! writer's unit needs for it.
 
 use crate::error::{PipeError, Refusal};
 use crate::wire::{self, Role, Welcome};

@@ -1,8 +1,9 @@
 //! The message domain of an open port: one more for each pipe, with the units of both sides in it.
 //!
-//! It is made when it is first asked for, which all units of all programs have to do. Steps and messages go on independently:
-//! they share nothing but the list of who takes part, and the name of the domain, which comes from the number that the pipe
-//! drew when it opened. So two pipes, or one that was opened again, never meet.
+//! It is made when it is first asked for, which all units of all programs have to do. Steps and messages go
+//! on independently: they share nothing but the list of who takes part, and the name of the domain, which
+//! comes from the number that the pipe drew when it opened. So two pipes, or one that was opened again, never
+//! meet.
 
 use crate::error::PipeError;
 use crate::programs::Programs;
@@ -17,8 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where in the domain of a pipe its units are: first those of the writer program, then those of each reader program, in the
-/// order in which the programs have their numbers.
+/// Where in the domain of a pipe its units are: first those of the writer program, then those of each reader
+/// program, in the order in which the programs have their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// Where each program begins, and the end of the last.
@@ -77,7 +78,8 @@ impl fmt::Display for Addresses {
 /// What a unit may say when it asks for the domain of its port.
 #[derive(Clone, Default)]
 pub struct DomainOptions {
-    /// How long to wait for the others to ask, and to connect to one of them. `None`: as long as the port did when it opened.
+    /// How long to wait for the others to ask, and to connect to one of them. `None`: as long as the port did
+    /// when it opened.
     pub open_timeout: Option<Duration>,
     /// How long other calls wait where they are given no deadline. `None`: as long as the port's.
     pub timeout: Option<Duration>,
@@ -106,7 +108,8 @@ pub(crate) struct PortDomain {
 }
 
 impl PortDomain {
-    /// For the unit `me` of the pipe that the welcome is to. `network`: where the writers' unit 0 is, across hosts.
+    /// For the unit `me` of the pipe that the welcome is to. `network`: where the writers' unit 0 is, across
+    /// hosts.
     pub fn new(
         pipe: &str,
         me: UnitName,
@@ -146,8 +149,8 @@ impl PortDomain {
         self.joined.clone()
     }
 
-    /// Joins, and waits until all others have. `ended` is asked meanwhile: whether the pipe is over, and somebody will never
-    /// come.
+    /// Joins, and waits until all others have. `ended` is asked meanwhile: whether the pipe is over, and
+    /// somebody will never come.
     pub fn join(
         &mut self,
         wishes: &DomainOptions,
@@ -169,7 +172,8 @@ impl PortDomain {
         options.on_loss = wishes.on_loss;
         options.config = wishes.config.clone();
         options.network = self.network.clone();
-        // The domain may outlive the port, and then has its own ways to learn of an end: the port's count until it is joined.
+        // The domain may outlive the port, and then has its own ways to learn of an end: the port's count
+        // until it is joined.
         let port = self.interrupt.clone();
         let opening: Arc<dyn Fn() -> bool + Send + Sync> =
             Arc::new(move || ended() || port.as_ref().is_some_and(|ask| ask()));

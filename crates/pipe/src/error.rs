@@ -101,7 +101,8 @@ pub enum PipeError {
 }
 
 impl PipeError {
-    /// What a unit is told that may not join, or not any more: a death is the same error as at any other moment.
+    /// What a unit is told that may not join, or not any more: a death is the same error as at any other
+    /// moment.
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {
         let lost = |unit: UnitName, pid, silence| PortError::PeerLost {
             port: PortName::Pipe(pipe.to_owned()),
@@ -152,7 +153,8 @@ impl PipeError {
         self
     }
 
-    /// The error as it leaves unit `me` of the pipe `of`: with their names, where what met it did not know them.
+    /// The error as it leaves unit `me` of the pipe `of`: with their names, where what met it did not know
+    /// them.
     pub(crate) fn at(mut self, of: &str, me: UnitName) -> PipeError {
         match &mut self {
             PipeError::Port(PortError::Layout { port: PortName::Pipe(pipe), .. }) if pipe.is_empty() => {

@@ -78,7 +78,8 @@ pub fn socket_name(uid: u32, job: &str, pipe: &str) -> Vec<u8> {
     if job.is_empty() {
         return format!("polyduct/{uid}/{pipe}").into_bytes();
     }
-    // FNV-1a of both: jobs may be called anything. As much of the name as has room follows, for people who look.
+    // FNV-1a of both: jobs may be called anything. As much of the name as has room follows, for people who
+    // look.
     let bytes = job.bytes().chain([0]).chain(pipe.bytes());
     let both = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -93,7 +94,8 @@ const SHOWN: usize = 60;
 /// Names that begin so are those of domains and files, whose sockets stand beside those of pipes.
 const TAKEN: [&str; 2] = ["domain/", "file/"];
 
-/// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`, and not that of a domain or a file.
+/// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`, and not that of a domain
+/// or a file.
 pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let taken = TAKEN.iter().any(|taken| pipe.starts_with(taken));
@@ -109,7 +111,8 @@ pub fn check_name(pipe: &str) -> Result<(), PipeError> {
     }))
 }
 
-/// What tells this pipe from others of its name, before and after it: see [`Welcome::id`](crate::wire::Welcome::id).
+/// What tells this pipe from others of its name, before and after it: see
+/// [`Welcome::id`](crate::wire::Welcome::id).
 pub fn fresh_id() -> Result<[u8; 16], OsError> {
     let mut id = [0; 16];
     random(&mut id)?;
@@ -144,8 +147,8 @@ pub fn hello(options: &Options, layout: &str, role: wire::Role) -> Result<Hello,
 }
 
 impl<'a> Joining<'a> {
-    /// Connects to unit 0 of the writers, waiting for it to serve the name, and joins by what `join` says to it. Where that one
-    /// was about to leave, or is lost and may be replaced, it is said again to the next.
+    /// Connects to unit 0 of the writers, waiting for it to serve the name, and joins by what `join` says to
+    /// it. Where that one was about to leave, or is lost and may be replaced, it is said again to the next.
     pub fn with<T>(
         pipe: &'a str,
         options: &'a Options,
@@ -185,8 +188,8 @@ impl<'a> Joining<'a> {
         over || self.opening.hung_up.get() && self.writers_wait != Some(false)
     }
 
-    /// Says hello, and waits until all units have come: what unit 0 says of the pipe, its control segment, and whatever else
-    /// comes along.
+    /// Says hello, and waits until all units have come: what unit 0 says of the pipe, its control segment,
+    /// and whatever else comes along.
     pub fn welcome(
         &mut self,
         hello: &Hello,

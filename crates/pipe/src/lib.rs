@@ -1,8 +1,8 @@
 //! Parallel pipes: two programs, two layouts, one copy.
 //!
-//! A writer program of P units and one or more reader programs of Q units each meet under a name. The writer's units
-//! hold the dataset in one layout, each reader program in another; a step written by the first is read by the others,
-//! every byte copied once, from the writer's slot to the reader's array.
+//! A writer program of P units and one or more reader programs of Q units each meet under a name. The
+//! writer's units hold the dataset in one layout, each reader program in another; a step written by the first
+//! is read by the others, every byte copied once, from the writer's slot to the reader's array.
 //!
 //! | module | idea |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | [`ready`] | a descriptor for programs that poll |
 //! | `domain` | messages between all units of both sides, beside the steps |
 //!
-//! The mechanism is that of the parallel pipes of nCUBE's release 3 (DeBenedictis and del Rosario, 1992): each side
-//! declares only its own mapping function and the system composes them.
+//! The mechanism is that of the parallel pipes of nCUBE's release 3 (DeBenedictis and del Rosario, 1992):
+//! each side declares only its own mapping function and the system composes them.
 #![forbid(unsafe_code)]
 
 mod bind;

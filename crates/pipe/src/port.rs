@@ -1,4 +1,5 @@
-//! What a writer's and a reader's port have in common: the pipe's control state, the watching thread, waiting, errors.
+//! What a writer's and a reader's port have in common: the pipe's control state, the watching thread,
+//! waiting, errors.
 
 use crate::domain::{Addresses, DomainOptions, PortDomain};
 use crate::error::{silence, PipeError};
@@ -18,7 +19,8 @@ use std::time::Duration;
 pub struct Share {
     bytes: u64,
     runs: u64,
-    /// The writers' step that would be next if none were dropped. A replacement cannot know it of its first step.
+    /// The writers' step that would be next if none were dropped. A replacement cannot know it of its first
+    /// step.
     due: Option<u64>,
 }
 
@@ -59,14 +61,16 @@ fn spin_time(slots: &Slots) -> Duration {
     }
 }
 
-/// Looks of who does not wait: some microseconds, in which a partner on another processor comes to its next step.
+/// Looks of who does not wait: some microseconds, in which a partner on another processor comes to its next
+/// step.
 const LOOKS: u32 = 256;
 
 /// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
 pub const TIMED_FROM: usize = 16 << 10;
 
-/// Kernels for the parts of a dataset. The units of one host share its last-level cache: where a step does not fit there
-/// as a whole, no unit's part stays, however small, and stores should not read lines only to overwrite them.
+/// Kernels for the parts of a dataset. The units of one host share its last-level cache: where a step does
+/// not fit there as a whole, no unit's part stays, however small, and stores should not read lines only to
+/// overwrite them.
 pub fn kernels(dataset: &Dataset) -> Kernels {
     let kernels = Kernels::detect();
     match dataset.len_bytes() / 3 * 4 >= LastCache::detect().bytes as u64 {
@@ -204,7 +208,8 @@ impl Port {
         Ok(None)
     }
 
-    /// Which unit is gone and was not replaced, in words. (Where none may be, that is an error and not waited for.)
+    /// Which unit is gone and was not replaced, in words. (Where none may be, that is an error and not waited
+    /// for.)
     fn missing(&self) -> String {
         let gone = |&unit: &UnitName| {
             let (pid, start_time) = self.slots.process(unit);
@@ -250,7 +255,8 @@ impl Port {
         }
     }
 
-    /// The place of this port in its program was given up: tells the others, unless they wait for a replacement.
+    /// The place of this port in its program was given up: tells the others, unless they wait for a
+    /// replacement.
     pub fn abort(&mut self) {
         // One that has closed gives up nothing but its wait for the others.
         if self.watch.is_some() && !self.wait_on_loss && !self.slots.is_closed(self.me) {
@@ -274,14 +280,16 @@ impl Port {
         }
     }
 
-    /// Ends the watching thread and leaves the domain. What others are to know must be in the control state before.
+    /// Ends the watching thread and leaves the domain. What others are to know must be in the control state
+    /// before.
     ///
     /// # Errors
     /// Of leaving the domain: the port has left all the same.
     pub fn leave(&mut self) -> Result<(), PipeError> {
         let left = self.domain.leave();
         if let Some((stop, thread)) = self.watch.take() {
-            // Without its descriptor, which a program may have closed with all others, the thread cannot be called.
+            // Without its descriptor, which a program may have closed with all others, the thread cannot be
+            // called.
             if stop.signal().is_ok() {
                 let _ = thread.join();
             }

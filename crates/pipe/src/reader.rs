@@ -70,13 +70,13 @@ struct Part {
 }
 
 impl Reader {
-    /// Opens the pipe `pipe` and waits until all units of this program, of the writer and of all reader programs have
-    /// come. The dataset is the writer's.
+    /// Opens the pipe `pipe` and waits until all units of this program, of the writer and of all reader
+    /// programs have come. The dataset is the writer's.
     ///
     /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`] when no writer
-    /// comes within the open timeout; [`PipeError::Refused`] when the units disagree, a program is one too many, or the
-    /// dataset is not what was expected.
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`]
+    /// when no writer comes within the open timeout; [`PipeError::Refused`] when the units disagree, a
+    /// program is one too many, or the dataset is not what was expected.
     pub fn open(pipe: &str, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
         // Which of the reader programs this is, it learns from unit 0.
         let me = check_options(options, Side::Reader(0))?;
@@ -147,14 +147,16 @@ impl Reader {
         self.port.addresses()
     }
 
-    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
-    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
-    /// a clone of it; aborting gives it up. A unit that replaces another does not get into a domain that exists.
+    /// The message domain of this port: all units of the writer program and of all reader programs of the
+    /// pipe, at their [addresses](Self::addresses). The first call joins it, and waits until all of them have
+    /// asked; later ones give the same again, whatever they wish. Messages are independent of steps. Closing
+    /// the port leaves the domain, unless the caller has a clone of it; aborting gives it up. A unit that
+    /// replaces another does not get into a domain that exists.
     ///
     /// # Errors
-    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for
+    /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
+    /// [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         self.port.domain(wishes, self.next)
     }
@@ -189,12 +191,13 @@ impl Reader {
         self.port.stats
     }
 
-    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of the step,
-    /// `None` at the end of the stream.
+    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of
+    /// the step, `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used
-    /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
+    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port
+    /// can be used again; loss of peers, after which it cannot. After an error the content of `part` is
+    /// undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
         self.check_len(part)?;
         let Some(turn) = self.take()? else { return Ok(None) };
@@ -222,8 +225,9 @@ impl Reader {
         }
     }
 
-    /// Waits for the next step and gives this unit's part of it until the [`Step`] is dropped: straight from the
-    /// writer's slot when it lies there in one piece and in this layout's order, else from a buffer of the port.
+    /// Waits for the next step and gives this unit's part of it until the [`Step`] is dropped: straight from
+    /// the writer's slot when it lies there in one piece and in this layout's order, else from a buffer of
+    /// the port.
     ///
     /// # Errors
     /// As [`read`](Reader::read).
@@ -309,7 +313,8 @@ impl Reader {
         })
     }
 
-    /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot after all.
+    /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot
+    /// after all.
     fn fetch(&mut self, i: usize, turn: Turn, address: u64, part: &mut [u8]) -> Result<bool, PipeError> {
         let writer = self.parts[i].unit;
         let unit = UnitName { side: Side::Writer, unit: writer };
@@ -403,9 +408,9 @@ impl Reader {
         failed.map_or(Ok(self.port.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
-    /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
-    /// one follows, now or later.
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program
+    /// [waits](crate::OnLoss::Wait) for replacements it leaves its place to another unit instead, which goes
+    /// on with the next step: so a reader leaves whom another one follows, now or later.
     pub fn abort(&mut self) {
         self.port.abort();
     }

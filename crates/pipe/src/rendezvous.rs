@@ -1,11 +1,12 @@
 //! How the units of two or more programs become one pipe: the state machine of the writer's unit 0.
 //!
-//! Input: connections, their messages, their hangups. Output: [`Action`]s. No sockets, no time; `F` stands for a file
-//! descriptor, so that tests can drive it with numbers.
+//! Input: connections, their messages, their hangups. Output: [`Action`]s. No sockets, no time; `F` stands
+//! for a file descriptor, so that tests can drive it with numbers.
 //!
-//! Every unit says [`Hello`]. When all units of the writer and of every expected reader program have come, each is
-//! [welcomed](Welcome) with the control segment; readers ask for the segments that their plans need; when all are ready,
-//! all may go. After that the only input is hangups, and replacements of lost units where their program waits for them.
+//! Every unit says [`Hello`]. When all units of the writer and of every expected reader program have come,
+//! each is [welcomed](Welcome) with the control segment; readers ask for the segments that their plans need;
+//! when all are ready, all may go. After that the only input is hangups, and replacements of lost units where
+//! their program waits for them.
 
 mod absent;
 mod admit;
@@ -149,8 +150,8 @@ fn key(unit: UnitName) -> (u32, u32) {
 }
 
 impl<F> Rendezvous<F> {
-    /// A rendezvous opened by unit 0 of a writer program, for a pipe of this [id](Welcome::id). Connection ids given later
-    /// must not be 0.
+    /// A rendezvous opened by unit 0 of a writer program, for a pipe of this [id](Welcome::id). Connection
+    /// ids given later must not be 0.
     pub fn new(
         id: [u8; 16],
         me: Hello,
@@ -200,7 +201,8 @@ impl<F> Rendezvous<F> {
         self.control.as_ref()
     }
 
-    /// Whether this unit has a connection (unit 0 has one to itself), and while survivors come back has said all it has to.
+    /// Whether this unit has a connection (unit 0 has one to itself), and while survivors come back has said
+    /// all it has to.
     pub fn is_here(&self, unit: UnitName) -> bool {
         let is_here = |m: &Member| !m.given_up && (m.ready || self.phase != Phase::Reviving);
         self.members.get(&key(unit)).is_some_and(is_here)

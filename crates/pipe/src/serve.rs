@@ -1,4 +1,5 @@
-//! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every unit.
+//! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every
+//! unit.
 
 use crate::error::{PipeError, Refusal};
 use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
@@ -32,8 +33,8 @@ pub struct Opened {
     pub welcome: Welcome,
     /// Unit 0's own slots, where they could be made only when the dataset was known.
     pub late: Option<Segment>,
-    /// Unit 0 stays until nobody needs it: some program waits for replacements, which find the pipe through it, or units of
-    /// several process namespaces learn of each other's deaths by it alone.
+    /// Unit 0 stays until nobody needs it: some program waits for replacements, which find the pipe through
+    /// it, or units of several process namespaces learn of each other's deaths by it alone.
     pub waits: bool,
 }
 
@@ -131,7 +132,8 @@ impl Server {
                 // A survivor that dies before it is back tells nobody.
                 timeout = timeout.map(|t| t.min(REVIVAL_SLICE));
             }
-            // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but gone.
+            // A failing poll (no memory) ends the watch; the peers see a hangup and find unit 0 alive but
+            // gone.
             let ready = self.connections.wait(vec![PollItem::readable(&*self.stop)], timeout);
             let Some(ready) = ready.ok().filter(|ready| !ready.others[0]) else { return };
             for id in ready.conns {
@@ -141,7 +143,8 @@ impl Server {
                 // A failing accept (no descriptors left) turns that one away; the others go on.
                 let refusal = |e: &OsError| FromHost::Refused(Refusal::System { error: e.to_string() });
                 while let Some(id) = self.connections.accept(refusal) {
-                    // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
+                    // What it says first has mostly come by now, and a crowd behind it cannot push it out any
+                    // more.
                     self.serve(id);
                 }
             }
@@ -297,8 +300,8 @@ impl Server {
         }
     }
 
-    /// The replacement of unit 0 goes on when all that live are back who write, or may not be lost; and when it has the slots
-    /// of all writers, which every survivor has kept, or all that live are back.
+    /// The replacement of unit 0 goes on when all that live are back who write, or may not be lost; and when
+    /// it has the slots of all writers, which every survivor has kept, or all that live are back.
     fn go_on_if_revived(&mut self) {
         let Some((_, opened)) = self.control.as_mut().filter(|_| self.rendezvous.is_reviving()) else {
             return;

@@ -18,7 +18,8 @@ impl Threads {
         Threads((cpu::allowed().len() / units.max(1) as usize).clamp(1, MOST))
     }
 
-    /// Calls `work(piece, pieces)` for each piece of `bytes` bytes, at once, and gives the first error in their order.
+    /// Calls `work(piece, pieces)` for each piece of `bytes` bytes, at once, and gives the first error in
+    /// their order.
     pub fn share<E: Send>(
         self,
         bytes: usize,

@@ -1,5 +1,6 @@
-//! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed and left,
-//! of everybody else. Where the writers wait for replacements, it brings this unit to the new unit 0.
+//! The thread of every other unit: notices the death of unit 0 of the writers, and, once that unit has closed
+//! and left, of everybody else. Where the writers wait for replacements, it brings this unit to the new unit
+//! 0.
 
 use crate::error::PipeError;
 use crate::join::Joining;
@@ -21,8 +22,8 @@ use std::time::Duration;
 /// How often a new unit 0 is looked for.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// What a unit keeps to be able to come back to a new unit 0: what it is, and the memory of the pipe. Every unit keeps all of
-/// that, so that nothing is lost while one of them lives.
+/// What a unit keeps to be able to come back to a new unit 0: what it is, and the memory of the pipe. Every
+/// unit keeps all of that, so that nothing is lost while one of them lives.
 pub struct Keepsake {
     socket: Vec<u8>,
     hello: Hello,
@@ -32,8 +33,8 @@ pub struct Keepsake {
 }
 
 impl Keepsake {
-    /// Keeps what `hello` said, what it was answered, the control segment and `slots`, completed by those of the other
-    /// writers. `None` where the writers do not wait for a replacement.
+    /// Keeps what `hello` said, what it was answered, the control segment and `slots`, completed by those of
+    /// the other writers. `None` where the writers do not wait for a replacement.
     pub fn new(
         joining: &mut Joining<'_>,
         hello: &Hello,

@@ -40,16 +40,16 @@ pub struct Hello {
     pub on_loss: OnLoss,
     /// The rest depends on the side.
     pub role: Role,
-    /// Set by a survivor that comes to the replacement of unit 0 of the writers: what it was told when it joined. With
-    /// it comes the control segment.
+    /// Set by a survivor that comes to the replacement of unit 0 of the writers: what it was told when it
+    /// joined. With it comes the control segment.
     pub rejoin: Option<Welcome>,
 }
 
 /// What only one side says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// A writer: comes with its segment of slots, except as a replacement that takes the readers' dataset. Where it replaces
-    /// one, that one's slots are used.
+    /// A writer: comes with its segment of slots, except as a replacement that takes the readers' dataset.
+    /// Where it replaces one, that one's slots are used.
     Writer {
         /// The dataset; `None` takes the readers'.
         dataset: Option<Dataset>,
@@ -93,14 +93,15 @@ pub enum ToHost {
 pub enum FromHost {
     /// You may not join.
     Refused(Refusal),
-    /// You have joined; the control segment comes with this, and for a replaced writer its predecessor's slots.
+    /// You have joined; the control segment comes with this, and for a replaced writer its predecessor's
+    /// slots.
     Welcome(Welcome),
     /// The segment of this writer.
     Segment(u32),
     /// All units are ready.
     Go,
-    /// You are awaited no more: the others are. Who hears nothing after this has lost a unit 0; who had not heard it had come
-    /// to one that was leaving.
+    /// You are awaited no more: the others are. Who hears nothing after this has lost a unit 0; who had not
+    /// heard it had come to one that was leaving.
     Noted {
         /// Whether another unit 0 may come in the place of this one.
         writers_wait: bool,

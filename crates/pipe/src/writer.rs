@@ -34,8 +34,8 @@ use std::time::Duration;
 
 /// One unit's writing end of a pipe.
 ///
-/// Steps are filled [in place](Writer::step), or [copied in](Writer::write). The port is [closed](Writer::close), or
-/// closes when it is dropped; dropped in a panic it [aborts](Writer::abort).
+/// Steps are filled [in place](Writer::step), or [copied in](Writer::write). The port is
+/// [closed](Writer::close), or closes when it is dropped; dropped in a panic it [aborts](Writer::abort).
 pub struct Writer {
     port: Port,
     mapping: Mapping,
@@ -66,8 +66,9 @@ impl Writer {
     /// have come; where [any](Readers::Any) may come, for none of them.
     ///
     /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated; [`PipeError::NameTaken`];
-    /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's refusals.
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated;
+    /// [`PipeError::NameTaken`]; [`PipeError::Refused`] when units disagree or do not come within the open
+    /// timeout; the system's refusals.
     pub fn open(pipe: &str, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError> {
         let me = check_options(options, Side::Writer)?;
         Writer::open_as(me, pipe, given, layout, options).map_err(|e| e.at(pipe, me))
@@ -202,14 +203,16 @@ impl Writer {
         self.port.addresses()
     }
 
-    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
-    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
-    /// a clone of it; aborting gives it up. A unit that replaces another does not get into a domain that exists.
+    /// The message domain of this port: all units of the writer program and of all reader programs of the
+    /// pipe, at their [addresses](Self::addresses). The first call joins it, and waits until all of them have
+    /// asked; later ones give the same again, whatever they wish. Messages are independent of steps. Closing
+    /// the port leaves the domain, unless the caller has a clone of it; aborting gives it up. A unit that
+    /// replaces another does not get into a domain that exists.
     ///
     /// # Errors
-    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for
+    /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
+    /// [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         self.port.domain(wishes, self.next)
     }
@@ -225,8 +228,8 @@ impl Writer {
     /// there, it has for itself.
     ///
     /// # Errors
-    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of peers,
-    /// after which it cannot.
+    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of
+    /// peers, after which it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
         let begin = self.begin()?;
         self.begun(begin)
@@ -252,8 +255,9 @@ impl Writer {
         Ok(StepMut { writer: self, begin })
     }
 
-    /// Writes this unit's part of the next step from memory of the caller's: one copy more than [`step`](Self::step).
-    /// Returns whether the step was taken (`false`: the queue dropped it, and nothing was copied).
+    /// Writes this unit's part of the next step from memory of the caller's: one copy more than
+    /// [`step`](Self::step). Returns whether the step was taken (`false`: the queue dropped it, and nothing
+    /// was copied).
     ///
     /// # Errors
     /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
@@ -271,7 +275,8 @@ impl Writer {
                 self.finish(Begin::Drop);
                 Ok(false)
             }
-            // Readers that are busy take the step later, and the caller need not wait for them: the slot is better.
+            // Readers that are busy take the step later, and the caller need not wait for them: the slot is
+            // better.
             Begin::Fill(turn) if self.offers && self.readers_come(part.len()) => self.offer(turn, part),
             Begin::Fill(turn) => {
                 let start = (part.len() >= TIMED_FROM).then(clock::now);
@@ -331,17 +336,19 @@ impl Writer {
         self.next += 1;
     }
 
-    /// Ends the stream: readers get every step published so far, then its end. All units must have written the same
-    /// number of steps. Does not wait for the readers to fetch them, but where lost units may be [replaced](crate::OnLoss::Wait)
-    /// unit 0 stays until all writers have closed and all readers have closed or read every step; and so it does where units
-    /// live in different process namespaces, as in the containers of a pod, since it alone sees all of them end: of the writers
-    /// only, where readers come and go. Leaves the port's
-    /// [domain](Self::domain) if nobody else has it, which waits until others have what this unit sent there.
+    /// Ends the stream: readers get every step published so far, then its end. All units must have written
+    /// the same number of steps. Does not wait for the readers to fetch them, but where lost units may be
+    /// [replaced](crate::OnLoss::Wait) unit 0 stays until all writers have closed and all readers have closed
+    /// or read every step; and so it does where units live in different process namespaces, as in the
+    /// containers of a pod, since it alone sees all of them end: of the writers only, where readers come and
+    /// go. Leaves the port's [domain](Self::domain) if nobody else has it, which waits until others have what
+    /// this unit sent there.
     ///
     /// # Errors
-    /// The error that the port failed with before, if any; [`PortError::UnevenSteps`] where another unit closed after
-    /// more or fewer steps; [`PortError::Timeout`] and [`PortError::Interrupted`] while unit 0 stays, after which it can be
-    /// called again; [`PipeError::Domain`] where others did not take what was sent in the domain.
+    /// The error that the port failed with before, if any; [`PortError::UnevenSteps`] where another unit
+    /// closed after more or fewer steps; [`PortError::Timeout`] and [`PortError::Interrupted`] while unit 0
+    /// stays, after which it can be called again; [`PipeError::Domain`] where others did not take what was
+    /// sent in the domain.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         let failed =
             self.port.check_open().err().filter(|e| !matches!(e, PipeError::Port(PortError::Closed { .. })));
@@ -406,7 +413,8 @@ pub struct StepMut<'a> {
 }
 
 impl StepMut<'_> {
-    /// Makes the part visible, together with those of all other units. Returns whether the queue took the step.
+    /// Makes the part visible, together with those of all other units. Returns whether the queue took the
+    /// step.
     pub fn publish(self) -> bool {
         self.writer.finish(self.begin);
         self.begin != Begin::Drop

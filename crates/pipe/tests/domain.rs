@@ -1,4 +1,5 @@
-//! The domain of a port: all units of both sides of a pipe send each other messages, while steps flow, on one host and across.
+//! The domain of a port: all units of both sides of a pipe send each other messages, while steps flow, on one
+//! host and across.
 
 mod common;
 
@@ -170,8 +171,8 @@ fn is_missing(error: &PipeError) -> bool {
         && error.to_string().contains("readers 0 2..4")
 }
 
-/// One unit never asks: all others hear so in time, by name, can go on with the steps, and have the domain when they ask
-/// again and so does the late one.
+/// One unit never asks: all others hear so in time, by name, can go on with the steps, and have the domain
+/// when they ask again and so does the late one.
 fn one_is_late<A: At>() {
     let (data, given_up) = (data(), Barrier::new(4));
     PipeAt::<A>::new(&data, "block,*", 2, &[("*,block", 2)]).run(

@@ -1,4 +1,5 @@
-//! A unit of a port's domain that is killed: all others hear of it in the domain, by its address, on one host and across.
+//! A unit of a port's domain that is killed: all others hear of it in the domain, by its address, on one host
+//! and across.
 
 mod common;
 

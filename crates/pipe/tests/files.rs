@@ -1,4 +1,5 @@
-//! Pipes where descriptors are few: the limit is raised as far as it may be, what is missing is said, and what passes is waited for.
+//! Pipes where descriptors are few: the limit is raised as far as it may be, what is missing is said, and
+//! what passes is waited for.
 
 mod common;
 
@@ -168,7 +169,8 @@ fn the_limit_is_said() {
     );
 }
 
-/// So many descriptors of this user are on their way that the system takes no more, until the pipe has had to wait for that.
+/// So many descriptors of this user are on their way that the system takes no more, until the pipe has had to
+/// wait for that.
 fn in_flight() {
     let (from, to) = Conn::pair().unwrap();
     let fds = [from.as_fd(); 8];

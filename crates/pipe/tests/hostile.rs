@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 
 // -- sockets --
 
-/// Sends what no well-behaved peer can: any length, any number of descriptors. A full socket buffer is waited for.
+/// Sends what no well-behaved peer can: any length, any number of descriptors. A full socket buffer is waited
+/// for.
 fn send_raw(conn: &Conn, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -594,7 +595,8 @@ fn a_number_that_another_process_has_by_now_is_not_read_from() {
     });
 }
 
-/// A member of the pipe that scribbles over the control segment which it was given, while others use the pipe.
+/// A member of the pipe that scribbles over the control segment which it was given, while others use the
+/// pipe.
 #[test]
 fn a_member_that_scribbles_makes_no_panic_and_no_hang() {
     for (round, policy) in POLICIES.into_iter().cycle().take(12).enumerate() {

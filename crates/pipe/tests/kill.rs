@@ -1,5 +1,6 @@
-//! Real processes and real `kill -9`: whoever dies, whenever, every survivor learns it at once and by name, no step is
-//! ever torn, nothing is left, and where a program waits for a replacement the stream goes on without a gap.
+//! Real processes and real `kill -9`: whoever dies, whenever, every survivor learns it at once and by name,
+//! no step is ever torn, nothing is left, and where a program waits for a replacement the stream goes on
+//! without a gap.
 //!
 //! `POLYDUCT_KILLS=5000` runs more seeds than the default.
 
@@ -177,7 +178,8 @@ fn two_units_are_replaced() {
     }
 }
 
-/// A pipe whose lost units are replaced. Every reader reads from one writer only, so that nobody needs what others have.
+/// A pipe whose lost units are replaced. Every reader reads from one writer only, so that nobody needs what
+/// others have.
 fn waiting(name: &str) -> Case {
     Case {
         pipe: unique(name),
@@ -242,7 +244,8 @@ fn one_that_lives_keeps_the_pipe() {
     }
 }
 
-/// Whoever is killed, and however far the others have come: each has a place in the pipe that opens in the end.
+/// Whoever is killed, and however far the others have come: each has a place in the pipe that opens in the
+/// end.
 fn any_unit_killed_while_opening_is_replaced() {
     for seed in 1..=kills(60) {
         let mut random = Random::new(seed);
@@ -389,7 +392,8 @@ fn a_replacement_joins_at_the_next_step() {
             assert_got_all(unit, &format!("seed {seed}, {case}"));
         }
         if role == "r" {
-            // What the predecessor took, and maybe could not say any more, its replacement does not get again.
+            // What the predecessor took, and maybe could not say any more, its replacement does not get
+            // again.
             let (before, after) = (steps(units[victim].seen()), steps(replacement.seen()));
             let next = before.last().map_or(0, |s| s + 1);
             let first = after[0];
@@ -421,7 +425,8 @@ fn a_death_after_unit_0_has_left_is_noticed() {
         on_loss: "raise",
         patient: true,
     };
-    // Unit 0 of the writers ends after 5 steps; the others would go on and are then told of the uneven end, or of a death.
+    // Unit 0 of the writers ends after 5 steps; the others would go on and are then told of the uneven end,
+    // or of a death.
     let mut first = case.start("w", 0);
     first.let_go();
     case.steps = u64::MAX;

@@ -1,4 +1,5 @@
-//! Pipes across hosts among strangers: who does not know the key gets nowhere, and whatever it sends, the pipe goes on.
+//! Pipes across hosts among strangers: who does not know the key gets nowhere, and whatever it sends, the
+//! pipe goes on.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Pipes across hosts, real processes and real `kill -9`: whoever dies, whenever, every survivor learns it at once and by
-//! name, and no step is ever torn. The processes are of one host, where a death is known by the same hangups.
+//! Pipes across hosts, real processes and real `kill -9`: whoever dies, whenever, every survivor learns it at
+//! once and by name, and no step is ever torn. The processes are of one host, where a death is known by the
+//! same hangups.
 //!
 //! `POLYDUCT_KILLS=500` runs more seeds than the default.
 
@@ -175,7 +176,8 @@ fn steps(unit: &Unit) -> Vec<u64> {
     unit.seen().iter().filter_map(|l| l.strip_prefix("step ")?.parse().ok()).collect()
 }
 
-/// Kills `victims` in the first half of the stream, starts others in their places, and checks that everybody gets everything.
+/// Kills `victims` in the first half of the stream, starts others in their places, and checks that everybody
+/// gets everything.
 fn replace(seed: u64, pipe: &Lasting, victims: &[usize], random: &mut Random) {
     let case = format!(
         "seed {seed}: {:?} to {:?}, trusted {}, without {victims:?}",
@@ -209,8 +211,8 @@ fn replace(seed: u64, pipe: &Lasting, victims: &[usize], random: &mut Random) {
             continue; // What of it came in order and whole, it has checked itself.
         }
         if let Some(i) = victims.iter().position(|&victim| victim == v) {
-            // The last step that the predecessor took it may have told unit 0 and not us, or us and not unit 0: its replacement
-            // does not get it then, or gets it again.
+            // The last step that the predecessor took it may have told unit 0 and not us, or us and not unit
+            // 0: its replacement does not get it then, or gets it again.
             let (rest, next) = (steps(&again[i]), got.last().map_or(0, |s| s + 1));
             if rest.first() == Some(&(next + 1)) {
                 got.push(next);

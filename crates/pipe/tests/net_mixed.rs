@@ -1,5 +1,5 @@
-//! A pipe of four units on two hosts: of each program one on each. What lies on a unit's own host it maps, the rest it gets from the
-//! network, within one step.
+//! A pipe of four units on two hosts: of each program one on each. What lies on a unit's own host it maps,
+//! the rest it gets from the network, within one step.
 //!
 //! Where the system allows no namespaces, the test says so and all four are on this host.
 

@@ -1,5 +1,5 @@
-//! Pipes across hosts whose units compute for longer than a host may be silent: nobody is taken for dead. The processes are of one
-//! host, whose kernel counts a window that is shut as one between two hosts would.
+//! Pipes across hosts whose units compute for longer than a host may be silent: nobody is taken for dead. The
+//! processes are of one host, whose kernel counts a window that is shut as one between two hosts would.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Whole pipes across hosts, their units as threads with real sockets: what goes in comes out, whatever the layouts.
+//! Whole pipes across hosts, their units as threads with real sockets: what goes in comes out, whatever the
+//! layouts.
 
 mod common;
 

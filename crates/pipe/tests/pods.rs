@@ -1,5 +1,5 @@
-//! Units of one pipe in process namespaces of their own, as in the containers of a pod: each has number 1 there, and yet every step
-//! comes whole, and a death is named and noticed at once.
+//! Units of one pipe in process namespaces of their own, as in the containers of a pod: each has number 1
+//! there, and yet every step comes whole, and a death is named and noticed at once.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! The rendezvous without sockets: any events in any order, and what must hold after each.
 //!
-//! The driver is the one of the pipe in small: it delivers events, carries out the actions, and tells of every connection
-//! that it closes.
+//! The driver is the one of the pipe in small: it delivers events, carries out the actions, and tells of
+//! every connection that it closes.
 
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};

@@ -1,4 +1,5 @@
-//! Slow and stopped readers, by a real SIGSTOP: memory stays what was declared, and the policy decides who waits.
+//! Slow and stopped readers, by a real SIGSTOP: memory stays what was declared, and the policy decides who
+//! waits.
 
 mod common;
 
@@ -35,8 +36,8 @@ fn main() {
     );
 }
 
-/// A reader process. Each line that it is told names a step; it is answered by the number of steps read, when none before that
-/// one is to come any more. The end of its input ends it.
+/// A reader process. Each line that it is told names a step; it is answered by the number of steps read, when
+/// none before that one is to come any more. The end of its input ends it.
 fn read(spec: &str) {
     let (pipe, program) = spec.split_once(' ').unwrap();
     let mut r = Reader::open(pipe, "*", &Expect::default(), &reader_options(program, 0, 1)).unwrap();
@@ -115,8 +116,9 @@ fn write(w: &mut Writer) -> Result<bool, PipeError> {
     Ok(slot.publish())
 }
 
-/// Writes for some time, at the pace of a reader that goes on (flat out, three processes on two cores would mostly measure
-/// the scheduler); returns the steps a second that were written, and those that the reader got.
+/// Writes for some time, at the pace of a reader that goes on (flat out, three processes on two cores would
+/// mostly measure the scheduler); returns the steps a second that were written, and those that the reader
+/// got.
 fn write_for(w: &mut Writer, reader: &mut Unit, time: Duration) -> (f64, f64) {
     let (start, first) = (Instant::now(), w.next_step());
     let before = count_at(reader, 0);

@@ -112,8 +112,8 @@ fn large_arrays_reach_readers_that_wait_and_readers_that_do_not() {
     );
 }
 
-/// One unit on each side, and more than one processor: several threads copy the part, from the slot and from the writer's
-/// own memory, in pieces that end in the midst of runs.
+/// One unit on each side, and more than one processor: several threads copy the part, from the slot and from
+/// the writer's own memory, in pieces that end in the midst of runs.
 #[test]
 fn parts_of_many_pieces_arrive_whole() {
     const COLUMNS: u64 = 200_003;

@@ -57,7 +57,8 @@ fn stranger(task: &str) -> Option<std::process::Child> {
     start_as(NOBODY, true, task)
 }
 
-/// Starts this program as another user; where that is not `mapped`, in a user namespace in which everybody looks like nobody.
+/// Starts this program as another user; where that is not `mapped`, in a user namespace in which everybody
+/// looks like nobody.
 fn start_as(user: u32, mapped: bool, task: &str) -> Option<std::process::Child> {
     use std::os::unix::process::CommandExt;
     if user_id() != 0 {

@@ -23,17 +23,19 @@ impl<'a> At<'a> {
         self.len
     }
 
-    /// Reads the box of a step into `out`, in row-major order, from the blocks in which it lies and no others.
+    /// Reads the box of a step into `out`, in row-major order, from the blocks in which it lies and no
+    /// others.
     ///
     /// # Errors
-    /// No such step; `out` of another size; more damaged or lost than there is parity. After an error the content of `out` is
-    /// undefined.
+    /// No such step; `out` of another size; more damaged or lost than there is parity. After an error the
+    /// content of `out` is undefined.
     pub fn read(&self, step: u64, out: &mut [u8]) -> Result<(), Error> {
         Ok(self.array.read_box(step..step.saturating_add(1), &self.lo, &self.hi, out)?)
     }
 
-    /// Overwrites the box of a step with `from`, in row-major order. When this returns it is durable, and readable whichever units
-    /// are lost later, up to the parity; until then each block of 4 KiB is as before or after.
+    /// Overwrites the box of a step with `from`, in row-major order. When this returns it is durable, and
+    /// readable whichever units are lost later, up to the parity; until then each block of 4 KiB is as before
+    /// or after.
     ///
     /// # Errors
     /// As [`read`](At::read); the dataset was removed or replaced meanwhile.
@@ -47,7 +49,8 @@ const TOGETHER_BYTES: u64 = 4 << 20;
 
 /// Some rows at a time: boxes that are each a stretch of the row-major array.
 pub(crate) struct Rows {
-    /// The first dimension with more than one index, how many of these are taken together, and the bytes of one.
+    /// The first dimension with more than one index, how many of these are taken together, and the bytes of
+    /// one.
     dim: usize,
     rows: u64,
     plane: u64,

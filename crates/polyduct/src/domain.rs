@@ -24,10 +24,11 @@ pub struct Join {
 
 /// The domain of this program: all units that one launcher started, and nobody else.
 ///
-/// With `tcp://HOST:PORT` or `udp://HOST:PORT` for its [name](Join::name), or in `POLYDUCT_DOMAIN`, the units may be on several
-/// hosts. Unit 0 listens at HOST:PORT; the others connect there, and to each other when they first need to, at ports that the
-/// system picks. Every unit needs the job's key in `POLYDUCT_JOB_KEY` (64 hexadecimal digits), or from [`trust`](Join::trust).
-/// All that goes over the network is encrypted, unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`.
+/// With `tcp://HOST:PORT` or `udp://HOST:PORT` for its [name](Join::name), or in `POLYDUCT_DOMAIN`, the units
+/// may be on several hosts. Unit 0 listens at HOST:PORT; the others connect there, and to each other when
+/// they first need to, at ports that the system picks. Every unit needs the job's key in `POLYDUCT_JOB_KEY`
+/// (64 hexadecimal digits), or from [`trust`](Join::trust). All that goes over the network is encrypted,
+/// unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`.
 ///
 /// ```
 /// let alone = polyduct::domain().join()?;
@@ -39,9 +40,9 @@ pub fn domain() -> Join {
 }
 
 impl Join {
-    /// The name of the domain, the same for all its units and no other domain of this user: 1 to 64 letters, digits, `.`,
-    /// `_`, `-`. Or where its units on several hosts meet: `tcp://HOST:PORT`, `udp://HOST:PORT`. Without it, what
-    /// `POLYDUCT_DOMAIN` says, or what tells the launcher's jobs apart.
+    /// The name of the domain, the same for all its units and no other domain of this user: 1 to 64 letters,
+    /// digits, `.`, `_`, `-`. Or where its units on several hosts meet: `tcp://HOST:PORT`, `udp://HOST:PORT`.
+    /// Without it, what `POLYDUCT_DOMAIN` says, or what tells the launcher's jobs apart.
     pub fn name(mut self, name: &str) -> Join {
         self.name = Some(name.to_owned());
         self
@@ -65,7 +66,8 @@ impl Join {
         self
     }
 
-    /// How long other calls wait where they are given no deadline. Default: for ever; the loss of a unit ends them.
+    /// How long other calls wait where they are given no deadline. Default: for ever; the loss of a unit ends
+    /// them.
     pub fn timeout(mut self, timeout: Duration) -> Join {
         self.timeout = Some(timeout);
         self
@@ -77,7 +79,8 @@ impl Join {
         self
     }
 
-    /// The job's key, and whether the network is trusted, instead of what the environment says: for domains across hosts.
+    /// The job's key, and whether the network is trusted, instead of what the environment says: for domains
+    /// across hosts.
     pub fn trust(mut self, trust: Trust) -> Join {
         self.trust = Some(trust);
         self
@@ -103,8 +106,9 @@ impl Join {
     /// Joins, and waits until all units have. Sizes are those of [`Config::load`].
     ///
     /// # Errors
-    /// [`Error::Environment`] and [`Error::Misuse`] where unit, units or name cannot be known; [`Error::Url`] for a URL that is
-    /// none, or a host that nobody knows within the open timeout; [`Error::Key`]; then see [`Domain::join`].
+    /// [`Error::Environment`] and [`Error::Misuse`] where unit, units or name cannot be known; [`Error::Url`]
+    /// for a URL that is none, or a host that nobody knows within the open timeout; [`Error::Key`]; then see
+    /// [`Domain::join`].
     pub fn join(self) -> Result<Domain, Error> {
         let get = |name: &str| std::env::var(name).ok();
         let place = env::domain_place(self.unit, self.units, self.name.as_deref(), get)?;
@@ -143,7 +147,8 @@ fn network(name: &str, join: &Join) -> Result<Option<Network>, Error> {
             Ok(())
         }
     })?;
-    // Hosts may list the addresses of one name in different orders. Where there are both kinds, all take the first of one.
+    // Hosts may list the addresses of one name in different orders. Where there are both kinds, all take the
+    // first of one.
     let root = *found.iter().find(|at| at.is_ipv4()).unwrap_or(&found[0]);
     let network = Network::new(root, key);
     Ok(Some(Network { transport, trusted: trusted_network, ..network }))

@@ -16,8 +16,8 @@ pub struct Place {
 
 /// Variables that launchers set: unit, units, and what tells their jobs apart.
 ///
-/// SLURM's are those of a job step: inside a batch script without `srun` the job's own variables are set too, but there
-/// is only one process.
+/// SLURM's are those of a job step: inside a batch script without `srun` the job's own variables are set too,
+/// but there is only one process.
 const LAUNCHERS: [(&str, &str, &[&str]); 6] = [
     ("POLYDUCT_UNIT", "POLYDUCT_UNITS", &["POLYDUCT_PROGRAM"]),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"]),
@@ -27,15 +27,18 @@ const LAUNCHERS: [(&str, &str, &[&str]); 6] = [
     ("RANK", "WORLD_SIZE", &["TORCHELASTIC_RUN_ID", "MASTER_PORT"]),
 ];
 
-/// Finds the place of this process. `get` reads a variable; what the caller says goes before what the launcher says.
+/// Finds the place of this process. `get` reads a variable; what the caller says goes before what the
+/// launcher says.
 ///
-/// Without a launcher a process is unit 0 of 1. The units of one program started by hand with explicit numbers are taken
-/// to be children of one process; `POLYDUCT_PROGRAM` or [`Open::program`](crate::Open::program) says otherwise.
+/// Without a launcher a process is unit 0 of 1. The units of one program started by hand with explicit
+/// numbers are taken to be children of one process; `POLYDUCT_PROGRAM` or
+/// [`Open::program`](crate::Open::program) says otherwise.
 ///
 /// # Errors
-/// [`Error::Environment`] when a launcher's variable is no number, or says which unit this is without the partner that says
-/// of how many (for `polyduct run` also the other way round), and no other launcher says both; [`Error::Misuse`] when only one
-/// of unit and units is given; [`PortError::BadOption`] for a unit that is not below units.
+/// [`Error::Environment`] when a launcher's variable is no number, or says which unit this is without the
+/// partner that says of how many (for `polyduct run` also the other way round), and no other launcher says
+/// both; [`Error::Misuse`] when only one of unit and units is given; [`PortError::BadOption`] for a unit that
+/// is not below units.
 pub fn place(
     unit: Option<u32>,
     units: Option<u32>,
@@ -57,12 +60,13 @@ pub fn place(
     Ok(Place { unit, units, program })
 }
 
-/// Finds the place of this process in its program's own message domain, and that domain's name, which stands in
+/// Finds the place of this process in its program's own message domain, and that domain's name, which stands
+/// in
 /// [`Place::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart. It may also be where the units
 /// meet on a network: see [`domain`](crate::domain()).
 ///
-/// `polyduct run` says the name itself, in `POLYDUCT_DOMAIN`. Units that somebody numbers by hand have to be given one:
-/// nothing else would keep two such programs apart.
+/// `polyduct run` says the name itself, in `POLYDUCT_DOMAIN`. Units that somebody numbers by hand have to be
+/// given one: nothing else would keep two such programs apart.
 ///
 /// # Errors
 /// As [`place`]; [`Error::Misuse`] for several units numbered by hand without a name.
@@ -92,12 +96,13 @@ pub fn domain_place(
     Ok(Place { unit, units, program })
 }
 
-/// Variables in which batch systems number their jobs, whatever programs run in them. (What mpiexec and torchrun number is
-/// each start of a program, and two programs that are to meet are two of those.)
+/// Variables in which batch systems number their jobs, whatever programs run in them. (What mpiexec and
+/// torchrun number is each start of a program, and two programs that are to meet are two of those.)
 const JOBS: [&str; 4] = ["POLYDUCT_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 
-/// The job that names of pipes belong to, so that two jobs on one host may use the same ones; empty outside of any.
-/// `polyduct run` and batch systems say it; `POLYDUCT_JOB` goes before the others, and set to nothing it says none.
+/// The job that names of pipes belong to, so that two jobs on one host may use the same ones; empty outside
+/// of any. `polyduct run` and batch systems say it; `POLYDUCT_JOB` goes before the others, and set to nothing
+/// it says none.
 pub fn job(get: impl Fn(&str) -> Option<String>) -> String {
     JOBS.iter().find_map(|name| get(name)).unwrap_or_default()
 }
@@ -121,8 +126,8 @@ fn siblings(units: u32) -> String {
     }
 }
 
-/// What a launcher calls its job, as the name of a domain: 64 letters, digits, `.`, `_`, `-` at most. Different jobs keep
-/// different names.
+/// What a launcher calls its job, as the name of a domain: 64 letters, digits, `.`, `_`, `-` at most.
+/// Different jobs keep different names.
 fn tidy(told: &str) -> String {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if told.len() <= 64 && told.chars().all(good) {

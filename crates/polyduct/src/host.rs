@@ -1,4 +1,5 @@
-//! What the command and the Python module ask of the machine and of processes. Of the layers below nothing else is given on.
+//! What the command and the Python module ask of the machine and of processes. Of the layers below nothing
+//! else is given on.
 
 pub use polyduct_copy::{LastCache, Level};
 pub use polyduct_os::dir::room;

@@ -1,7 +1,7 @@
 //! polyduct: distributed arrays between parallel programs and files, each side in its own layout.
 //!
-//! A program says how *its own* part of an array is laid out, and [opens](open()) a port by name. polyduct composes the
-//! two sides' layouts and copies every byte once, straight to its place.
+//! A program says how *its own* part of an array is laid out, and [opens](open()) a port by name. polyduct
+//! composes the two sides' layouts and copies every byte once, straight to its place.
 //!
 //! ```no_run
 //! use polyduct::{open, layout::{Dataset, ElemType}};

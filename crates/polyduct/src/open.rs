@@ -40,13 +40,15 @@ pub struct Open {
     options: polyduct_store::Options,
 }
 
-/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, a standard file, `store:DIR/NAME`, or `-` for what the pipeline
-/// gave.
+/// A port at `url`: `pipe:NAME`, `pipe://HOST:PORT/NAME`, a standard file, `store:DIR/NAME`, or `-` for what
+/// the pipeline gave.
 ///
-/// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else), `PATH.safetensors` (a file of
-/// one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written, it replaces that one, and the others stay) or
-/// `PATH.zarr` (a directory, Zarr version 3 or 2; written, in the version of the group or array that is there, with chunks of up
-/// to 32 MiB that are not compressed, or as [`Open::chunks`] and [`Open::compress`] say). It is there under its name when every unit has closed it, whole, and not before.
+/// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else),
+/// `PATH.safetensors` (a file of one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written,
+/// it replaces that one, and the others stay) or `PATH.zarr` (a directory, Zarr version 3 or 2; written, in
+/// the version of the group or array that is there, with chunks of up to 32 MiB that are not compressed, or
+/// as [`Open::chunks`] and [`Open::compress`] say). It is there under its name when every unit has closed it,
+/// whole, and not before.
 ///
 /// ```
 /// use polyduct::{open, layout::{Dataset, ElemType}};
@@ -71,11 +73,11 @@ pub struct Open {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at HOST:PORT, all other
-/// units connect there; writers with more than one unit also listen at ports that the system picks. Every unit needs the job's
-/// key in `POLYDUCT_JOB_KEY` (64 hexadecimal digits), or from [`trust`](Open::trust). All that goes over the network is
-/// encrypted, unless every unit has `POLYDUCT_TRUSTED_NETWORK=1`. Closing a writer waits
-/// until the readers have fetched its steps.
+/// With `pipe://HOST:PORT/NAME` the programs may be on several hosts. Unit 0 of the writers listens at
+/// HOST:PORT, all other units connect there; writers with more than one unit also listen at ports that the
+/// system picks. Every unit needs the job's key in `POLYDUCT_JOB_KEY` (64 hexadecimal digits), or from
+/// [`trust`](Open::trust). All that goes over the network is encrypted, unless every unit has
+/// `POLYDUCT_TRUSTED_NETWORK=1`. Closing a writer waits until the readers have fetched its steps.
 pub fn open(url: &str) -> Open {
     Open {
         url: url.to_owned(),
@@ -112,8 +114,8 @@ impl Open {
         self
     }
 
-    /// The job that the name of a pipe on this host belongs to, instead of the one that the environment says: programs of
-    /// different jobs do not meet. Empty for none.
+    /// The job that the name of a pipe on this host belongs to, instead of the one that the environment says:
+    /// programs of different jobs do not meet. Empty for none.
     pub fn job(mut self, job: &str) -> Open {
         self.job = Some(job.to_owned());
         self
@@ -140,16 +142,16 @@ impl Open {
         self
     }
 
-    /// Longest wait of any call, opening included. Without it a step is waited for as long as the peers live, and the
-    /// other program for 60 s.
+    /// Longest wait of any call, opening included. Without it a step is waited for as long as the peers live,
+    /// and the other program for 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Open {
         self.options.port.timeout = Some(timeout);
         self.options.port.open_timeout = timeout;
         self
     }
 
-    /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be replaced in pipes:
-    /// for files and stores [`OnLoss::Wait`] is refused.
+    /// What the loss of a unit of this program means (default: an error for everybody). A lost unit can be
+    /// replaced in pipes: for files and stores [`OnLoss::Wait`] is refused.
     pub fn on_loss(mut self, on_loss: OnLoss) -> Open {
         self.options.port.on_loss = on_loss;
         self
@@ -167,7 +169,8 @@ impl Open {
         self
     }
 
-    /// Lets a reader convert another element type into [`elem`](Open::elem) on the way: f32↔bf16, f32↔f16, f64↔f32.
+    /// Lets a reader convert another element type into [`elem`](Open::elem) on the way: f32↔bf16, f32↔f16,
+    /// f64↔f32.
     pub fn convert(mut self, convert: bool) -> Open {
         self.convert = convert;
         self
@@ -179,47 +182,50 @@ impl Open {
         self
     }
 
-    /// What is written down of the array that a writer makes: kept by a store (not where it is appended to) and by Zarr, and
-    /// nowhere else. Unit 0's count.
+    /// What is written down of the array that a writer makes: kept by a store (not where it is appended to)
+    /// and by Zarr, and nowhere else. Unit 0's count.
     pub fn attributes(mut self, attributes: Attributes) -> Open {
         self.options.attributes = attributes;
         self
     }
 
-    /// What the dimensions of an array that is written are called, that of the steps included, where its form has a place for that: Zarr.
+    /// What the dimensions of an array that is written are called, that of the steps included, where its form
+    /// has a place for that: Zarr.
     pub fn dims(mut self, dims: Option<Dims>) -> Open {
         self.options.dims = dims;
         self
     }
 
-    /// The sizes of a chunk of a Zarr array that is written: one for each dimension of a step, and maybe one of steps before them.
-    /// Refused for everything else. All units say the same.
+    /// The sizes of a chunk of a Zarr array that is written: one for each dimension of a step, and maybe one
+    /// of steps before them. Refused for everything else. All units say the same.
     pub fn chunks(mut self, chunks: Option<Vec<u64>>) -> Open {
         self.options.chunks = chunks;
         self
     }
 
-    /// What the chunks of a Zarr array that is written are compressed with; they have up to 2 MiB then, where [`chunks`](Open::chunks)
-    /// does not say more. Refused for everything else. All units say the same.
+    /// What the chunks of a Zarr array that is written are compressed with; they have up to 2 MiB then, where
+    /// [`chunks`](Open::chunks) does not say more. Refused for everything else. All units say the same.
     pub fn compress(mut self, compression: Compression) -> Open {
         self.options.compression = compression;
         self
     }
 
-    /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by a `.npy` file and by a
-    /// store, and nowhere else. All units say the same.
+    /// What NumPy takes the elements of what a writer makes for, where they are [`ElemType::Bytes`]: kept by
+    /// a `.npy` file and by a store, and nowhere else. All units say the same.
     pub fn descr(mut self, descr: Option<Descr>) -> Open {
         self.options.descr = descr;
         self
     }
 
-    /// Makes the steps of a writer the first dimension even if there is just one, in a file or a store. Unit 0's counts.
+    /// Makes the steps of a writer the first dimension even if there is just one, in a file or a store. Unit
+    /// 0's counts.
     pub fn stepped(mut self, stepped: bool) -> Open {
         self.options.stepped = stepped;
         self
     }
 
-    /// The job's key, and whether the network is trusted, instead of what the environment says: for pipes across hosts.
+    /// The job's key, and whether the network is trusted, instead of what the environment says: for pipes
+    /// across hosts.
     pub fn trust(mut self, trust: Trust) -> Open {
         self.trust = Some(trust);
         self
@@ -255,8 +261,8 @@ impl Open {
         self.write_given(&Given::Dataset(*dataset), layout)
     }
 
-    /// Opens a pipe for writing as a single unit that takes the dataset from the first reader: for passing on plain
-    /// bytes whose meaning only the reader knows.
+    /// Opens a pipe for writing as a single unit that takes the dataset from the first reader: for passing on
+    /// plain bytes whose meaning only the reader knows.
     ///
     /// # Errors
     /// As [`write`](Open::write); [`Error::Misuse`] when the other end is no pipe.
@@ -292,7 +298,8 @@ impl Open {
     }
 }
 
-/// Options of a pipe across hosts: how long hosts may be silent, and whether units of one share memory, are settings of each.
+/// Options of a pipe across hosts: how long hosts may be silent, and whether units of one share memory, are
+/// settings of each.
 ///
 /// # Errors
 /// [`Error::Message`] with what is wrong with the settings.

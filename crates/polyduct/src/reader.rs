@@ -129,12 +129,12 @@ impl Reader {
         }
     }
 
-    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of the step,
-    /// `None` at the end.
+    /// Waits for the next step and copies this unit's part of it into `part`. Returns the writer's number of
+    /// the step, `None` at the end.
     ///
     /// # Errors
-    /// A part of the wrong size; timeouts and interrupts, after which the port can be used again; loss of peers, after
-    /// which it cannot. After an error the content of `part` is undefined.
+    /// A part of the wrong size; timeouts and interrupts, after which the port can be used again; loss of
+    /// peers, after which it cannot. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
@@ -153,8 +153,8 @@ impl Reader {
         }
     }
 
-    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps can be read: from a pipe,
-    /// a file in Fortran's order, and a store with conversion.
+    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps
+    /// can be read: from a pipe, a file in Fortran's order, and a store with conversion.
     pub fn stretch_len(&self) -> Option<u64> {
         match &self.end {
             ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
@@ -165,11 +165,13 @@ impl Reader {
         }
     }
 
-    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte `at` on, which is a
-    /// multiple of [`stretch_len`](Self::stretch_len). Needs no memory for the step. Does not count as [`read`](Self::read).
+    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte
+    /// `at` on, which is a multiple of [`stretch_len`](Self::stretch_len). Needs no memory for the step. Does
+    /// not count as [`read`](Self::read).
     ///
     /// # Errors
-    /// [`Error::Misuse`] where only whole steps can be read, and for anything but a stretch; then as [`read`](Self::read).
+    /// [`Error::Misuse`] where only whole steps can be read, and for anything but a stretch; then as
+    /// [`read`](Self::read).
     pub fn read_stretch(&mut self, step: u64, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
         let wrong =
             || Error::Misuse { what: format!("no stretch of {} bytes begins at byte {at}", bytes.len()) };
@@ -225,8 +227,8 @@ impl Reader {
         }
     }
 
-    /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by this unit alone, whatever
-    /// its part is and whichever steps it has read.
+    /// A box of a dataset in a store, `lo` to below `hi` in each dimension, to be read and overwritten by
+    /// this unit alone, whatever its part is and whichever steps it has read.
     ///
     /// ```
     /// use polyduct::{open, layout::{Dataset, ElemType}, store::disk::{Create, Store}};
@@ -249,7 +251,8 @@ impl Reader {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Misuse`] for what is no store, and for a port that converts; a box that is not within the dataset; a closed port.
+    /// [`Error::Misuse`] for what is no store, and for a port that converts; a box that is not within the
+    /// dataset; a closed port.
     pub fn at(&self, lo: &[u64], hi: &[u64]) -> Result<At<'_>, Error> {
         let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
         let ReadEnd::Store(port) = &self.end else {
@@ -263,7 +266,8 @@ impl Reader {
         At::new(port.array()?, lo, hi)
     }
 
-    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
+    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has
+    /// none.
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             ReadEnd::Pipe(p) => Some(p.addresses()),
@@ -273,12 +277,13 @@ impl Reader {
     }
 
     /// The message domain of this port: all units of the writer program and of all reader programs, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the
-    /// same again. What [`Join`] leaves open is as for the port. Messages are independent of steps. Closing the port leaves
-    /// the domain, unless the caller has a clone of it; aborting gives it up.
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later
+    /// ones give the same again. What [`Join`] leaves open is as for the port. Messages are independent of
+    /// steps. Closing the port leaves the domain, unless the caller has a clone of it; aborting gives it up.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`] fails with.
+    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`]
+    /// fails with.
     pub fn domain(&mut self, join: Join) -> Result<Domain, Error> {
         let wishes = join.of_port()?;
         match &mut self.end {
@@ -315,8 +320,8 @@ impl Reader {
         closed
     }
 
-    /// Gives up: the other units get an error, or where this program waits for replacements of lost units (`on_loss`), wait for
-    /// one that takes its place. So a reader leaves whom another one follows.
+    /// Gives up: the other units get an error, or where this program waits for replacements of lost units
+    /// (`on_loss`), wait for one that takes its place. So a reader leaves whom another one follows.
     pub fn abort(&mut self) {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.abort(),

@@ -9,12 +9,13 @@ use std::sync::{Arc, LazyLock};
 /// Plans of earlier calls: the same regrouping is usually done again.
 static PLANS: LazyLock<PlanCache> = LazyLock::new(|| PlanCache::new(256));
 
-/// Fills the parts of `dst` from the parts of `src`, on all cores that this process may use. `from[u]` is unit `u`'s
-/// part in the source mapping, `to[u]` in the destination mapping. Elements that no source holds are left as they are.
+/// Fills the parts of `dst` from the parts of `src`, on all cores that this process may use. `from[u]` is
+/// unit `u`'s part in the source mapping, `to[u]` in the destination mapping. Elements that no source holds
+/// are left as they are.
 ///
 /// # Errors
-/// [`Error::PartSize`] when a part has the wrong size; [`Error::Layout`] when the mappings are of different datasets or
-/// the source does not cover the dataset.
+/// [`Error::PartSize`] when a part has the wrong size; [`Error::Layout`] when the mappings are of different
+/// datasets or the source does not cover the dataset.
 pub fn redistribute(src: &Mapping, from: &[&[u8]], dst: &Mapping, to: &mut [&mut [u8]]) -> Result<(), Error> {
     src.check_writer()?;
     check_parts("source", src, from.iter().map(|p| p.len()))?;

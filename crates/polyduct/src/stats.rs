@@ -10,8 +10,9 @@ use std::time::Instant;
 
 /// A pipe that the pipeline's runner reads: one JSON object in one line, short enough to be written whole.
 ///
-/// `POLYDUCT_REPORT` has its path, which names a descriptor of the runner's. One to inherit would not do: many programs
-/// close what they do not know before they start another, and the number then stands for some file of that program.
+/// `POLYDUCT_REPORT` has its path, which names a descriptor of the runner's. One to inherit would not do:
+/// many programs close what they do not know before they start another, and the number then stands for some
+/// file of that program.
 #[derive(Clone)]
 struct Runner(PathBuf);
 
@@ -29,8 +30,8 @@ impl Runner {
     }
 }
 
-/// The opening of a port that the pipeline gave. The runner learns of it from the first wait on, and so knows who keeps
-/// others waiting when a process ends without having opened its own.
+/// The opening of a port that the pipeline gave. The runner learns of it from the first wait on, and so knows
+/// who keeps others waiting when a process ends without having opened its own.
 pub struct Opening(Option<(Runner, String)>);
 
 impl Opening {

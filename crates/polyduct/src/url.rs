@@ -176,8 +176,8 @@ fn place(text: &str) -> Result<Place, (usize, &'static str)> {
     }
 }
 
-/// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where they end. What is
-/// wrong comes with where, in characters from 0.
+/// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where
+/// they end. What is wrong comes with where, in characters from 0.
 fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
     let (host, after) = match text.strip_prefix('[') {
         Some(inner) => match inner.split_once(']') {

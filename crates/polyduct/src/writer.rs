@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// One unit's writing port.
 ///
-/// Closed by [`close`](Writer::close) or when dropped; dropped in a panic, or [aborted](Writer::abort), it leaves no
-/// complete stream or file behind, and the other units learn it.
+/// Closed by [`close`](Writer::close) or when dropped; dropped in a panic, or [aborted](Writer::abort), it
+/// leaves no complete stream or file behind, and the other units learn it.
 pub struct Writer {
     end: WriteEnd,
     told: stats::Sink,
@@ -73,7 +73,8 @@ impl Writer {
         Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, &options.port) })
     }
 
-    /// Whether there is a place for what is written down of the array ([`Open::attributes`](crate::Open::attributes)).
+    /// Whether there is a place for what is written down of the array
+    /// ([`Open::attributes`](crate::Open::attributes)).
     pub fn keeps_attributes(&self) -> bool {
         match &self.end {
             WriteEnd::Pipe(_) | WriteEnd::Net(_) => false,
@@ -131,8 +132,9 @@ impl Writer {
         }
     }
 
-    /// Waits for room and gives this unit's part of the next step, to fill in place and [publish](StepMut::publish).
-    /// Its content is undefined. Dropped without publishing, the step is not written and the next call gives it again.
+    /// Waits for room and gives this unit's part of the next step, to fill in place and
+    /// [publish](StepMut::publish). Its content is undefined. Dropped without publishing, the step is not
+    /// written and the next call gives it again.
     ///
     /// # Errors
     /// After a timeout or an interrupt the port can be used again; after the loss of a peer it cannot.
@@ -189,8 +191,8 @@ impl Writer {
         }
     }
 
-    /// Writes this unit's part of the next step: one copy more than [`step`](Writer::step). Returns `false` when a lossy
-    /// queue dropped the step.
+    /// Writes this unit's part of the next step: one copy more than [`step`](Writer::step). Returns `false`
+    /// when a lossy queue dropped the step.
     ///
     /// # Errors
     /// A part of the wrong size, and as [`step`](Writer::step).
@@ -241,7 +243,8 @@ impl Writer {
         }
     }
 
-    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has none.
+    /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has
+    /// none.
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             WriteEnd::Pipe(p) => Some(p.addresses()),
@@ -251,12 +254,13 @@ impl Writer {
     }
 
     /// The message domain of this port: all units of the writer program and of all reader programs, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the
-    /// same again. What [`Join`] leaves open is as for the port. Messages are independent of steps. Closing the port leaves
-    /// the domain, unless the caller has a clone of it; aborting gives it up.
+    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later
+    /// ones give the same again. What [`Join`] leaves open is as for the port. Messages are independent of
+    /// steps. Closing the port leaves the domain, unless the caller has a clone of it; aborting gives it up.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`] fails with.
+    /// [`Error::Misuse`] for a file, and where `join` says a name or a unit; what [`pipe::Writer::domain`]
+    /// fails with.
     pub fn domain(&mut self, join: Join) -> Result<Domain, Error> {
         let wishes = join.of_port()?;
         match &mut self.end {
@@ -278,8 +282,8 @@ impl Writer {
         }
     }
 
-    /// Ends the stream, or completes the file under its name. Every unit must have written the same number of steps. Across
-    /// hosts it waits until the readers have fetched them.
+    /// Ends the stream, or completes the file under its name. Every unit must have written the same number of
+    /// steps. Across hosts it waits until the readers have fetched them.
     ///
     /// # Errors
     /// The error that the port failed with before, or that completing the file met.
@@ -330,7 +334,8 @@ enum StepEnd<'a> {
 }
 
 impl StepMut<'_> {
-    /// Makes the part visible together with those of the other units. Returns `false` when a lossy queue dropped it.
+    /// Makes the part visible together with those of the other units. Returns `false` when a lossy queue
+    /// dropped it.
     ///
     /// # Errors
     /// Those of writing a file, and the loss of unit 0 on another host.

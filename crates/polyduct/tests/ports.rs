@@ -13,7 +13,8 @@ fn bind(layout: &str, shape: &[u64], units: u64) -> Mapping {
     layout.parse::<Layout>().unwrap().bind(&data(shape), units).unwrap()
 }
 
-/// This unit's part of a dataset whose elements are their row-major index plus 1000 times the step, for matrices.
+/// This unit's part of a dataset whose elements are their row-major index plus 1000 times the step, for
+/// matrices.
 fn part(mapping: &Mapping, unit: u64, step: u32) -> Vec<u8> {
     let shape = mapping.dataset().shape();
     let mut part = vec![0; mapping.local_len_bytes(unit).unwrap() as usize];

@@ -16,7 +16,8 @@ pub const PROGRAM_BYTES: usize = 256;
 /// A question asked now and then by every blocking call: shall it give up?
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Blocking calls ask this often whether they shall stop, since a signal may arrive just before they fall asleep.
+/// Blocking calls ask this often whether they shall stop, since a signal may arrive just before they fall
+/// asleep.
 pub const INTERRUPT_SLICE: Duration = Duration::from_millis(100);
 
 /// What happens when a step is ready and every slot is full.
@@ -29,8 +30,8 @@ pub enum Policy {
     Latest,
     /// The writer never waits; the oldest step that no reader has begun is dropped.
     DropOldest,
-    /// The writer never waits; the step that found no room is dropped. With several reader programs, one that holds all
-    /// slots but one misses it alone.
+    /// The writer never waits; the step that found no room is dropped. With several reader programs, one that
+    /// holds all slots but one misses it alone.
     DropNewest,
 }
 
@@ -73,13 +74,14 @@ pub enum OnLoss {
     /// Every survivor, on both sides, gets [`PortError::PeerLost`].
     #[default]
     Raise,
-    /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds the pipe through
-    /// unit 0 of the writers, which therefore stays until all others have closed, or read every step. On one host any units may be
-    /// lost, unit 0 included and several together: what is needed to go on is kept by every unit, so one that lives is enough.
+    /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds
+    /// the pipe through unit 0 of the writers, which therefore stays until all others have closed, or read
+    /// every step. On one host any units may be lost, unit 0 included and several together: what is needed to
+    /// go on is kept by every unit, so one that lives is enough.
     ///
-    /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that replaces it begins
-    /// with the first step that some reader has yet to get, and must write the same again, since other readers may have it
-    /// already. That takes a queue that drops none ([`Policy::Block`]).
+    /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that
+    /// replaces it begins with the first step that some reader has yet to get, and must write the same again,
+    /// since other readers may have it already. That takes a queue that drops none ([`Policy::Block`]).
     Wait,
 }
 
@@ -152,10 +154,11 @@ pub struct Options {
     pub unit: u32,
     /// Units of this program.
     pub units: u32,
-    /// Name of this program, the same in all its units and no other's: tells several reader programs apart, and keeps two
-    /// programs apart that write one file by mistake.
+    /// Name of this program, the same in all its units and no other's: tells several reader programs apart,
+    /// and keeps two programs apart that write one file by mistake.
     pub program: String,
-    /// The job that the pipe's name belongs to: programs of different jobs on one host do not meet. Empty for none.
+    /// The job that the pipe's name belongs to: programs of different jobs on one host do not meet. Empty for
+    /// none.
     pub job: String,
     /// Slots of each writer unit (writers only), 1 to 64.
     pub depth: u32,
@@ -164,23 +167,26 @@ pub struct Options {
     /// Reader programs that the writer waits for when it opens, or whether any may come and go (writers
     /// only).
     pub readers: Readers,
-    /// Longest wait of any later call; `None` waits as long as the peers live. Of files: of the call that closes them.
+    /// Longest wait of any later call; `None` waits as long as the peers live. Of files: of the call that
+    /// closes them.
     pub timeout: Option<Duration>,
     /// Longest wait for the other units when opening.
     pub open_timeout: Duration,
     /// What the loss of a unit of this program means.
     pub on_loss: OnLoss,
-    /// Across hosts: a host that says nothing for so long is given up. Who hangs up is known to be gone at once.
+    /// Across hosts: a host that says nothing for so long is given up. Who hangs up is known to be gone at
+    /// once.
     pub silence: Duration,
-    /// Across hosts: units of one host share memory. Otherwise they use the network to each other, too: for tests and
-    /// comparisons.
+    /// Across hosts: units of one host share memory. Otherwise they use the network to each other, too: for
+    /// tests and comparisons.
     pub near: bool,
     /// Asked every 100 ms during blocking calls, and between pieces of large transfers.
     pub interrupt: Option<Interrupt>,
 }
 
 impl Options {
-    /// Checks what has the same limits whatever is opened: a program that writes a file today may be given a pipe tomorrow.
+    /// Checks what has the same limits whatever is opened: a program that writes a file today may be given a
+    /// pipe tomorrow.
     ///
     /// # Errors
     /// [`PortError::BadOption`], which does not name the port.

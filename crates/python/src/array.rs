@@ -1,7 +1,8 @@
-//! One look at an array of NumPy, and arrays made in one go: what messages and steps of a few bytes have time for.
+//! One look at an array of NumPy, and arrays made in one go: what messages and steps of a few bytes have time
+//! for.
 //!
-//! Only the common case is here: an array itself (of no subclass), its elements of one of NumPy's own types in this machine's
-//! order, stored without gaps. For everything else there is Python.
+//! Only the common case is here: an array itself (of no subclass), its elements of one of NumPy's own types
+//! in this machine's order, stored without gaps. For everything else there is Python.
 
 use crate::domain::Bytes;
 use numpy::npyffi::{
@@ -79,9 +80,9 @@ impl<'a> Look<'a> {
     /// `None`: it is something else, or not stored without gaps.
     pub fn at(what: &'a Bound<'_, PyAny>) -> Option<Look<'a>> {
         let (py, at) = (what.py(), what.as_ptr());
-        // SAFETY: the interpreter is held, and `what` keeps the object. Its type says that it is an array, whose fields NumPy
-        // keeps valid: `nd` extents, and a dtype. They are copied, but for the extents: those stay while nothing of Python runs,
-        // as this type's users see to.
+        // SAFETY: the interpreter is held, and `what` keeps the object. Its type says that it is an array,
+        // whose fields NumPy keeps valid: `nd` extents, and a dtype. They are copied, but for the extents:
+        // those stay while nothing of Python runs, as this type's users see to.
         unsafe {
             if PyArray_CheckExact(py, at) == 0 {
                 return None;
@@ -111,9 +112,10 @@ impl<'a> Look<'a> {
 
     /// Its bytes, as they lie.
     pub fn bytes(&self) -> &'a [u8] {
-        // SAFETY: an array without gaps holds `len` bytes from `data` on. Whoever looks holds the interpreter, and lets go of the
-        // slice before it does of that. Another thread may write to an array without the interpreter, as with any call of NumPy:
-        // then the bytes are of before or after, and every value is valid.
+        // SAFETY: an array without gaps holds `len` bytes from `data` on. Whoever looks holds the
+        // interpreter, and lets go of the slice before it does of that. Another thread may write to an array
+        // without the interpreter, as with any call of NumPy: then the bytes are of before or after, and
+        // every value is valid.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 
@@ -142,14 +144,16 @@ impl<'a> Look<'a> {
         fits
     }
 
-    /// Copies another array of the same elements, shape and order into it, if it may be written. `false`: it is another one.
+    /// Copies another array of the same elements, shape and order into it, if it may be written. `false`: it
+    /// is another one.
     pub fn copy_from(&self, from: &Look<'_>) -> bool {
         // What has one dimension, or none, has no order.
         let same_order = self.shape.len() < 2 || self.is_fortran == from.is_fortran;
         let fits = self.is_writeable && self.elem == from.elem && self.shape == from.shape && same_order;
         if fits {
-            // SAFETY: both hold `len` bytes, since they have the same elements and shape, and these may be written. Where they
-            // overlap, `copy` minds that. Other processes may write there, too: every value is valid.
+            // SAFETY: both hold `len` bytes, since they have the same elements and shape, and these may be
+            // written. Where they overlap, `copy` minds that. Other processes may write there, too: every
+            // value is valid.
             unsafe { std::ptr::copy(from.data, self.data, self.len) }
         }
         fits
@@ -201,7 +205,8 @@ pub fn copied<'py>(
     bytes: &[u8],
 ) -> PyResult<Bound<'py, PyAny>> {
     let flags = if is_fortran { NPY_ARRAY_F_CONTIGUOUS } else { 0 };
-    // SAFETY: without data NumPy takes memory for the array, of which it says where it lies; it holds as many bytes as asked for.
+    // SAFETY: without data NumPy takes memory for the array, of which it says where it lies; it holds as many
+    // bytes as asked for.
     unsafe {
         let array = make(py, elem, shape, flags, std::ptr::null_mut())?;
         let fields = &(*array.as_ptr().cast::<PyArrayObject>()).fields;
@@ -213,8 +218,9 @@ pub fn copied<'py>(
 /// An array over memory that `keeper` keeps where it is.
 ///
 /// # Safety
-/// There are as many bytes from `data` on as the array has, aligned for its elements, and they stay there while `keeper` lives;
-/// no reference of Rust's is made to them meanwhile. Where `flags` let NumPy write there, they may be written.
+/// There are as many bytes from `data` on as the array has, aligned for its elements, and they stay there
+/// while `keeper` lives; no reference of Rust's is made to them meanwhile. Where `flags` let NumPy write
+/// there, they may be written.
 pub unsafe fn over<'py>(
     py: Python<'py>,
     elem: Elem,
@@ -248,8 +254,8 @@ unsafe fn make<'py>(
     flags: c_int,
     data: *mut c_void,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: NumPy copies the extents, `shape.len()` of them, and does not change them; without strides it finds them by the
-    // flags. It gives a new reference, or NULL and an exception.
+    // SAFETY: NumPy copies the extents, `shape.len()` of them, and does not change them; without strides it
+    // finds them by the flags. It gives a new reference, or NULL and an exception.
     unsafe {
         let array = PY_ARRAY_API.PyArray_New(
             py,

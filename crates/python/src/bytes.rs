@@ -4,8 +4,8 @@ use crate::error;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 
-/// Loads what the crate `numpy` needs of NumPy. It does so when first used, by running Python code, and panics where that
-/// raises: a Ctrl-C during the first read of a program must not meet it there.
+/// Loads what the crate `numpy` needs of NumPy. It does so when first used, by running Python code, and
+/// panics where that raises: a Ctrl-C during the first read of a program must not meet it there.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let array = PyArray1::<u8>::zeros(py, 1, false);
     readable(&array).map(drop)?;

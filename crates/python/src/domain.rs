@@ -118,7 +118,8 @@ impl Domain {
     /// What a call leaves behind of the domain.
     fn put_back(&self, py: Python<'_>, domain: message::Domain) {
         if lock(&self.domain).is_none() {
-            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is waited for.
+            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is
+            // waited for.
             py.detach(|| drop(domain));
         }
     }
@@ -370,8 +371,8 @@ impl Domain {
         self.sends_now(py, to, tag, &encode::look(what)?)
     }
 
-    /// Waits until one of the messages from units with tags is there, one of the calls is over, or `stop` was given to
-    /// `stop_serving`; whether that was before `timeout` seconds had passed.
+    /// Waits until one of the messages from units with tags is there, one of the calls is over, or `stop` was
+    /// given to `stop_serving`; whether that was before `timeout` seconds had passed.
     fn wait_any(
         &self,
         py: Python<'_>,
@@ -476,7 +477,8 @@ impl Domain {
                 Ok(())
             });
             match served {
-                // A handler wanted to end the program, which no thread beside the first can; those who call wait for the next.
+                // A handler wanted to end the program, which no thread beside the first can; those who call
+                // wait for the next.
                 Err(e) if !e.is_instance_of::<PyException>(py) => e.write_unraisable(py, None),
                 served => return served,
             }
@@ -564,7 +566,8 @@ impl Domain {
         lent::lend(slf, id, memory)
     }
 
-    /// Writes runs that lie one after the other in `payload` into a region of a unit, where each begins at one of `offsets`.
+    /// Writes runs that lie one after the other in `payload` into a region of a unit, where each begins at
+    /// one of `offsets`.
     fn put(
         &self,
         py: Python<'_>,
@@ -583,7 +586,8 @@ impl Domain {
         })
     }
 
-    /// Reads runs from a region of a unit, where each begins at one of `offsets`, into `out`, one after the other.
+    /// Reads runs from a region of a unit, where each begins at one of `offsets`, into `out`, one after the
+    /// other.
     fn get(
         &self,
         py: Python<'_>,
@@ -614,13 +618,14 @@ impl Domain {
         self.maps.get(unit as usize).is_none_or(|&maps| maps)
     }
 
-    /// Whether a unit is there as far as this one knows: neither this one nor that one has left, and it is not lost.
+    /// Whether a unit is there as far as this one knows: neither this one nor that one has left, and it is
+    /// not lost.
     fn is_there(&self, unit: u32) -> bool {
         self.is_ours() && lock(&self.domain).as_ref().is_some_and(|domain| domain.gone(unit) == Ok(None))
     }
 
-    /// Copies an array to or from where one of a unit lies, if that is a short copy of the bytes as they are and the unit is
-    /// there. `false`: nothing was done.
+    /// Copies an array to or from where one of a unit lies, if that is a short copy of the bytes as they are
+    /// and the unit is there. `false`: nothing was done.
     fn copy_now(&self, unit: u32, into: Given<'_, '_>, from: Given<'_, '_>) -> bool {
         let (Some(into), Some(from)) = (Look::at(into), Look::at(from)) else { return false };
         from.len() <= FILLED && self.is_there(unit) && into.copy_from(&from)

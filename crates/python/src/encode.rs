@@ -1,4 +1,5 @@
-//! Arrays as messages, and back: the common ones here, all others by `polyduct._encode`, which says what the words mean.
+//! Arrays as messages, and back: the common ones here, all others by `polyduct._encode`, which says what the
+//! words mean.
 
 use crate::array::{self, Elem, Look};
 use crate::bytes;
@@ -67,7 +68,8 @@ impl<'py> Given<'_, 'py> {
         }
     }
 
-    /// Calls `f` with what is sent, which may let go of the interpreter: nobody else in Rust writes there meanwhile.
+    /// Calls `f` with what is sent, which may let go of the interpreter: nobody else in Rust writes there
+    /// meanwhile.
     pub fn with<T>(&self, what: &Bound<'py, PyAny>, f: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
         let flat = match self {
             // The caller keeps the object, and its bytes never change.
@@ -176,7 +178,8 @@ pub fn decode<'py>(
     let flat = payload_array(py, payload, domain)?;
     match said.zip(Look::at(&flat)) {
         Some((said, look)) => {
-            // SAFETY: `flat` has as many bytes as were said, in memory of Rust's, which is aligned for every element.
+            // SAFETY: `flat` has as many bytes as were said, in memory of Rust's, which is aligned for every
+            // element.
             unsafe { look.as_elems(said.elem, said.shape(), said.is_fortran, flat.clone().into_any()) }
         }
         None => py.import("polyduct._encode")?.call_method1("decode", (words_tuple(words), flat, unit)),

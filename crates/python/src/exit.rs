@@ -1,9 +1,9 @@
 //! What becomes of ports that nobody closed, and domains that nobody left, when the process ends.
 //!
-//! Whether that is a normal end the exit status alone says. Of an uncaught `SystemExit(3)` the interpreter keeps nothing
-//! but the number, in a variable of C: when it runs its `atexit` functions the exception is gone, and with it the functions
-//! it came through and their ports. So a port that is dropped at that point, or still open later, is left here until the C
-//! library ends the process and says the status.
+//! Whether that is a normal end the exit status alone says. Of an uncaught `SystemExit(3)` the interpreter
+//! keeps nothing but the number, in a variable of C: when it runs its `atexit` functions the exception is
+//! gone, and with it the functions it came through and their ports. So a port that is dropped at that point,
+//! or still open later, is left here until the C library ends the process and says the status.
 
 use crate::guard::lock;
 use polyduct::host::together;
@@ -41,7 +41,8 @@ extern "C" {
     fn exit(status: c_int) -> !;
 }
 
-/// Exit status of a process that succeeded but for what it closed at its end; Python's own where flushing fails there.
+/// Exit status of a process that succeeded but for what it closed at its end; Python's own where flushing
+/// fails there.
 const NOT_CLOSED: c_int = 120;
 
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
@@ -52,8 +53,8 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         Err(_) => end_left(status == 0),
     };
     if !closed {
-        // SAFETY: glibc allows it in a function that it calls at exit: it calls those that are left, flushes, and takes
-        // the later status.
+        // SAFETY: glibc allows it in a function that it calls at exit: it calls those that are left, flushes,
+        // and takes the later status.
         unsafe { exit(NOT_CLOSED) }
     }
 }
@@ -62,8 +63,8 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 pub fn leave(end: End) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: `at_exit` takes what glibc calls it with, and needs no argument. It stays in memory until the process
-        // ends: Python does not unload modules.
+        // SAFETY: `at_exit` takes what glibc calls it with, and needs no argument. It stays in memory until
+        // the process ends: Python does not unload modules.
         let registered = unsafe { on_exit(at_exit, std::ptr::null_mut()) };
         // It fails when there is no memory left. The peers then see the process end without a word.
         debug_assert_eq!(registered, 0);
@@ -71,8 +72,8 @@ pub fn leave(end: End) {
     lock(&LEFT).push((std::process::id(), end));
 }
 
-/// Closes the ports that were left, or aborts them. False if one should have been closed and could not be: what it was to
-/// complete is not there.
+/// Closes the ports that were left, or aborts them. False if one should have been closed and could not be:
+/// what it was to complete is not there.
 fn end_left(well: bool) -> bool {
     let pid = std::process::id();
     let left = std::mem::take(&mut *lock(&LEFT));
@@ -107,8 +108,9 @@ fn end_left(well: bool) -> bool {
             drop(writeln!(std::io::stderr(), "polyduct: when closing at exit: {e}"));
             failed.store(true, Ordering::Relaxed);
         };
-        // All at once, because completing a file waits for the other units, and they may be of this process. And none in this
-        // thread, whose job is the first: it may be the interpreter's main one, where alone Ctrl-C would end the wait.
+        // All at once, because completing a file waits for the other units, and they may be of this process.
+        // And none in this thread, whose job is the first: it may be the interpreter's main one, where alone
+        // Ctrl-C would end the wait.
         let jobs = std::iter::once(None).chain(writers.iter_mut().map(Some));
         let closed = together(jobs, |writer| match writer.map_or(Ok(()), |w| w.close().map(drop)) {
             // A write said so before, and readers that want no more miss nothing.
@@ -130,7 +132,8 @@ fn end_left(well: bool) -> bool {
     !failed.into_inner()
 }
 
-/// Ends the ports that were left, in a process that ends past the C library with this status. Gives the status to end with.
+/// Ends the ports that were left, in a process that ends past the C library with this status. Gives the
+/// status to end with.
 #[pyfunction]
 #[pyo3(name = "end_left")]
 pub fn end_left_now(py: Python<'_>, status: c_int) -> c_int {
@@ -140,8 +143,8 @@ pub fn end_left_now(py: Python<'_>, status: c_int) -> c_int {
     }
 }
 
-/// Whether a port that is dropped now belonged to code that ended by an exception which ends the process: no code of the
-/// program is running that could have let go of it. The status of the process is not known yet.
+/// Whether a port that is dropped now belonged to code that ended by an exception which ends the process: no
+/// code of the program is running that could have let go of it. The status of the process is not known yet.
 pub fn nobody_runs(py: Python<'_>) -> bool {
     // Objects are dropped while an exception is on its way, too, and what follows must not meet it.
     let on_its_way = PyErr::take(py);

@@ -49,8 +49,8 @@ pub struct Guard {
     what: What,
     /// Another thread wants to close it.
     closing: Arc<AtomicBool>,
-    /// The process that opened it. A fork has a copy of it without the thread that watches the peers, and it must not
-    /// speak for the unit.
+    /// The process that opened it. A fork has a copy of it without the thread that watches the peers, and it
+    /// must not speak for the unit.
     pid: u32,
     /// What errors call a port.
     url: Option<String>,
@@ -65,10 +65,11 @@ enum Reason {
 }
 
 thread_local! {
-    /// Why this thread's call was told to end. A call asks in its own thread, so that calls of other threads on the same
-    /// port cannot take each other's reasons.
+    /// Why this thread's call was told to end. A call asks in its own thread, so that calls of other threads
+    /// on the same port cannot take each other's reasons.
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
-    /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in vain.
+    /// What calls of this thread are busy with. A signal handler runs inside a call, and would wait for it in
+    /// vain.
     static BUSY: RefCell<Vec<*const Guard>> = const { RefCell::new(Vec::new()) };
     /// This thread looks at a port whose user may be busy with something else: signals are for the user's
     /// calls.
@@ -81,8 +82,9 @@ thread_local! {
 struct Call;
 
 impl Call {
-    /// `None` inside another call of this thread to the same port or domain. A handler of messages runs inside one of its
-    /// domain, which knows: what would have to wait is refused there. A port does not know, and would wait for itself.
+    /// `None` inside another call of this thread to the same port or domain. A handler of messages runs
+    /// inside one of its domain, which knows: what would have to wait is refused there. A port does not know,
+    /// and would wait for itself.
     fn enter(guard: &Guard) -> Option<Call> {
         let at: *const Guard = guard;
         BUSY.with_borrow_mut(|busy| {
@@ -163,7 +165,8 @@ impl Guard {
         self.pid == own_pid()
     }
 
-    /// An exception where this is not the process that opened it. A store has no threads, and speaks for no unit.
+    /// An exception where this is not the process that opened it. A store has no threads, and speaks for no
+    /// unit.
     pub fn check_ours(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_ours() || self.what == What::Store {
             return Ok(());
@@ -203,8 +206,8 @@ impl Guard {
         })
     }
 
-    /// Calls `f` with the interpreter, for what takes microseconds and waits for nobody: to let go of the interpreter and to get
-    /// it back takes longer.
+    /// Calls `f` with the interpreter, for what takes microseconds and waits for nobody: to let go of the
+    /// interpreter and to get it back takes longer.
     pub fn at_once<T>(&self, py: Python<'_>, f: impl FnOnce() -> T) -> PyResult<T> {
         let call = self.enter(py)?;
         let done = f();
@@ -243,8 +246,9 @@ impl Guard {
             return Err(raised);
         }
         done.map_err(|e| {
-            // Ctrl-C often comes to all units at once, and the end of a peer is learnt before the own signal is looked at.
-            // It goes first: CPython would run the handler while it prints the error, and lose the rest of the text.
+            // Ctrl-C often comes to all units at once, and the end of a peer is learnt before the own signal
+            // is looked at. It goes first: CPython would run the handler while it prints the error, and lose
+            // the rest of the text.
             if let Err(raised) = py.check_signals() {
                 return raised;
             }

@@ -1,7 +1,7 @@
 //! Python functions that messages and calls of other units run.
 //!
-//! They run in whichever thread receives, which attaches to the interpreter for as long. The domain itself keeps but their
-//! numbers here: it would keep the functions, and all that they know, for ever.
+//! They run in whichever thread receives, which attaches to the interpreter for as long. The domain itself
+//! keeps but their numbers here: it would keep the functions, and all that they know, for ever.
 
 use crate::encode::{decode_copy, look};
 use crate::guard::{lock, raise_from_call};
@@ -114,7 +114,8 @@ pub fn of_calls(
     }
 }
 
-/// An exception that nobody waits for: Ctrl-C ends the call in which the handler ran, of others the user is told.
+/// An exception that nobody waits for: Ctrl-C ends the call in which the handler ran, of others the user is
+/// told.
 fn report(py: Python<'_>, e: PyErr, function: &Bound<'_, PyAny>) {
     match e.is_instance_of::<PyException>(py) {
         true => e.write_unraisable(py, Some(function)),

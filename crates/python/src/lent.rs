@@ -29,9 +29,10 @@ pub fn lend(domain: &Bound<'_, Domain>, id: u32, array: &Bound<'_, PyArray1<u8>>
         (slice.as_mut_ptr(), slice.len())
     };
     let keeper: Box<dyn std::any::Any + Send + Sync> = Box::new(array.clone().unbind());
-    // SAFETY: the array is kept by `keeper`, and so is its memory, `len` bytes from `base` that lie together and can be
-    // written, as was just checked; NumPy does not move what something refers to. To Rust, arrays of NumPy are raw memory:
-    // those that calls borrow are copied from and to, bytes for which every value is valid.
+    // SAFETY: the array is kept by `keeper`, and so is its memory, `len` bytes from `base` that lie together
+    // and can be written, as was just checked; NumPy does not move what something refers to. To Rust, arrays
+    // of NumPy are raw memory: those that calls borrow are copied from and to, bytes for which every value is
+    // valid.
     let memory = unsafe { Memory::of(base, len, keeper) };
     let lent = domain.get().run(py, |domain| domain.lend(id, memory))?;
     Ok(Lent { domain: domain.clone().unbind(), lent: Some(lent) })
@@ -68,8 +69,8 @@ impl Drop for Lent {
             std::mem::forget(lent);
             return;
         }
-        // Waits for those who copy, some of whom may be threads of this interpreter. Where it has ended, so has the need to
-        // let others run.
+        // Waits for those who copy, some of whom may be threads of this interpreter. Where it has ended, so
+        // has the need to let others run.
         Python::try_attach(|py| py.detach(|| drop(lent.take())));
     }
 }

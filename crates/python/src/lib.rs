@@ -1,8 +1,9 @@
 //! `polyduct._native`: ports, messages, layouts and regrouping for the Python package.
 //!
-//! Most arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the business of the Python
-//! side, where NumPy says it best. What is sent and received in microseconds crosses as it is (`array` looks at it once).
-//! Everything that may block releases the interpreter; what does not wait keeps it.
+//! Most arrays cross this border as flat arrays of bytes: what dtype, shape and order they have is the
+//! business of the Python side, where NumPy says it best. What is sent and received in microseconds crosses
+//! as it is (`array` looks at it once). Everything that may block releases the interpreter; what does not
+//! wait keeps it.
 
 mod array;
 mod bytes;

@@ -154,7 +154,8 @@ impl ReadPort {
         Form::set(&self.form, elem, shape, is_fortran);
     }
 
-    /// Reads the next step into an array of the common form: the step's number, `None` at the end, -1 for any other array.
+    /// Reads the next step into an array of the common form: the step's number, `None` at the end, -1 for any
+    /// other array.
     fn fill(&self, py: Python<'_>, array: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Option<i64>> {
         let Some(look) = Form::look(&self.form, array).filter(|look| look.is_writeable) else {
             return Ok(Some(-1));
@@ -162,7 +163,8 @@ impl ReadPort {
         if self.near && look.len() <= AT_ONCE {
             let now = || {
                 let mut held = try_lock(&self.reader)?;
-                // SAFETY: the interpreter is held, and nobody else in Rust has these bytes meanwhile: this thread is here.
+                // SAFETY: the interpreter is held, and nobody else in Rust has these bytes meanwhile: this
+                // thread is here.
                 let tried = held.as_mut()?.try_read(unsafe { look.bytes_mut() });
                 self.note(&mut held);
                 match tried {

@@ -45,9 +45,10 @@ fn over(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyArray1<u8>>> {
         Memory::Region(region) => (region.address() as *const u8, region.len()),
     };
     let keeper = Bound::new(py, Received { memory, pid: own_pid() })?;
-    // SAFETY: `keeper` has the memory, `len` bytes that stay where they are until it is dropped: those of a vector that
-    // nobody else has any more, or a mapping. Nobody in Rust makes a reference to them meanwhile. Other processes may write
-    // to a region: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
+    // SAFETY: `keeper` has the memory, `len` bytes that stay where they are until it is dropped: those of a
+    // vector that nobody else has any more, or a mapping. Nobody in Rust makes a reference to them meanwhile.
+    // Other processes may write to a region: bytes, for which every value is valid. Arrays of NumPy are raw
+    // memory to Rust.
     let array = unsafe {
         let view = ArrayView1::from_shape_ptr(len, at);
         PyArray1::borrow_from_array(&view, keeper.into_any())

@@ -24,8 +24,8 @@ pub struct Store {
     timeout: Option<Duration>,
 }
 
-/// What a store is made of, and which units are not used: data units, parity units, bytes of a stripe unit, the directories of
-/// each unit, and of each unit that is not used why.
+/// What a store is made of, and which units are not used: data units, parity units, bytes of a stripe unit,
+/// the directories of each unit, and of each unit that is not used why.
 type Status = (u32, u32, u64, Vec<Vec<PathBuf>>, Vec<(u32, String)>);
 
 /// First index, how many, and from one to the next.
@@ -95,7 +95,8 @@ impl Store {
         Ok(StoredArray { guard, array, attributes })
     }
 
-    /// Writes a dataset of one step, in place of what has its name. `dtype` is what NumPy takes its elements for.
+    /// Writes a dataset of one step, in place of what has its name. `dtype` is what NumPy takes its elements
+    /// for.
     fn write(
         &self,
         py: Python<'_>,

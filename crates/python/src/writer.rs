@@ -203,10 +203,11 @@ impl WritePort {
             Some(form) => (form.elem, &form.shape[..], form.is_fortran),
             None => (elem, &len[..], false),
         };
-        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the queue drops),
-        // `len_bytes` long, as its form is, and neither moves nor goes before the writer does, which `memory` keeps. While the
-        // step is open nothing else in this process touches it; later there may be readers in other processes, and the next
-        // write to the slot: bytes, for which every value is valid. Arrays of NumPy are raw memory to Rust.
+        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the
+        // queue drops), `len_bytes` long, as its form is, and neither moves nor goes before the writer does,
+        // which `memory` keeps. While the step is open nothing else in this process touches it; later there
+        // may be readers in other processes, and the next write to the slot: bytes, for which every value is
+        // valid. Arrays of NumPy are raw memory to Rust.
         unsafe { array::over(py, elem, shape, array::flags_of(is_fortran), address as *mut u8, memory) }
     }
 
@@ -252,8 +253,8 @@ impl WritePort {
         });
     }
 
-    /// Calls `f` with the writer, whatever state the port is in, after calls of other threads have ended. It says what the
-    /// state is then. None if the port has ended before.
+    /// Calls `f` with the writer, whatever state the port is in, after calls of other threads have ended. It
+    /// says what the state is then. None if the port has ended before.
     fn take<T>(&self, f: impl FnOnce(Box<Writer>) -> (State, T)) -> Option<T> {
         self.port.stop_others();
         let mut state = lock(&self.state);
@@ -310,8 +311,8 @@ impl WritePort {
         Form::set(&self.form, elem, shape, is_fortran);
     }
 
-    /// Waits for room and gives this unit's part of the next step, where it lies: an array of its form where that is common, else
-    /// its bytes.
+    /// Waits for room and gives this unit's part of the next step, where it lies: an array of its form where
+    /// that is common, else its bytes.
     fn begin<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         self.check_in_place(py)?;
         let limit = maybe_seconds(py, "timeout", timeout)?;
@@ -334,7 +335,8 @@ impl WritePort {
         address.map(|address| self.array(py, address)).transpose()
     }
 
-    /// Makes the step visible that [`begin`](WritePort::begin) gave. False when the queue dropped it. The array is read-only then.
+    /// Makes the step visible that [`begin`](WritePort::begin) gave. False when the queue dropped it. The
+    /// array is read-only then.
     fn publish(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<bool> {
         array::freeze(array);
         let publish = |state: &mut State| {
@@ -475,7 +477,8 @@ impl Drop for WritePort {
         let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
             true => self.leave_to_exit(),
             false => {
-                // Completing a file waits for the other units, and one of them may be a thread of this process.
+                // Completing a file waits for the other units, and one of them may be a thread of this
+                // process.
                 drop(py.detach(|| self.end(close)));
                 settle(py);
             }

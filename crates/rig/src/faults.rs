@@ -1,7 +1,7 @@
 //! Every system call of a program fails once, each in a run of its own: no panic, no hang, no wrong byte.
 //!
-//! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says, beginning with another
-//! one each time.
+//! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says,
+//! beginning with another one each time.
 
 use crate::inject::{self, Fault, Outcome, Start};
 use std::process::Command;
@@ -17,8 +17,8 @@ pub const SOME: u64 = 20;
 /// What ends a wait in the program.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The `main` of such a test. `child` is the program: it gets a case's name, does what there is to do once before it
-/// [begins](inject::begin), and gives the errors that its parts came to; what is wrong is a panic.
+/// The `main` of such a test. `child` is the program: it gets a case's name, does what there is to do once
+/// before it [begins](inject::begin), and gives the errors that its parts came to; what is wrong is a panic.
 pub fn main(cases: &[(&'static str, Fault)], child: impl FnOnce(&str) -> Vec<String>) {
     let cases: Vec<_> = cases.iter().map(|&(kind, fault)| (kind, fault, SOME)).collect();
     main_of(&cases, child);
@@ -54,8 +54,8 @@ pub fn all() -> bool {
     std::env::var("POLYDUCT_FAULTS").is_ok_and(|v| v == "all")
 }
 
-/// Runs a program once for each call that fails, `some` of them about unless [all] do. `judge` says whether a run ended well, or
-/// in an error as it should; `None` if neither. Gives the numbers of runs and of errors.
+/// Runs a program once for each call that fails, `some` of them about unless [all] do. `judge` says whether a
+/// run ended well, or in an error as it should; `None` if neither. Gives the numbers of runs and of errors.
 pub fn every_call_fails_once(
     what: &str,
     (from, fault, some): (Start, Fault, u64),

@@ -4,7 +4,8 @@
 pub struct Forked(libc::pid_t);
 
 impl Forked {
-    /// Forks this process. The child sleeps, and has all that this process has, but for its standard input and output.
+    /// Forks this process. The child sleeps, and has all that this process has, but for its standard input
+    /// and output.
     pub fn sleeper() -> Forked {
         // SAFETY: the child makes system calls only.
         match unsafe { libc::fork() } {

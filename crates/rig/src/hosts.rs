@@ -1,7 +1,8 @@
 //! Two hosts: network namespaces with a cable (a veth pair) between them, gone with their processes.
 //!
-//! A program starts itself again: as host A, in a user and network namespace of its own, for which nobody has to be root; and
-//! from there as host B, in another network namespace. Nothing has a name outside, so nothing can be left behind.
+//! A program starts itself again: as host A, in a user and network namespace of its own, for which nobody has
+//! to be root; and from there as host B, in another network namespace. Nothing has a name outside, so nothing
+//! can be left behind.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -29,9 +30,9 @@ pub fn role() -> Role {
     }
 }
 
-/// The body of a test of two hosts: `args` make its program run this test only. `a` is host A, told whether there is a cable, and
-/// `b` is host B. Lines of host A that contain `figures` are shown. Where the system allows no namespaces, the test says so, and
-/// A and B are two processes of this host.
+/// The body of a test of two hosts: `args` make its program run this test only. `a` is host A, told whether
+/// there is a cable, and `b` is host B. Lines of host A that contain `figures` are shown. Where the system
+/// allows no namespaces, the test says so, and A and B are two processes of this host.
 pub fn two_hosts(args: &[&str], figures: &str, a: impl FnOnce(bool), b: impl FnOnce()) {
     match role() {
         Role::A => a(true),
@@ -148,8 +149,8 @@ impl Other {
         ip("link set cable up");
     }
 
-    /// Kills the process, and not its host: its namespace would end with it, and take the cable and this end's address along
-    /// before the last segments are through.
+    /// Kills the process, and not its host: its namespace would end with it, and take the cable and this
+    /// end's address along before the last segments are through.
     pub fn kill(&mut self) {
         let namespace = File::open(format!("/proc/{}/ns/net", self.child.id()));
         self.namespace = Some(namespace.expect("the network namespace of a child"));

@@ -1,8 +1,9 @@
-//! A program of which one system call fails: the Nth since it said that it begins, or since its `main` began. It is traced, so that nothing stands between
-//! it and the kernel but this, whichever library makes the call. x86-64 only.
+//! A program of which one system call fails: the Nth since it said that it begins, or since its `main` began.
+//! It is traced, so that nothing stands between it and the kernel but this, whichever library makes the call.
+//! x86-64 only.
 //!
-//! Left alone are calls of the allocator and of threads that Rust answers by an abort whatever a program does (anonymous
-//! memory, signal stacks), and what goes to the standard streams.
+//! Left alone are calls of the allocator and of threads that Rust answers by an abort whatever a program does
+//! (anonymous memory, signal stacks), and what goes to the standard streams.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -67,7 +68,8 @@ pub enum Start {
     Main,
 }
 
-/// Runs `command`, with its `nth` call (from 1) failing if there is one. What it starts in its turn goes on untouched.
+/// Runs `command`, with its `nth` call (from 1) failing if there is one. What it starts in its turn goes on
+/// untouched.
 pub fn run(command: &mut Command, from: Start, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
     // SAFETY: it only makes a system call.

@@ -53,8 +53,8 @@ impl Delays {
         }
     }
 
-    /// Prints the delays. Of each pair in `limits`, so many of a hundred must be below so many seconds: a shared machine may hold a
-    /// few processes back for long.
+    /// Prints the delays. Of each pair in `limits`, so many of a hundred must be below so many seconds: a
+    /// shared machine may hold a few processes back for long.
     pub fn check(mut self, kills: u64, limits: &[(usize, f64)]) {
         self.0.sort_by(f64::total_cmp);
         let count = self.0.len();

@@ -38,8 +38,8 @@ macro_rules! tests {
     ($($test:ident),+ $(,)?) => { &[$((stringify!($test), $test as fn())),+] };
 }
 
-/// The `main` of a test program without libtest. In a copy that [`Unit::start`] has made, runs `unit` with what the unit was
-/// told; otherwise the tests whose names contain an argument, or all.
+/// The `main` of a test program without libtest. In a copy that [`Unit::start`] has made, runs `unit` with
+/// what the unit was told; otherwise the tests whose names contain an argument, or all.
 pub fn main(unit: impl FnOnce(&str), tests: &[Test]) {
     if let Some(spec) = unit::spec() {
         return unit(&spec);

@@ -3,7 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts what each thread holds; a test program makes it its own with `#[global_allocator]`.
+/// The system's allocator, which counts what each thread holds; a test program makes it its own with
+/// `#[global_allocator]`.
 pub struct Counting;
 
 thread_local! {

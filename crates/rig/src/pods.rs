@@ -1,9 +1,11 @@
-//! Containers of a pod: processes that share a network, and are each alone in a process namespace, where they have number 1.
+//! Containers of a pod: processes that share a network, and are each alone in a process namespace, where they
+//! have number 1.
 
 use std::process::Command;
 
-/// A command that runs this program in a process namespace of its own, and ends it when it is ended itself. `sees`: whether it
-/// has a /proc of that namespace, and not still the one outside. `Err`: why the system lets nobody have namespaces.
+/// A command that runs this program in a process namespace of its own, and ends it when it is ended itself.
+/// `sees`: whether it has a /proc of that namespace, and not still the one outside. `Err`: why the system
+/// lets nobody have namespaces.
 pub fn alone(sees: bool) -> Result<Command, String> {
     // Who is root needs no user namespace for that.
     let users =

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A loopback address where nobody listens, over TCP or UDP. It lies below the ports that the system gives out by itself: a
-/// connection of another test could take one of those before it is used.
+/// A loopback address where nobody listens, over TCP or UDP. It lies below the ports that the system gives
+/// out by itself: a connection of another test could take one of those before it is used.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

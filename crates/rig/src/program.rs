@@ -1,7 +1,8 @@
 //! Programs that a test makes to run them.
 //!
-//! They are written by processes of their own. What this one has open for writing, a child that another test starts meanwhile
-//! would have, too, until it runs its own program; and a file that somebody may write cannot be run ("Text file busy").
+//! They are written by processes of their own. What this one has open for writing, a child that another test
+//! starts meanwhile would have, too, until it runs its own program; and a file that somebody may write cannot
+//! be run ("Text file busy").
 
 use std::path::Path;
 use std::process::Command;

@@ -32,7 +32,8 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Some time below `most`, without sleeping: a sleep ends when the scheduler likes, and mostly at the same moments.
+    /// Some time below `most`, without sleeping: a sleep ends when the scheduler likes, and mostly at the
+    /// same moments.
     pub fn linger(&mut self, most: Duration) {
         let end = Instant::now() + Duration::from_nanos(self.below(most.as_nanos() as u64));
         while Instant::now() < end {

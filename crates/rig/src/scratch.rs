@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Waits until the test lets go, or has ended, however it did; what units of it still make is removed in a second round.
+/// Waits until the test lets go, or has ended, however it did; what units of it still make is removed in a
+/// second round.
 const REMOVE: &str = r#"read -r _; rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }"#;
 
 /// A directory that goes when this is dropped, and when the test is killed.

@@ -19,8 +19,8 @@ pub fn say(line: &str) {
     }
 }
 
-/// A process that is one unit; killed when dropped. Its standard input stays open for as long as this lives, or
-/// until it is [let go](Unit::let_go).
+/// A process that is one unit; killed when dropped. Its standard input stays open for as long as this lives,
+/// or until it is [let go](Unit::let_go).
 pub struct Unit {
     /// What tests call it.
     pub name: String,

@@ -1,7 +1,7 @@
 //! How the peers of an endpoint call it: a line where it sleeps, and a bit for each link.
 //!
-//! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls of others,
-//! which is why nobody sleeps long at a time, and then looks at everything.
+//! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls
+//! of others, which is why nobody sleeps long at a time, and then looks at everything.
 
 use polyduct_os::sync::{AtomicU64, Line, Ordering, Words};
 

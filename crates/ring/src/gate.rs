@@ -1,14 +1,14 @@
-//! The gate of a region in ordinary memory: who copies enters, and the owner that takes its memory back waits until
-//! nobody is inside.
+//! The gate of a region in ordinary memory: who copies enters, and the owner that takes its memory back waits
+//! until nobody is inside.
 //!
-//! The kernel would copy to any address of the owner, also when something else lies there by now. A look before and after
-//! a copy is too late for a put, so the two sides shake hands: a copier counts itself in, then looks whether the gate is
-//! closed; the owner closes it, then looks at the counts. One of the two sees the other. A copier that dies inside leaves
-//! its count: the owner asks whether it still lives.
+//! The kernel would copy to any address of the owner, also when something else lies there by now. A look
+//! before and after a copy is too late for a put, so the two sides shake hands: a copier counts itself in,
+//! then looks whether the gate is closed; the owner closes it, then looks at the counts. One of the two sees
+//! the other. A copier that dies inside leaves its count: the owner asks whether it still lives.
 //!
-//! It is one line for the owner and one for each user, in memory that all have mapped. It is an agreement among
-//! processes of one user, who could write to each other's memory without it: a faulty one can keep the owner waiting, up
-//! to its deadline, and can spoil what it could spoil anyway.
+//! It is one line for the owner and one for each user, in memory that all have mapped. It is an agreement
+//! among processes of one user, who could write to each other's memory without it: a faulty one can keep the
+//! owner waiting, up to its deadline, and can spoil what it could spoil anyway.
 
 use polyduct_os::bell::{ring, Sleeper};
 use polyduct_os::sync::{fence, Line, Ordering};
@@ -28,7 +28,8 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lets a user in, unless the gate is closed: then it has to [`leave`](Lines::leave) all the same. `None`: there is no such user.
+    /// Lets a user in, unless the gate is closed: then it has to [`leave`](Lines::leave) all the same.
+    /// `None`: there is no such user.
     pub fn enter(&self, user: u32) -> Option<bool> {
         self.users.get(user as usize)?.w[INSIDE].fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

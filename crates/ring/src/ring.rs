@@ -1,11 +1,11 @@
 //! The ring of one lane: who may write which line, when a line counts, and when it is free again.
 //!
-//! Positions only grow (modulo 2³²) and are masked into the ring. A position is a pair: records, one line each, and units of
-//! 64 bytes of payload; both move in one word, so that one compare-exchange claims a record with its payload and the
-//! payloads lie in the order of the records.
+//! Positions only grow (modulo 2³²) and are masked into the ring. A position is a pair: records, one line
+//! each, and units of 64 bytes of payload; both move in one word, so that one compare-exchange claims a
+//! record with its payload and the payloads lie in the order of the records.
 //!
-//! A line counts when its first word shows its position plus one, stored last with release. The position of the lap before
-//! differs, so nothing is ever reset.
+//! A line counts when its first word shows its position plus one, stored last with release. The position of
+//! the lap before differs, so nothing is ever reset.
 //!
 //! What the other process stores is loaded once and checked against what this side knows by itself.
 
@@ -81,15 +81,16 @@ pub enum NoRoom {
 pub struct Claim {
     /// Where.
     pub at: Place,
-    /// The payload begins at the ring's start, and what was left before that is left out. The receiver is told.
+    /// The payload begins at the ring's start, and what was left before that is left out. The receiver is
+    /// told.
     pub anew: bool,
 }
 
 /// The sending side of a lane, in the sender's own memory: its threads share it.
 ///
-/// Payload goes through a window at the start of the ring, and the rest of the ring takes no memory until the window is made
-/// wider. Positions are those of the whole ring, so a lap that ends with the window leaves the rest out, as one that ends with
-/// the ring leaves out what a payload does not fit into.
+/// Payload goes through a window at the start of the ring, and the rest of the ring takes no memory until the
+/// window is made wider. Positions are those of the whole ring, so a lap that ends with the window leaves the
+/// rest out, as one that ends with the ring leaves out what a payload does not fit into.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Outlet {
@@ -118,8 +119,9 @@ impl Outlet {
         self.window.fetch_max(window.into(), Ordering::Relaxed);
     }
 
-    /// Claims a line and `units` of payload, at most half the window's. `shown` is the receiver's word; it is read only where
-    /// the last known head does not do. `widen` is asked where the window's end is reached, and says whether it is wider now.
+    /// Claims a line and `units` of payload, at most half the window's. `shown` is the receiver's word; it is
+    /// read only where the last known head does not do. `widen` is asked where the window's end is reached,
+    /// and says whether it is wider now.
     #[inline]
     pub fn claim(
         &self,
@@ -160,8 +162,8 @@ impl Outlet {
         }
     }
 
-    /// Asks the receiver whether there is room up to `next`, which follows the tail `known`. Returns the tail as it is now: where
-    /// that is another one, it says nothing of the room.
+    /// Asks the receiver whether there is room up to `next`, which follows the tail `known`. Returns the tail
+    /// as it is now: where that is another one, it says nothing of the room.
     #[cold]
     fn look(&self, shape: Shape, (known, next): (u64, Place), shown: &AtomicU64) -> Result<u64, NoRoom> {
         let word = shown.load(Ordering::Acquire);
@@ -200,8 +202,8 @@ impl Outlet {
         shown.load(Ordering::Acquire) == self.tail.load(Ordering::Relaxed)
     }
 
-    /// Whether the receiver has passed the record at `line`, which was claimed at most 2³² records ago. Where nothing was claimed
-    /// yet, it has.
+    /// Whether the receiver has passed the record at `line`, which was claimed at most 2³² records ago. Where
+    /// nothing was claimed yet, it has.
     #[inline]
     pub fn passed(&self, line: u32, shown: &AtomicU64) -> bool {
         let head = Place::unpack(shown.load(Ordering::Acquire)).line;
@@ -252,7 +254,8 @@ impl Inlet {
         (shape.unit(unit) + units as usize <= shape.units as usize).then_some(unit)
     }
 
-    /// The next record is done with, and so are its `units` of payload (at most half the ring's), which began at `start`.
+    /// The next record is done with, and so are its `units` of payload (at most half the ring's), which began
+    /// at `start`.
     #[inline]
     pub fn advance(&mut self, shape: Shape, start: u32, units: u32) {
         self.at = Place { line: self.at.line.wrapping_add(1), unit: start.wrapping_add(units) };
@@ -282,15 +285,15 @@ impl Inlet {
 
 /// A word that says whether one side waits for the other, and counts what the other does.
 ///
-/// Both sides change it by read-modify-write only. So either the change that announces the wait sees all that was done
-/// before the last count, or the count sees the announcement; neither needs a fence.
+/// Both sides change it by read-modify-write only. So either the change that announces the wait sees all that
+/// was done before the last count, or the count sees the announcement; neither needs a fence.
 pub mod alarm {
     use super::{AtomicU64, Ordering};
 
     const ARMED: u64 = 1;
 
-    /// Counts `deeds`, which may be none: it is called after all that the other side may wait for. Returns whether the
-    /// other side asked to be called, and no longer asks.
+    /// Counts `deeds`, which may be none: it is called after all that the other side may wait for. Returns
+    /// whether the other side asked to be called, and no longer asks.
     #[inline]
     pub fn count(word: &AtomicU64, deeds: u64) -> bool {
         let armed = word.fetch_add(deeds << 1, Ordering::AcqRel) & ARMED != 0;

@@ -1,8 +1,8 @@
-//! The ring, the alarms, the bell and the gate under every interleaving, and every order in which weak memory may show the stores,
-//! that loom finds within a bound on preemptions.
+//! The ring, the alarms, the bell and the gate under every interleaving, and every order in which weak memory
+//! may show the stores, that loom finds within a bound on preemptions.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-ring --test loom -- --test-threads=1`;
-//! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
+//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-ring --test loom --
+//! --test-threads=1`; `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
 #![cfg(loom)]
@@ -33,7 +33,8 @@ enum Plant {
     LookBeforeCounting,
     /// A sleeper does not look again after it has asked for a call.
     NoSecondLook,
-    /// A sleeper asks for a call before it has noted what the bell shows: one call may come in between, and be the last.
+    /// A sleeper asks for a call before it has noted what the bell shows: one call may come in between, and
+    /// be the last.
     AskBeforeTheBell,
     /// A ring at the bell without a fence.
     RingWithoutFence,
@@ -134,7 +135,8 @@ impl Lane {
     }
 }
 
-/// Two writers, `each` records of each through a ring of two: every one comes once, and in its writer's order.
+/// Two writers, `each` records of each through a ring of two: every one comes once, and in its writer's
+/// order.
 fn two_writers(each: u64, preemptions: usize, plant: Plant) {
     model(preemptions, move || {
         let lane = Lane::new(2, plant);
@@ -262,8 +264,8 @@ impl Endpoint {
     }
 }
 
-/// One sleeper (a receiver, or a sender that waits for room), and peers that do what it waits for: it sees all that was
-/// done, or the bell wakes it.
+/// One sleeper (a receiver, or a sender that waits for room), and peers that do what it waits for: it sees
+/// all that was done, or the bell wakes it.
 fn sleeper(peers: u32, plant: Plant) {
     model(3, move || {
         let endpoint = Endpoint::new();
@@ -407,7 +409,8 @@ impl Lent {
     }
 }
 
-/// Users copy, and the owner takes its memory back: nobody copies from then on, and an owner that sleeps is woken.
+/// Users copy, and the owner takes its memory back: nobody copies from then on, and an owner that sleeps is
+/// woken.
 fn withdrawn(users: u32, plant: Plant) {
     model(3, move || {
         let lent = Arc::new(Lent {

@@ -1,8 +1,8 @@
 //! Arrival sets: which of `n` units have come to the end of a round, kept so that a unit may arrive twice.
 //!
-//! A counter would do for processes that never die. Here a unit can be killed between any two instructions and its
-//! replacement must be able to repeat the arrival, so each unit has a bit. The meaning of the bit alternates from
-//! round to round (sense reversal), so nothing has to be reset between rounds.
+//! A counter would do for processes that never die. Here a unit can be killed between any two instructions
+//! and its replacement must be able to repeat the arrival, so each unit has a bit. The meaning of the bit
+//! alternates from round to round (sense reversal), so nothing has to be reset between rounds.
 
 use polyduct_os::sync::{Line, Ordering};
 
@@ -28,8 +28,9 @@ impl Bits {
         Bits { first, n }
     }
 
-    /// Marks unit `i` as arrived in the round of this sense (the first round has sense `true`). Returns whether the
-    /// round is complete as far as this unit can see: exactly one unit, or one unit and its replacement, get `true`.
+    /// Marks unit `i` as arrived in the round of this sense (the first round has sense `true`). Returns
+    /// whether the round is complete as far as this unit can see: exactly one unit, or one unit and its
+    /// replacement, get `true`.
     ///
     /// Everything written by the units before they arrived happens before the return of `true`.
     pub fn arrive(&self, lines: &[Line], i: u32, sense: bool) -> bool {
@@ -46,7 +47,8 @@ impl Bits {
         last_of_word && mark(&lines[self.first], word, words, sense)
     }
 
-    /// Whether unit `i` has already arrived in the round of this sense. A set of one unit keeps no bits: `None`.
+    /// Whether unit `i` has already arrived in the round of this sense. A set of one unit keeps no bits:
+    /// `None`.
     pub fn has_arrived(&self, lines: &[Line], i: u32, sense: bool) -> Option<bool> {
         let line = match self.n {
             0 | 1 => return None,

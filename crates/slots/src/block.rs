@@ -1,8 +1,8 @@
 //! The lossless queue: step `n` lives in slot `n % depth`, and every reader program reads every step.
 //!
-//! One word a slot says the newest step visible in it, one word for each program and slot how many it has released.
-//! A step of 8 bytes from one process to another takes three cache lines: the slot's word and its data to the reader,
-//! the released word back.
+//! One word a slot says the newest step visible in it, one word for each program and slot how many it has
+//! released. A step of 8 bytes from one process to another takes three cache lines: the slot's word and its
+//! data to the reader, the released word back.
 
 use super::{Begin, Next, Poll, Slots, Stop, Turn};
 use polyduct_os::sync::Ordering;
@@ -14,15 +14,16 @@ impl Slots {
         Turn { step: n, slot: (n % depth) as u32, sense: round.is_multiple_of(2), uses: round + 1 }
     }
 
-    /// The first step before `n` that not all readers have, else `n`: what a writer whose memory is gone begins with.
+    /// The first step before `n` that not all readers have, else `n`: what a writer whose memory is gone
+    /// begins with.
     pub fn first_needed(&self, n: u64) -> u64 {
         let depth = u64::from(self.sizes().depth);
         let kept = n.saturating_sub(depth)..n;
         kept.into_iter().find(|&step| !self.is_released(self.block_turn(step))).unwrap_or(n)
     }
 
-    /// As [`poll_begin`](Slots::poll_begin), for a writer whose predecessor published the steps before `published`, but has
-    /// taken them with it.
+    /// As [`poll_begin`](Slots::poll_begin), for a writer whose predecessor published the steps before
+    /// `published`, but has taken them with it.
     pub fn poll_begin_again(&self, unit: u32, n: u64, published: u64) -> Poll<Begin> {
         match self.fault() {
             None if n < published => Ok(Some(Begin::Fill(self.block_turn(n)))),

@@ -1,4 +1,5 @@
-//! How a stream ends: each unit closes after a number of steps, which should be the same for all units of a program.
+//! How a stream ends: each unit closes after a number of steps, which should be the same for all units of a
+//! program.
 
 use super::fault::Fault;
 use super::geometry::GLOBAL;
@@ -34,8 +35,8 @@ impl Slots {
         self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);
     }
 
-    /// A unit gives its place up, and the others are told. A writer without readers left gives up nothing: the other writers are
-    /// to hear that the readers have closed, whichever of them finds it first.
+    /// A unit gives its place up, and the others are told. A writer without readers left gives up nothing:
+    /// the other writers are to hear that the readers have closed, whichever of them finds it first.
     pub fn give_up(&self, unit: UnitName) {
         if unit.side != Side::Writer || !self.readers_are_gone() {
             self.fail(Fault::Aborted { unit });
@@ -80,8 +81,8 @@ impl Slots {
         self.wake_all();
     }
 
-    /// Whether nothing is left for a unit to do: it has closed, or reads and has read every step that there will be. (Where steps
-    /// are dropped, only the reader knows how many it gets.)
+    /// Whether nothing is left for a unit to do: it has closed, or reads and has read every step that there
+    /// will be. (Where steps are dropped, only the reader knows how many it gets.)
     pub fn is_done(&self, unit: UnitName) -> bool {
         let has_all = |unit| !self.is_lossy() && self.ends_before(self.resume_at(unit));
         self.is_closed(unit) || unit.side != Side::Writer && has_all(unit)
@@ -101,8 +102,8 @@ impl Slots {
     }
 }
 
-/// Notes that `unit` closed after `n` steps, if none closed after fewer. Returns the fewest and that unit, if not all that
-/// have closed did so after as many.
+/// Notes that `unit` closed after `n` steps, if none closed after fewer. Returns the fewest and that unit, if
+/// not all that have closed did so after as many.
 fn close_at(word: &AtomicU64, unit: u32, n: u64) -> Option<(u64, u32)> {
     // Steps and unit in one word, so that the first unit to close and its count are one fact.
     let mine = n.min(MAX_STEP) << 16 | u64::from(unit) | 1 << 63;

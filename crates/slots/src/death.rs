@@ -1,5 +1,5 @@
-//! Where a unit may be killed between two changes of the shared state: the [simulation](super::sim) ends it there.
-//! Nothing elsewhere.
+//! Where a unit may be killed between two changes of the shared state: the [simulation](super::sim) ends it
+//! there. Nothing elsewhere.
 
 #[cfg(not(test))]
 #[inline(always)]

@@ -58,8 +58,8 @@ impl Fault {
         !matches!(self, Fault::Uneven { .. })
     }
 
-    /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), of one that is lost the seconds of silence in
-    /// 48-55, unit in 32-47, pid in 0-31.
+    /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), of one that is lost the
+    /// seconds of silence in 48-55, unit in 32-47, pid in 0-31.
     fn pack(self) -> u64 {
         let (kind, seconds, unit, pid) = match self {
             Fault::Lost { unit, pid } => (1, 0, unit, pid),

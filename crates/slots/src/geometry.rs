@@ -1,4 +1,5 @@
-//! Where everything lies in the control segment: a pure function of the pipe's sizes, computed alike by every unit.
+//! Where everything lies in the control segment: a pure function of the pipe's sizes, computed alike by every
+//! unit.
 //!
 //! Each entry has cache lines of its own, so that units which do not wait for each other do not share one.
 

@@ -1,10 +1,11 @@
 //! The step protocol: who may fill, read and reuse which slot, as state words in shared memory.
 //!
-//! Nothing here waits, sleeps or knows bytes. Each `poll_*` looks once and says what it saw; the ports wait between
-//! polls at the [bells](bell). Words are read as input from a stranger: loaded once, checked, then used.
+//! Nothing here waits, sleeps or knows bytes. Each `poll_*` looks once and says what it saw; the ports wait
+//! between polls at the [bells](bell). Words are read as input from a stranger: loaded once, checked, then
+//! used.
 //!
-//! Every change that a unit makes can be made again by its replacement: a unit killed between any two instructions
-//! leaves a state from which the step can be finished.
+//! Every change that a unit makes can be made again by its replacement: a unit killed between any two
+//! instructions leaves a state from which the step can be finished.
 //!
 //! * [`block`]: the lossless queue. Step `n` lives in slot `n % depth`; nothing has to be agreed.
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
@@ -41,7 +42,8 @@ use std::sync::Arc;
 pub enum Lines {
     /// In a segment that all units map.
     Shared(Arc<polyduct_os::segment::Segment<()>>),
-    /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the protocol.
+    /// In this process: for pipes across hosts, whose units ask the one that has it, and for models of the
+    /// protocol.
     Heap(Arc<[Line]>),
 }
 
@@ -175,7 +177,8 @@ impl Slots {
                 return Err(Stop::Uneven { unit, closed_after });
             }
         }
-        // What was decided stands: the readers may have gone in good order, not waiting for a step that is dropped.
+        // What was decided stands: the readers may have gone in good order, not waiting for a step that is
+        // dropped.
         if let Some(decided) = self.is_lossy().then(|| self.decided(n)).flatten() {
             return Ok(Some(decided));
         }
@@ -221,8 +224,8 @@ impl Slots {
         }
     }
 
-    /// Wakes everybody who sleeps: whoever notices a death does this, since the dead may have changed something and not
-    /// have come to ring for it.
+    /// Wakes everybody who sleeps: whoever notices a death does this, since the dead may have changed
+    /// something and not have come to ring for it.
     pub fn wake_all(&self) {
         ring(self.published_bell());
         ring(self.freed_bell());
@@ -248,8 +251,8 @@ impl Slots {
             return Ok(Some(found));
         }
         let Some(stop) = self.no_next(program, k) else { return Ok(None) };
-        // A step that was complete before that, or the end that the other unit closed at, may have come since the first
-        // look, and counts.
+        // A step that was complete before that, or the end that the other unit closed at, may have come since
+        // the first look, and counts.
         look()?.map(Some).ok_or(stop)
     }
 
@@ -268,7 +271,8 @@ impl Slots {
     /// Reader `unit` has finished with its `k`-th step and no longer looks at the slot.
     pub fn release(&self, program: u32, unit: u32, k: u64, turn: Turn) {
         let uses = &self.line(self.geometry.released(program, turn.slot)).w[0];
-        // A replacement may repeat a release that its predecessor completed; the slot may be in its next round by now.
+        // A replacement may repeat a release that its predecessor completed; the slot may be in its next
+        // round by now.
         let repeated = uses.load(Ordering::Acquire) >= turn.uses;
         if repeated || self.done(program, turn.slot, unit).arrive(self.lines(), unit, turn.sense) {
             death::may_come();
@@ -320,8 +324,8 @@ impl Slots {
         })
     }
 
-    /// A unit takes its place: at the pipe's start, or as the replacement of a lost one. `process` is its process,
-    /// by pid and start time.
+    /// A unit takes its place: at the pipe's start, or as the replacement of a lost one. `process` is its
+    /// process, by pid and start time.
     pub fn join(&self, unit: UnitName, process: (u32, u64), space: u32) {
         let line = self.unit_line(unit);
         line.w[PID].store(u64::from(process.0) | u64::from(space) << 32, Ordering::Relaxed);
@@ -335,7 +339,8 @@ impl Slots {
         (line.w[PID].load(Ordering::Relaxed) as u32, line.w[START].load(Ordering::Relaxed))
     }
 
-    /// The process namespace in which [`process`](Self::process) has its number; zero where it has none that others could know.
+    /// The process namespace in which [`process`](Self::process) has its number; zero where it has none that
+    /// others could know.
     pub fn space(&self, unit: UnitName) -> u32 {
         (self.unit_line(unit).w[PID].load(Ordering::Relaxed) >> 32) as u32
     }
@@ -376,8 +381,8 @@ impl Slots {
             .map(|(side, unit)| UnitName { side, unit })
     }
 
-    /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was. What that one had
-    /// begun to say is said again, since it may have died before all of it was said.
+    /// The step at which a unit goes on: 0 at first; for a replacement, where its predecessor was. What that
+    /// one had begun to say is said again, since it may have died before all of it was said.
     pub fn resume_at(&self, unit: UnitName) -> u64 {
         let next = self.unit_line(unit).w[NEXT].load(Ordering::Acquire).min(MAX_STEP);
         let said = match unit.side {
@@ -428,8 +433,8 @@ impl Slots {
         }
     }
 
-    /// Says that this step's part of writer `unit` does not lie in its slot but at `address` of its own memory.
-    /// Before [`publish`](Self::publish).
+    /// Says that this step's part of writer `unit` does not lie in its slot but at `address` of its own
+    /// memory. Before [`publish`](Self::publish).
     pub fn offer(&self, unit: u32, turn: Turn, address: u64) {
         let line = self.line(self.geometry.writer(unit));
         line.w[OFFER].store(address, Ordering::Relaxed);
@@ -444,8 +449,8 @@ impl Slots {
         ring(self.published_bell());
     }
 
-    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot. What was copied
-    /// from there is good if the answer is still the same after the copy.
+    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot. What
+    /// was copied from there is good if the answer is still the same after the copy.
     pub fn offered(&self, unit: u32, turn: Turn) -> Option<u64> {
         if self.line(self.geometry.slot(turn.slot)).w[OFFERS].load(Ordering::Acquire) != turn.step + 1 {
             return None;

@@ -1,8 +1,8 @@
 //! The queues that drop steps: `latest`, `drop_oldest`, `drop_newest`. The writer never waits for a reader.
 //!
-//! All units of a program must drop the same steps, so unit 0 of each program decides and writes its decision into a
-//! ring; the others follow it. A slot's word holds everything that a decision depends on, so that one compare-exchange
-//! takes or frees it:
+//! All units of a program must drop the same steps, so unit 0 of each program decides and writes its decision
+//! into a ring; the others follow it. A slot's word holds everything that a decision depends on, so that one
+//! compare-exchange takes or frees it:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -140,9 +140,9 @@ impl Slots {
             || self.is_passed(n) && !matches!(self.find(n), Found::Nothing)
     }
 
-    /// Finds a slot for step `n`, or drops it. Only unit 0 of the writers comes here, so slots become fuller only by
-    /// its own doing; readers may empty them meanwhile. `None`: where an old step may be dropped but the other writer
-    /// units have yet to complete it, they are waited for; readers never are.
+    /// Finds a slot for step `n`, or drops it. Only unit 0 of the writers comes here, so slots become fuller
+    /// only by its own doing; readers may empty them meanwhile. `None`: where an old step may be dropped but
+    /// the other writer units have yet to complete it, they are waited for; readers never are.
     fn choose(&self, n: u64) -> Option<Begin> {
         loop {
             let (slot, seen) = match self.find(n) {
@@ -198,8 +198,8 @@ impl Slots {
         self.swap(turn.slot, filling, Word::new(state, turn.sense, pending, 0, turn.step));
     }
 
-    /// Under `drop_newest` with several programs, those that hold every slot but this one: they miss the step, so that
-    /// one which does not read keeps no other from reading.
+    /// Under `drop_newest` with several programs, those that hold every slot but this one: they miss the
+    /// step, so that one which does not read keeps no other from reading.
     fn full_programs(&self, except: u32) -> u64 {
         let Sizes { policy, depth, readers, .. } = self.sizes();
         if *policy != Policy::DropNewest || readers.len() == 1 || *depth == 1 {
@@ -266,9 +266,9 @@ impl Slots {
         }
     }
 
-    /// Pins the slot that `program` reads next. `unfinished` becomes true when there may be one later: a step is still
-    /// being filled, or the program's other units have yet to finish with what it took before. One slot stays unpinned, so
-    /// that a single reader program never makes the writer drop its newest step.
+    /// Pins the slot that `program` reads next. `unfinished` becomes true when there may be one later: a step
+    /// is still being filled, or the program's other units have yet to finish with what it took before. One
+    /// slot stays unpinned, so that a single reader program never makes the writer drop its newest step.
     fn pick(&self, program: u32, after: Option<u64>, unfinished: &mut bool) -> Option<(u32, Word)> {
         let bit = 1 << program;
         let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
@@ -300,8 +300,9 @@ impl Slots {
                 return None;
             }
             let (slot, seen) = best?;
-            // The slots were looked at one after the other, and an older step may have become visible behind the look. It
-            // would never be read and keep its slot for ever. Steps become visible in their order: another look finds it.
+            // The slots were looked at one after the other, and an older step may have become visible behind
+            // the look. It would never be read and keep its slot for ever. Steps become visible in their
+            // order: another look finds it.
             let seen_twice = seen_before.replace(seen.step()) == Some(seen.step());
             if !seen_twice && self.sizes().policy != Policy::Latest {
                 continue;
@@ -329,8 +330,8 @@ impl Slots {
         }
     }
 
-    /// Clears a program's bits in a slot, and frees the slot when no program is left. Nothing is done when the slot
-    /// holds another step by now.
+    /// Clears a program's bits in a slot, and frees the slot when no program is left. Nothing is done when
+    /// the slot holds another step by now.
     fn finish(&self, slot: u32, program: u32, step: u64) {
         let bits = 1 << (3 + program) | 1 << (11 + program);
         loop {
@@ -348,10 +349,10 @@ impl Slots {
         }
     }
 
-    /// Every visible step is new to `program`, which has just got its place, and none is pinned by it. One that
-    /// somebody who had the place before was killed over is not offered, to nobody who gets the place: pinned
-    /// again, its slot would look as it did when the writers may have found that they can have it. So the pin
-    /// stays, alone, for as long as the step.
+    /// Every visible step is new to `program`, which has just got its place, and none is pinned by it. One
+    /// that somebody who had the place before was killed over is not offered, to nobody who gets the place:
+    /// pinned again, its slot would look as it did when the writers may have found that they can have it. So
+    /// the pin stays, alone, for as long as the step.
     pub(super) fn offer_steps(&self, program: u32) {
         let (pending, pin) = (1 << (3 + program), 1 << (11 + program));
         for slot in 0..self.sizes().depth {

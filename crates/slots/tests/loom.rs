@@ -1,8 +1,8 @@
-//! The step protocol under every interleaving, and every order in which weak memory may show the stores, that loom finds
-//! within a bound on preemptions.
+//! The step protocol under every interleaving, and every order in which weak memory may show the stores, that
+//! loom finds within a bound on preemptions.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-slots --test loom -- --test-threads=1`;
-//! `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
+//! `RUSTFLAGS='--cfg loom' cargo test --profile loom --target-dir target/loom -p polyduct-slots --test loom
+//! -- --test-threads=1`; `LOOM_MAX_PREEMPTIONS=4` looks further than each model asks for, and for longer.
 //!
 //! Each test of a planted bug shows that the models can fail: it is the same model with one rule broken.
 #![cfg(loom)]
@@ -62,8 +62,8 @@ struct Pipe {
     parts: Vec<Part>,
     steps: u64,
     plant: Plant,
-    /// For more than two threads, which could yield to each other for ever: who finds nothing sleeps until told. Told
-    /// only then, so that a first look finds what it finds without this lock's help.
+    /// For more than two threads, which could yield to each other for ever: who finds nothing sleeps until
+    /// told. Told only then, so that a first look finds what it finds without this lock's help.
     told: Option<(Mutex<()>, Condvar)>,
 }
 
@@ -398,9 +398,9 @@ fn a_loss_comes_before_the_closing_that_follows_from_it() {
     });
 }
 
-/// A change, then the bell; and one who looks, and sleeps while the bell shows what it saw. He must have found the
-/// change, or find the bell changed: else he sleeps for ever. (A futex sleeps only while the word is what it was said to
-/// be, so that the word says it all.)
+/// A change, then the bell; and one who looks, and sleeps while the bell shows what it saw. He must have
+/// found the change, or find the bell changed: else he sleeps for ever. (A futex sleeps only while the word
+/// is what it was said to be, so that the word says it all.)
 fn bells(sleepers: usize, ring: fn(&Line)) {
     model(3, move || {
         let bell = Arc::new((Line::new(), AtomicU64::new(0)));

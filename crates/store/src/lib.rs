@@ -1,4 +1,5 @@
-//! Standard files (npy, raw, safetensors, Zarr) read and written by all units at once, and what a store over many units is made of.
+//! Standard files (npy, raw, safetensors, Zarr) read and written by all units at once, and what a store over
+//! many units is made of.
 //!
 //! | module | idea |
 //! |---|---|
@@ -9,10 +10,10 @@
 //! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O |
 //! | [`disk`] | the same on directories: datasets through ports and by boxes |
 //!
-//! A file is a device like any other: it has a mapping, the whole array in row-major (or, for a Fortran-ordered `.npy`,
-//! column-major) order in one unit, and a plan says which of its bytes each unit of a program reads or writes. All units
-//! work at once, each on its own part. A file that is written appears under its name when all units have closed it, whole,
-//! in place of what was there before, or not at all.
+//! A file is a device like any other: it has a mapping, the whole array in row-major (or, for a
+//! Fortran-ordered `.npy`, column-major) order in one unit, and a plan says which of its bytes each unit of a
+//! program reads or writes. All units work at once, each on its own part. A file that is written appears
+//! under its name when all units have closed it, whole, in place of what was there before, or not at all.
 //!
 //! ```
 //! use polyduct_layout::{Dataset, ElemType};

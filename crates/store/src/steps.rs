@@ -1,6 +1,7 @@
 //! How the steps of an array are part of its shape.
 
-/// Whether so many steps are a dimension of what holds them: one is the array itself, unless its steps are always a dimension.
+/// Whether so many steps are a dimension of what holds them: one is the array itself, unless its steps are
+/// always a dimension.
 pub(crate) fn are_a_dimension(steps: u64, stepped: bool) -> bool {
     stepped || steps != 1
 }

@@ -1,5 +1,5 @@
-//! Stores whose users are killed: a unit of a writing program, all of it, and who rebuilds, scrubs, replaces a unit, appends, or
-//! makes a store.
+//! Stores whose users are killed: a unit of a writing program, all of it, and who rebuilds, scrubs, replaces
+//! a unit, appends, or makes a store.
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::clock;
@@ -157,8 +157,9 @@ impl Place {
         Place(path, scratch)
     }
 
-    /// Nothing is left of what got no name, once the kernel has let go of what killed processes had asked of it: requests on
-    /// their way keep files open, and locked, for a moment longer than their process is there.
+    /// Nothing is left of what got no name, once the kernel has let go of what killed processes had asked of
+    /// it: requests on their way keep files open, and locked, for a moment longer than their process is
+    /// there.
     fn is_clean(&self) {
         let end = clock::now() + Duration::from_secs(10);
         loop {
@@ -193,8 +194,9 @@ fn a_writing_unit_killed_at_any_moment() {
             let (_, error) =
                 error_of(&last).unwrap_or_else(|| panic!("seed {seed}: {} says {last:?}", unit.name));
             let named = error.contains(&format!("unit {victim}"));
-            // Unit 0 brings them together: without it there is nobody to meet. Nor where it heard of the loss when this unit
-            // had closed one dataset and was about to open the next: that ends at the deadline.
+            // Unit 0 brings them together: without it there is nobody to meet. Nor where it heard of the loss
+            // when this unit had closed one dataset and was about to open the next: that ends at the
+            // deadline.
             let alone = error.contains("unit 0") && (victim == 0 || error.contains("to listen"));
             assert!(named || alone, "seed {seed}: {victim} killed, {error:?}");
         }

@@ -1,6 +1,8 @@
-//! Every system call of those who write and read one file fails once, each in a run of its own; see [`polyduct_rig::faults`].
+//! Every system call of those who write and read one file fails once, each in a run of its own; see
+//! [`polyduct_rig::faults`].
 //!
-//! Whatever fails: under its name the file is as it was, or it is the new one, whole; who was told that it is there finds it.
+//! Whatever fails: under its name the file is as it was, or it is the new one, whole; who was told that it is
+//! there finds it.
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::faults::{self, PATIENCE};

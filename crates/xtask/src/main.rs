@@ -1,10 +1,12 @@
-//! Project chores: `cargo run -p polyduct-xtask -- deps` compares the crates' dependencies with the design's table.
+//! Project chores: `cargo run -p polyduct-xtask -- deps` compares the crates' dependencies with the design's
+//! table.
 
 use serde_json::Value;
 use std::process::{Command, ExitCode};
 
-/// What each crate may use of the others: the table of the design's section 4. `polyduct` and the surfaces are as there;
-/// development dependencies are free. `polyduct-rig`, which tests share, is never anything else: nobody may use it here.
+/// What each crate may use of the others: the table of the design's section 4. `polyduct` and the surfaces
+/// are as there; development dependencies are free. `polyduct-rig`, which tests share, is never anything
+/// else: nobody may use it here.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-layout", &[]),
     ("polyduct-copy", &["polyduct-layout"]),
@@ -77,7 +79,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-xtask", &[]),
 ];
 
-/// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests and counts what they allocate.
+/// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests and counts what they
+/// allocate.
 const MAY_BE_UNSAFE: &[&str] =
     &["polyduct-copy", "polyduct-message", "polyduct-os", "polyduct-python", "polyduct-rig"];
 

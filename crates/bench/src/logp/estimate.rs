@@ -46,14 +46,18 @@ pub struct LogP {
     pub latency: f64,
 }
 
-/// Reads a signature (Culler and others, LogP Performance Assessment of Fast Network Interfaces, 1996; Hoe, StarT-X, 1998).
+/// Reads a signature (Culler and others, LogP Performance Assessment of Fast Network Interfaces, 1996; Hoe,
+/// StarT-X, 1998).
 ///
 /// * Without pauses a short burst is over before a reply has to be taken: its messages cost o_s each.
-/// * A long burst without pauses is held up by the bottleneck: the plateau is the gap, with the replies' share in it. Where
-///   o_s + o_r is more than the bottleneck, as on shared memory, the plateau is the time of bouncing a message; StarT-X took g from
-///   another experiment then, and so does this: a stream without replies.
-/// * With pauses longer than a round trip each message costs o_s, the pause, and o_r of one reply that has come meanwhile.
-/// * L is what remains of half a round trip. A long message is received while its end is still being sent, so nothing may remain.
+/// * A long burst without pauses is held up by the bottleneck: the plateau is the gap, with the replies'
+///   share in it. Where o_s + o_r is more than the bottleneck, as on shared memory, the plateau is the time
+///   of bouncing a message; StarT-X took g from another experiment then, and so does this: a stream without
+///   replies.
+/// * With pauses longer than a round trip each message costs o_s, the pause, and o_r of one reply that has
+///   come meanwhile.
+/// * L is what remains of half a round trip. A long message is received while its end is still being sent, so
+///   nothing may remain.
 ///
 /// `None` if there is no curve without a pause or none with one, or one of them has too few points.
 pub fn estimate(signature: &Signature) -> Option<LogP> {
@@ -63,8 +67,8 @@ pub fn estimate(signature: &Signature) -> Option<LogP> {
     // The very first messages are the least busy, but a single one is mostly the clock.
     let send = dense.points.iter().map(|p| p.1).min_by(f64::total_cmp)?;
     let plateau = dense.points.last()?.1;
-    // Of short bursts too, which are less likely to be interrupted. The reply to the last message comes after the burst: one
-    // of a burst's replies is missing in its time.
+    // Of short bursts too, which are less likely to be interrupted. The reply to the last message comes after
+    // the burst: one of a burst's replies is missing in its time.
     let of_burst = |&(m, t): &(f64, f64)| (t - sparse.pause - send) * m / (m - 1.0);
     let long: Vec<f64> = sparse.points.iter().filter(|p| p.0 >= 4.0).map(of_burst).collect();
     let receive = if long.is_empty() { return None } else { median(long).max(0.0) };
@@ -78,8 +82,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The signature that a link with known parameters has: a source that sends (and takes replies when it must) beside a
-    /// bottleneck that passes a message in each `gap`.
+    /// The signature that a link with known parameters has: a source that sends (and takes replies when it
+    /// must) beside a bottleneck that passes a message in each `gap`.
     fn synthetic(o_s: f64, o_r: f64, gap: f64, latency: f64) -> Signature {
         let round_trip = 2.0 * (o_s + latency + o_r);
         let lengths = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0, 65536.0];

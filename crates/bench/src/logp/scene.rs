@@ -1,8 +1,9 @@
 //! The signature's measurement, played by two processes.
 //!
-//! One sends m messages and pauses after each; the other answers each with one of the same size. Without a pause the sender takes
-//! answers only when it has no more room, or after 32 messages; with one it takes after each pause what has come. The time is
-//! that of the sending; answers that are missing then are taken after it.
+//! One sends m messages and pauses after each; the other answers each with one of the same size. Without a
+//! pause the sender takes answers only when it has no more room, or after 32 messages; with one it takes
+//! after each pause what has come. The time is that of the sending; answers that are missing then are taken
+//! after it.
 
 use crate::case::median;
 use crate::message::end::{Carrier, End};
@@ -48,7 +49,8 @@ pub fn signature<C: Carrier>(end: &mut End<C>, size: Size, script: &Script) -> R
     ping_once(end, size)?;
     let trips = (0..repeat).map(|_| ping_once(end, size)).collect::<Result<Vec<_>, _>>()?;
     let half = median(trips);
-    // The shortest of many: whatever interrupts only ever makes it longer, and pauses would come out too short.
+    // The shortest of many: whatever interrupts only ever makes it longer, and pauses would come out too
+    // short.
     let spin = (0..50).map(|_| seconds(|| pause(SPINS)) / SPINS as f64).fold(f64::INFINITY, f64::min);
     let mut curves = Vec::new();
     for multiple in PAUSES {
@@ -70,8 +72,9 @@ pub fn signature<C: Carrier>(end: &mut End<C>, size: Size, script: &Script) -> R
     Ok(Outcome { value: half, base: 0.0, curves })
 }
 
-/// A burst and its answers: seconds for each message of it, and for each pause in it. The pauses are measured in a loop of their
-/// own, right before: a spin takes longer when the machine is busy, and more than a short message does.
+/// A burst and its answers: seconds for each message of it, and for each pause in it. The pauses are measured
+/// in a loop of their own, right before: a spin takes longer when the machine is busy, and more than a short
+/// message does.
 fn bounce<C: Carrier>(
     end: &mut End<C>,
     size: Size,

@@ -1,7 +1,8 @@
 //! The signature of a simulated link: the same bursts, in virtual time and one process.
 //!
-//! The engine is the one of real networks, and takes no virtual time: o_s and o_r are nothing, and what is left is the link
-//! and what the protocol adds to it. So this is the least that any network of that bandwidth and latency can come to.
+//! The engine is the one of real networks, and takes no virtual time: o_s and o_r are nothing, and what is
+//! left is the link and what the protocol adds to it. So this is the least that any network of that bandwidth
+//! and latency can come to.
 
 use super::estimate::{Burst, Signature};
 use super::scene::PAUSES;

@@ -1,4 +1,5 @@
-//! Latency, rate and bandwidth from 8 bytes to 16 MiB on every link: figures to look at, without a target of their own.
+//! Latency, rate and bandwidth from 8 bytes to 16 MiB on every link: figures to look at, without a target of
+//! their own.
 //!
 //! Shared memory stands beside Open MPI, networks beside shared memory.
 
@@ -28,7 +29,8 @@ const LINKS: [(&str, Way); 3] = [
     ("udp", Way::Udp { trusted: true, lost: None }),
 ];
 
-/// Messages that take about as long at every size: so many short ones, and fewer where their bytes take longer.
+/// Messages that take about as long at every size: so many short ones, and fewer where their bytes take
+/// longer.
 fn times(len: usize, way: Way, most: u64) -> u64 {
     let (most, bytes) = match way {
         Way::Domain | Way::Link => (most, 128 << 20),

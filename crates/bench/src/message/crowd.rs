@@ -1,5 +1,5 @@
-//! All to all: every unit of a domain sends short messages to every other, with fewer processors than units or as many.
-//! Units that find nothing to do sleep.
+//! All to all: every unit of a domain sends short messages to every other, with fewer processors than units
+//! or as many. Units that find nothing to do sleep.
 
 use super::domain_carrier::DomainCarrier;
 use super::error::BenchError;
@@ -8,8 +8,8 @@ use super::tally::{words, Kind, Source, LANES};
 use polyduct_message::{MessageError, Priority};
 use polyduct_os::clock::now;
 
-/// Messages from each unit to each other, `times` of them, begun and ended together. Gives the time of one message of the
-/// whole crowd.
+/// Messages from each unit to each other, `times` of them, begun and ended together. Gives the time of one
+/// message of the whole crowd.
 pub fn crowd(name: &str, unit: u32, units: u32, times: u64) -> Result<Outcome, BenchError> {
     if units as usize > LANES - 1 {
         return Err(BenchError::Disagree { what: "too many units" });

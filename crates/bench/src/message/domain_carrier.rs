@@ -27,8 +27,8 @@ pub struct DomainCarrier {
     tally: Arc<Tally>,
 }
 
-/// Joins a domain and installs the handler that counts. `first_fragment` in place of the usual first fragment. What is of
-/// high priority is answered by the handler itself where `answers` has a channel.
+/// Joins a domain and installs the handler that counts. `first_fragment` in place of the usual first
+/// fragment. What is of high priority is answered by the handler itself where `answers` has a channel.
 fn join(
     name: &str,
     (unit, units): (u32, u32),

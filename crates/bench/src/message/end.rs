@@ -26,7 +26,8 @@ pub trait Carrier {
     ) -> Result<(), BenchError>;
     /// Handles what has come, without waiting.
     fn poll(&mut self) -> Result<(), BenchError>;
-    /// Handles what has come; where spinning would keep the carrier from working, sleeps until something does.
+    /// Handles what has come; where spinning would keep the carrier from working, sleeps until something
+    /// does.
     fn step(&mut self) -> Result<(), BenchError>;
     /// Handles what comes until `done` says so, as programs wait with this carrier.
     #[inline]

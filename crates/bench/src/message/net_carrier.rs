@@ -1,4 +1,5 @@
-//! A network link on loopback: TCP or UDP, trusted or encrypted, perhaps through a relay that loses datagrams.
+//! A network link on loopback: TCP or UDP, trusted or encrypted, perhaps through a relay that loses
+//! datagrams.
 
 use super::end::Carrier;
 use super::error::BenchError;

@@ -266,7 +266,8 @@ fn act(part: &Part) -> Result<Outcome, BenchError> {
     }
 }
 
-/// Bytes of the source: more than the caches where bandwidth counts, little where it does not, since fresh memory is slow.
+/// Bytes of the source: more than the caches where bandwidth counts, little where it does not, since fresh
+/// memory is slow.
 fn source_bytes(play: &Play) -> usize {
     let large = matches!(play.scene, Scene::Stream | Scene::Region { .. } | Scene::Ping { fresh: true });
     let messages = play.size.times.saturating_mul(play.size.repeat.into());

@@ -1,4 +1,5 @@
-//! A relay between two UDP sockets that loses some of the datagrams, by a seed: always the same ones of a row.
+//! A relay between two UDP sockets that loses some of the datagrams, by a seed: always the same ones of a
+//! row.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

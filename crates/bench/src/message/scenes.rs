@@ -1,7 +1,7 @@
 //! What two processes do for a figure: both play the same scene, each its part. Times are in seconds.
 //!
-//! A scene alternates what is measured and what it is compared with, several times within one life of the two processes, and
-//! gives medians: whatever else the machine does falls on both alike.
+//! A scene alternates what is measured and what it is compared with, several times within one life of the two
+//! processes, and gives medians: whatever else the machine does falls on both alike.
 
 use super::end::{Carrier, End};
 use super::error::BenchError;
@@ -114,10 +114,11 @@ fn bounce<C: Carrier>(
     Ok((now() - start).as_secs_f64() / (2 * size.times) as f64)
 }
 
-/// Messages in one direction, without answers: the time of each. Beside it a memcpy of the same bytes on one core.
+/// Messages in one direction, without answers: the time of each. Beside it a memcpy of the same bytes on one
+/// core.
 ///
-/// Every message is the next part of a source that is larger than the caches, since programs send what they have computed and
-/// not the same bytes again.
+/// Every message is the next part of a source that is larger than the caches, since programs send what they
+/// have computed and not the same bytes again.
 pub fn stream<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
     let mut copy = vec![1; if end.first { end.source_len() } else { 0 }];
     let mut turn = 0;
@@ -179,8 +180,8 @@ pub fn overhead<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, Ben
     })
 }
 
-/// A message of high priority there and back while low ones wait in front of the receiver, beside the same without them.
-/// `size.len` is zero for a flood of short messages, else the flood is of long ones.
+/// A message of high priority there and back while low ones wait in front of the receiver, beside the same
+/// without them. `size.len` is zero for a flood of short messages, else the flood is of long ones.
 pub fn priority<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
     repeat(size, || {
         let alone = ping_high(end, size, |_| Ok(()))?;
@@ -224,9 +225,9 @@ fn ping_high<C: Carrier>(
     Ok(if end.first { median(all) } else { 0.0 })
 }
 
-/// A message with work of the sender's own (the experiment of SCI-MPICH, Fig. 10 and 11): total time over the work's, first with
-/// the sender blocked until the receiver has the message, then with both at once. The value is the second's total where
-/// the work takes as long as the transfer, and the base the transfer alone.
+/// A message with work of the sender's own (the experiment of SCI-MPICH, Fig. 10 and 11): total time over the
+/// work's, first with the sender blocked until the receiver has the message, then with both at once. The
+/// value is the second's total where the work takes as long as the transfer, and the base the transfer alone.
 pub fn overlap<C: Carrier>(end: &mut End<C>, size: Size) -> Result<Outcome, BenchError> {
     let repeat = size.repeat.max(3);
     let alone = |end: &mut End<C>| -> Result<f64, BenchError> {

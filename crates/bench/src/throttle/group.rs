@@ -8,7 +8,8 @@ const VERSION_1: &str = "/sys/fs/cgroup/blkio";
 /// Where those of version 2 may lie.
 const VERSION_2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// A group that this process is in, with all that it starts. It goes when dropped, and we go back to where we were.
+/// A group that this process is in, with all that it starts. It goes when dropped, and we go back to where we
+/// were.
 pub(super) struct Group {
     dir: PathBuf,
     before: PathBuf,
@@ -17,7 +18,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Makes a group whose members read and write each device with `rate` bytes a second at most, and joins it.
+    /// Makes a group whose members read and write each device with `rate` bytes a second at most, and joins
+    /// it.
     pub(super) fn join(devices: &[(u32, u32)], rate: u64) -> Result<Group, String> {
         let name = format!("polyduct-bench-{}", std::process::id());
         let first = Path::new(VERSION_1);

@@ -14,7 +14,8 @@ use std::time::Instant;
 /// Bytes of one write or read of a connection or a file.
 const CHUNK: usize = 4 << 20;
 
-/// Seconds that `threads` threads take to copy `bytes` together with the C library's memcpy, each its share; the mean of `rounds`.
+/// Seconds that `threads` threads take to copy `bytes` together with the C library's memcpy, each its share;
+/// the mean of `rounds`.
 ///
 /// # Panics
 /// If memcpy does not copy.

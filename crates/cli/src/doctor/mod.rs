@@ -1,4 +1,5 @@
-//! `polyduct doctor`: what this machine offers, the limits and sizes in force, and what earlier runs left behind.
+//! `polyduct doctor`: what this machine offers, the limits and sizes in force, and what earlier runs left
+//! behind.
 
 mod leftovers;
 mod machine;

@@ -1,9 +1,10 @@
 //! The two helpers between the run and its processes, both hidden subcommands of this same binary.
 //!
-//! `launch` becomes the program itself: it asks the kernel to kill it when the run dies, and then executes the
-//! command. `keeper` leads the process group of a run and outlives it: should the run be killed in a way that
-//! it cannot notice, the keeper sees its pipe close and kills the group, descendants of any depth included
-//! unless they have left it. Those that have are the run's own business: see [`strays`](super::strays).
+//! `launch` becomes the program itself: it asks the kernel to kill it when the run dies, and then executes
+//! the command. `keeper` leads the process group of a run and outlives it: should the run be killed in a way
+//! that it cannot notice, the keeper sees its pipe close and kills the group, descendants of any depth
+//! included unless they have left it. Those that have are the run's own business: see
+//! [`strays`](super::strays).
 
 use clap::Args;
 use rustix::process::{Pid, Signal};

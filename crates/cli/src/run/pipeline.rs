@@ -5,8 +5,8 @@
 //! stage    = ( '<' file | '>' file | NAME=value | -n COUNT )* word ( word | '<' file | '>' file )*
 //! ```
 //!
-//! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the same
-//! value, and that a shell would split into the same words.
+//! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the
+//! same value, and that a shell would split into the same words.
 
 use super::words::{quote, quote_always, split, Token, Word};
 use std::fmt;

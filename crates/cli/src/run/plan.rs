@@ -152,7 +152,8 @@ impl Plan {
             plan.links.push(if pair.iter().all(|s| s.units.is_none()) {
                 Link::OsPipe
             } else {
-                // Errors of the programs name the pipe: it says where it is, and then what tells the runs apart.
+                // Errors of the programs name the pipe: it says where it is, and then what tells the runs
+                // apart.
                 Link::Port { url: format!("pipe:stage-{k}-to-{}.{}", k + 1, site.run) }
             });
         }
@@ -297,8 +298,9 @@ impl Plan {
         named.filter_map(|(i, p)| Some(((p.env[name(p)?].1.as_str(), p.unit), i))).collect()
     }
 
-    /// What a process meets others at when it opens its input or its output: nobody goes on before all have. The
-    /// number of the link after a stage, or the number of links for [`Plan::file`]. Reading a file needs nobody else.
+    /// What a process meets others at when it opens its input or its output: nobody goes on before all have.
+    /// The number of the link after a stage, or the number of links for [`Plan::file`]. Reading a file needs
+    /// nobody else.
     pub fn meeting(&self, process: usize, mode: Mode) -> Option<usize> {
         let Process { stage, role, .. } = &self.processes[process];
         let k = match (role, mode) {

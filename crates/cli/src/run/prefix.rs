@@ -43,8 +43,8 @@ impl Printer {
         Ok(Printer { stop, done })
     }
 
-    /// Waits until everything is printed; not for ever, if whoever reads our output does not read. Gives the error for which
-    /// standard output took no more; that nobody reads it any more is none.
+    /// Waits until everything is printed; not for ever, if whoever reads our output does not read. Gives the
+    /// error for which standard output took no more; that nobody reads it any more is none.
     pub fn finish(self) -> Option<io::Error> {
         drop(self.stop);
         self.done.recv_timeout(DRAIN).ok().flatten()

@@ -25,8 +25,8 @@ pub struct Started {
     pub outputs: Vec<Output>,
     /// Where the ports' reports arrive.
     pub reports: OwnedFd,
-    /// The end that the processes write to, by its path. Held here, or the other would seem ready for ever once the
-    /// last of them has gone.
+    /// The end that the processes write to, by its path. Held here, or the other would seem ready for ever
+    /// once the last of them has gone.
     _report_to: OwnedFd,
     /// After the group, whose end makes orphans.
     pub strays: Strays,
@@ -196,7 +196,8 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Raises this process's own limit of open files if the run needs it. Gives the limit that was, for the children.
+/// Raises this process's own limit of open files if the run needs it. Gives the limit that was, for the
+/// children.
 fn make_room_for_files(plan: &Plan, manner: &Manner) -> Option<u64> {
     let each = if manner.prefix { 3 } else { 1 };
     let need = (plan.processes.len() * each + plan.os_pipes * 2 + 64) as u64;

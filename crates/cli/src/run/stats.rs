@@ -1,4 +1,5 @@
-//! What the ports of a run report: that they open, to the supervision; what they did when they close, as a table.
+//! What the ports of a run report: that they open, to the supervision; what they did when they close, as a
+//! table.
 
 use super::plan::{Link, Plan};
 use super::verdict::End;

@@ -1,5 +1,5 @@
-//! What the programs of a run started and let go: orphans, daemons among them. Whatever group or session they went to,
-//! they become children of the run, which ends them when it ends.
+//! What the programs of a run started and let go: orphans, daemons among them. Whatever group or session they
+//! went to, they become children of the run, which ends them when it ends.
 
 use polyduct::host::process::{self, Kid, PidFd, ProcessId, Signal};
 use polyduct::host::OsError;
@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 /// How long the kernel may take to end what is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The orphans of a run. Dropping it kills them, and their descendants; by then nothing else may be left of the run.
+/// The orphans of a run. Dropping it kills them, and their descendants; by then nothing else may be left of
+/// the run.
 pub struct Strays {
-    /// Children that are none of the run: a shell that becomes the run has some, in `polyduct run ... > >(tee log)`.
+    /// Children that are none of the run: a shell that becomes the run has some, in `polyduct run ... > >(tee
+    /// log)`.
     spared: Vec<ProcessId>,
-    /// The process group of the run itself. The programs have another, so who is in it does not come from them.
+    /// The process group of the run itself. The programs have another, so who is in it does not come from
+    /// them.
     own_group: u32,
     /// Those that got a signal to end.
     told: Vec<ProcessId>,
@@ -29,7 +32,8 @@ impl Strays {
 
     /// Reaps those that have ended. `waited_for` are the children that somebody waits for.
     pub fn reap(&self, waited_for: &[u32]) {
-        // The kernel names the same one until it is reaped: behind one that is waited for, the others wait too.
+        // The kernel names the same one until it is reaped: behind one that is waited for, the others wait
+        // too.
         while let Some(pid) = process::exited_child().filter(|pid| !waited_for.contains(pid)) {
             process::reap(pid);
         }
@@ -55,8 +59,8 @@ impl Strays {
         Ok(kids)
     }
 
-    /// Kills all. The death of one may bring its children here, so it looks again until there are none. Gives those that
-    /// live on.
+    /// Kills all. The death of one may bring its children here, so it looks again until there are none. Gives
+    /// those that live on.
     fn end(&mut self) -> Result<Vec<u32>, OsError> {
         let until = Instant::now() + PATIENCE;
         let mut out_of_reach = Vec::new();

@@ -1,4 +1,5 @@
-//! Drives the supervisor: waits for deaths, signals, reports and deadlines in one poll, and does what it says.
+//! Drives the supervisor: waits for deaths, signals, reports and deadlines in one poll, and does what it
+//! says.
 
 use super::plan::{in_store, Plan};
 use super::start::Started;
@@ -22,8 +23,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch the signals that end a run, except those that whoever started us wants ignored (nohup), and the
-    /// one that tells of the deaths of orphans.
+    /// Begins to catch the signals that end a run, except those that whoever started us wants ignored
+    /// (nohup), and the one that tells of the deaths of orphans.
     pub fn catch() -> io::Result<Signals> {
         let mut streams = Vec::new();
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD] {
@@ -124,8 +125,8 @@ pub fn supervise(
         alive.retain(|i| ends.iter().all(|(ended, _)| ended != i));
         started.strays.reap(&started.waited_for(&alive));
         let now = Instant::now();
-        // After the ends were seen, so that nothing that a process said before its end is missed, and before they
-        // are judged.
+        // After the ends were seen, so that nothing that a process said before its end is missed, and before
+        // they are judged.
         collector.read_from(&started.reports);
         for notice in collector.take_notices() {
             if let Some(&process) = processes.get(&(notice.program.as_str(), notice.unit)) {
@@ -156,8 +157,8 @@ pub fn supervise(
     Ok(())
 }
 
-/// Gives orphans what is left of the grace where the run was brought to its end. Where it ended by itself they are
-/// killed at once, as what is left of the group is.
+/// Gives orphans what is left of the grace where the run was brought to its end. Where it ended by itself
+/// they are killed at once, as what is left of the group is.
 fn end_strays(
     started: &mut Started,
     signals: &mut Signals,

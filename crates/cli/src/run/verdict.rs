@@ -1,19 +1,21 @@
-//! The supervision of a run as a state machine: deaths, ports, signals and time in; signals to send and the verdict out.
+//! The supervision of a run as a state machine: deaths, ports, signals and time in; signals to send and the
+//! verdict out.
 //!
 //! When one unit dies its peers notice at once and exit with errors of their own, so the processes that end
 //! within moments of each other are one failure with one cause. The rules:
 //!
 //! 1. The first failure in time is the named one.
-//! 2. A death by a signal that the run did not send wins over an error exit up to [`WINDOW`] before it: a killed
-//!    process closes its sockets, which wakes its peers, a moment before the kernel reports its death.
+//! 2. A death by a signal that the run did not send wins over an error exit up to [`WINDOW`] before it: a
+//!    killed process closes its sockets, which wakes its peers, a moment before the kernel reports its death.
 //! 3. Once the run has begun to end its processes, how they end says nothing any more.
-//! 4. A plain stage that dies of SIGPIPE has a reader that wants no more. As in the shell, that is no failure.
-//!    The same holds for the parallel stages before a pump whose reader has gone: they are ended, quietly.
-//! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having opened its
-//!    port is a failure while somebody waits there, for nobody can come in its place; where nobody waits it is none.
-//!    A death or an error exit wins over it within [`WINDOW`].
-//! 6. An output file that is not there, or is the old one, when all have ended well is a failure: whoever takes the file
-//!    because the run succeeded would take stale data.
+//! 4. A plain stage that dies of SIGPIPE has a reader that wants no more. As in the shell, that is no
+//!    failure. The same holds for the parallel stages before a pump whose reader has gone: they are ended,
+//!    quietly.
+//! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having
+//!    opened its port is a failure while somebody waits there, for nobody can come in its place; where nobody
+//!    waits it is none. A death or an error exit wins over it within [`WINDOW`].
+//! 6. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
+//!    takes the file because the run succeeded would take stale data.
 
 use super::names::signal_name;
 use super::plan::{Plan, Role, Sink};
@@ -167,8 +169,8 @@ impl<'a> Supervisor<'a> {
         self.processes.iter().all(|p| p.end.is_some())
     }
 
-    /// Takes in how far a process is with opening its input or its output. What a process said before it ended must
-    /// come before its end.
+    /// Takes in how far a process is with opening its input or its output. What a process said before it
+    /// ended must come before its end.
     pub fn handle_port(&mut self, now: Instant, process: usize, mode: Mode, port: Port) {
         let Some(k) = self.plan.meeting(process, mode) else { return };
         let (watched, meeting) = (&mut self.processes[process], &mut self.meetings[k]);
@@ -329,8 +331,8 @@ impl<'a> Supervisor<'a> {
         self.suspect(now, cause);
     }
 
-    /// A writer may notice that its reader has gone, and fail, before the pump that says so has ended. And what one
-    /// process did not open, a descendant of it may.
+    /// A writer may notice that its reader has gone, and fail, before the pump that says so has ended. And
+    /// what one process did not open, a descendant of it may.
     fn clear_suspicion(&mut self) {
         let Phase::Suspicion { cause, until } = &self.phase else { return };
         let stands = match *cause {

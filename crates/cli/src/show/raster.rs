@@ -37,7 +37,8 @@ pub struct Slice {
 /// Most slices that are drawn of an array with more than two dimensions.
 const MAX_SLICES: u64 = 4;
 
-/// The slices of a mapping, each of at most `max_rows` × `max_cols` cells. One for arrays of up to two dimensions.
+/// The slices of a mapping, each of at most `max_rows` × `max_cols` cells. One for arrays of up to two
+/// dimensions.
 pub fn slices(mapping: &Mapping, max_rows: usize, max_cols: usize) -> Result<Vec<Slice>, LayoutError> {
     let shape = mapping.dataset().shape();
     let leading = shape.len().saturating_sub(2);
@@ -58,7 +59,8 @@ pub fn slices(mapping: &Mapping, max_rows: usize, max_cols: usize) -> Result<Vec
         .collect()
 }
 
-/// Places looked at in a cell, in each direction. Spread by the golden ratio, they fall in step with no period.
+/// Places looked at in a cell, in each direction. Spread by the golden ratio, they fall in step with no
+/// period.
 const PROBES: u64 = 8;
 
 impl Raster {

@@ -1,4 +1,5 @@
-//! Looking after a store: checking it, and bringing back what was lost. Each goes in steps, between which others use the store.
+//! Looking after a store: checking it, and bringing back what was lost. Each goes in steps, between which
+//! others use the store.
 
 use super::{open, Failure, Outcome};
 use crate::text::{bytes, print, print_json};
@@ -32,7 +33,8 @@ pub struct ScrubArgs {
 pub struct RebuildArgs {
     /// The store's directory.
     dir: PathBuf,
-    /// Go on with the units that are there although others served later, and are gone for good: what was written then is given up.
+    /// Go on with the units that are there although others served later, and are gone for good: what was
+    /// written then is given up.
     #[arg(long)]
     give_up_newer: bool,
     /// No progress.
@@ -53,7 +55,8 @@ pub struct ReplaceArgs {
     /// Take the directory even where it belongs to something else: what it has is lost.
     #[arg(long)]
     force: bool,
-    /// Give the unit up although it is in use, as when its disk is about to fail: what it has is computed from the others.
+    /// Give the unit up although it is in use, as when its disk is about to fail: what it has is computed
+    /// from the others.
     #[arg(long, requires = "with")]
     in_use: bool,
 }
@@ -110,7 +113,8 @@ fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_position(progress.done);
 }
 
-/// Checks every block. The status is 1 when something cannot be repaired, or a unit is not there to be checked.
+/// Checks every block. The status is 1 when something cannot be repaired, or a unit is not there to be
+/// checked.
 pub fn scrub(args: &ScrubArgs) -> Outcome {
     let store = open(&args.dir)?;
     let bar = bar(args.quiet || args.json, "checking");

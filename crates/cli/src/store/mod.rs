@@ -53,7 +53,8 @@ enum What {
 struct CreateArgs {
     /// The store's directory.
     dir: PathBuf,
-    /// How many units, in folders of the store; or their directories, A,B,C. A unit of several directories is A+B.
+    /// How many units, in folders of the store; or their directories, A,B,C. A unit of several directories is
+    /// A+B.
     #[arg(long, value_name = "N|A,B,C")]
     units: String,
     /// How many units may be lost: 0 none, 1 by XOR, more by Reed-Solomon.

@@ -40,7 +40,8 @@ impl Header {
                 false => Ok(()),
             }
         };
-        // A stream cannot be read ahead: the version says how long the length is, the length where the data begin.
+        // A stream cannot be read ahead: the version says how long the length is, the length where the data
+        // begin.
         more(&mut bytes, 10)?;
         if bytes[6] > 1 {
             more(&mut bytes, 12)?;

@@ -1,7 +1,7 @@
 //! Vectors of one level, and the way into code compiled for it.
 //!
-//! Kernels are written once, generic over [`Simd`], as `#[inline(always)]` functions; [`run`] inlines them into a
-//! function that is compiled with the level's instructions.
+//! Kernels are written once, generic over [`Simd`], as `#[inline(always)]` functions; [`run`] inlines them
+//! into a function that is compiled with the level's instructions.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -42,8 +42,8 @@ pub(crate) trait Simd {
         (Self::WIDTH / elem).max(1)
     }
 
-    /// Transposes a square of elements of `E` bytes: row `j` of the source, `src_step` bytes after row `j - 1`, becomes
-    /// column `j` of the destination, whose rows lie `dst_step` bytes apart.
+    /// Transposes a square of elements of `E` bytes: row `j` of the source, `src_step` bytes after row `j -
+    /// 1`, becomes column `j` of the destination, whose rows lie `dst_step` bytes apart.
     unsafe fn tile<const E: usize>(src: *const u8, src_step: isize, dst: *mut u8, dst_step: isize);
 
     /// Converts as many elements as make 64 bytes in the destination; to stream, `dst` is a multiple of 64.
@@ -100,8 +100,8 @@ pub fn prefetch(p: *const u8) {
     ask::<false>(p);
 }
 
-/// Asks for a cache line that is needed a little later: it comes into the second-level cache, where the machine has an
-/// instruction for that; any address will do.
+/// Asks for a cache line that is needed a little later: it comes into the second-level cache, where the
+/// machine has an instruction for that; any address will do.
 #[inline(always)]
 pub fn prefetch_far(p: *const u8) {
     ask::<true>(p);
@@ -122,7 +122,8 @@ fn ask<const FAR: bool>(p: *const u8) {
     let _ = p;
 }
 
-/// Asks for a cache line that will be written, where the machine has an instruction for it; any address will do.
+/// Asks for a cache line that will be written, where the machine has an instruction for it; any address will
+/// do.
 #[inline(always)]
 pub fn prefetch_to_write(p: *const u8) {
     // SAFETY: as `prefetch`; a machine without this one does nothing.
@@ -134,8 +135,8 @@ pub fn prefetch_to_write(p: *const u8) {
     let _ = p;
 }
 
-/// Makes streamed stores visible before later ones, when it goes out of scope. One for a whole transfer: each waits for
-/// all that is on its way to memory.
+/// Makes streamed stores visible before later ones, when it goes out of scope. One for a whole transfer: each
+/// waits for all that is on its way to memory.
 pub(crate) struct Fence {
     /// Whether anything was streamed.
     pub needed: bool,

@@ -1,4 +1,5 @@
-//! 128-bit vectors of aarch64. Tiles and conversions are the portable ones, which the compiler turns into these vectors.
+//! 128-bit vectors of aarch64. Tiles and conversions are the portable ones, which the compiler turns into
+//! these vectors.
 
 use super::{portable::Portable, Simd};
 use crate::convert::Convert;

@@ -1,4 +1,5 @@
-//! What the tests share: random tables, the obvious way to carry them out, and all kernels to compare with it.
+//! What the tests share: random tables, the obvious way to carry them out, and all kernels to compare with
+//! it.
 #![allow(dead_code)]
 
 use polyduct_copy::{Kernels, Level};
@@ -57,7 +58,8 @@ fn shuffle(rng: &mut Rng, order: &mut [usize]) {
     }
 }
 
-/// Appends a random nest whose destination lies at or past `dst`; returns one past its last destination element.
+/// Appends a random nest whose destination lies at or past `dst`; returns one past its last destination
+/// element.
 fn push_nest(rng: &mut Rng, table: &mut OpTable, dst: u64, most: u64) -> u64 {
     let mut extents = Vec::new();
     let mut elems = 1;

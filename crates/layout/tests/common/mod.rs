@@ -1,5 +1,5 @@
-//! The naive oracle: what every byte of every unit's memory is, straight from the table in the design, one element at a
-//! time. It shares no code with the crate; layouts are made at random together with their text.
+//! The naive oracle: what every byte of every unit's memory is, straight from the table in the design, one
+//! element at a time. It shares no code with the crate; layouts are made at random together with their text.
 #![allow(dead_code)]
 
 /// A small deterministic generator (splitmix64).
@@ -359,7 +359,8 @@ pub fn most_even(units: u64, axes: usize) -> Vec<u64> {
 
 type NBox = Vec<(u64, u64)>;
 
-/// Boxes that cover every element once, some units perhaps with copies of another's; or, for readers, any boxes at all.
+/// Boxes that cover every element once, some units perhaps with copies of another's; or, for readers, any
+/// boxes at all.
 pub fn random_boxes(rng: &mut Rng, shape: &[u64], writer: bool) -> Spec {
     let n_units = 1 + rng.below(6) as usize;
     let mut units: Vec<Vec<NBox>> = vec![Vec::new(); n_units];

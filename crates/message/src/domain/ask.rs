@@ -46,7 +46,8 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Whether the one that is asked is known to be gone: by others, or as its process has ended after it hung up.
+    /// Whether the one that is asked is known to be gone: by others, or as its process has ended after it
+    /// hung up.
     pub(super) fn is_gone(&self) -> bool {
         (self.gone)() || self.asked.borrow().as_ref().is_some_and(|process| !process.is_alive())
     }
@@ -128,8 +129,8 @@ pub(super) fn ask(
     }
 }
 
-/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while it does not
-/// listen: whether it ever will.
+/// Asks a partner for a link: hands over `mine`, returns what the partner hands over. `gone` is asked while
+/// it does not listen: whether it ever will.
 ///
 /// # Errors
 /// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
@@ -175,8 +176,9 @@ pub fn ask_for_region(
     }
 }
 
-/// Tells all other units of this host that this one has given up, as the board says. Those who have no link to it are
-/// told, too, and nobody is waited for: who has no place for one more connection looks at the board by itself before long.
+/// Tells all other units of this host that this one has given up, as the board says. Those who have no link
+/// to it are told, too, and nobody is waited for: who has no place for one more connection looks at the board
+/// by itself before long.
 pub fn knock(who: &Who<'_>, board: &Board) {
     for &unit in who.near.iter().filter(|&&unit| unit != who.unit && !board.is_leaving(unit)) {
         // A connection that says nothing and ends is all that it takes.

@@ -1,5 +1,6 @@
-//! Barriers by dissemination: in round k, each unit tells the one 2ᵏ further on; after ⌈log₂ N⌉ rounds all have heard of
-//! all (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988). A state machine without I/O.
+//! Barriers by dissemination: in round k, each unit tells the one 2ᵏ further on; after ⌈log₂ N⌉ rounds all
+//! have heard of all (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988). A
+//! state machine without I/O.
 
 use crate::types::Address;
 
@@ -34,8 +35,8 @@ impl Barrier {
         self.advance(tell);
     }
 
-    /// A unit tells that it came to round `round` of its barrier number `number`. Returns false for what cannot be: the
-    /// teller is at most one barrier ahead.
+    /// A unit tells that it came to round `round` of its barrier number `number`. Returns false for what
+    /// cannot be: the teller is at most one barrier ahead.
     pub fn handle(&mut self, from: Address, number: u32, round: u32, tell: &mut impl FnMut(Tell)) -> bool {
         let Some(heard) = self.heard.get_mut(round as usize) else { return false };
         let behind = (u64::from(self.me) + u64::from(self.units) - (1 << round) % u64::from(self.units))
@@ -88,8 +89,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Units come and messages arrive in any order (each pair's in order): nobody passes before all have come, and in
-        /// the end everybody has.
+        /// Units come and messages arrive in any order (each pair's in order): nobody passes before all have
+        /// come, and in the end everybody has.
         #[test]
         fn nobody_passes_before_all_have_come(units in 1u32..10, choices in prop::collection::vec(any::<u16>(), 600)) {
             const BARRIERS: u32 = 4;

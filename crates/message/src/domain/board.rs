@@ -1,8 +1,9 @@
 //! The board of a domain: a line for each unit, in a segment that all units of a host have mapped.
 //!
-//! A unit's line says whether it has left or given up, how many collective operations it has come to, and which the last
-//! is. Nothing else is shared by all, and nothing of it is on the path of a message. What units of other hosts say of themselves, in messages, each
-//! unit notes for itself: it has not come to their end sooner for what another has received.
+//! A unit's line says whether it has left or given up, how many collective operations it has come to, and
+//! which the last is. Nothing else is shared by all, and nothing of it is on the path of a message. What
+//! units of other hosts say of themselves, in messages, each unit notes for itself: it has not come to their
+//! end sooner for what another has received.
 
 use super::collective::{Came, Collective};
 use super::gather::MAX_UNITS;
@@ -24,7 +25,8 @@ const STATE: usize = 0;
 const CAME: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left or gave up.
 const BECAUSE: usize = 2;
-/// Word of the segment's first line: the unit, and one, for whose sake the first gave up: itself, or one that was lost.
+/// Word of the segment's first line: the unit, and one, for whose sake the first gave up: itself, or one that
+/// was lost.
 const GAVE_UP_FIRST: usize = 3;
 /// The unit has said that it leaves; what it sent before is on its way.
 const LEAVING: u64 = 3;
@@ -38,7 +40,8 @@ const GAVE_UP: u64 = 2;
 pub struct Board {
     segment: Arc<Segment>,
     units: u32,
-    /// In a domain across hosts that has units beside this one: who they are, and where the others' lines are.
+    /// In a domain across hosts that has units beside this one: who they are, and where the others' lines
+    /// are.
     far: Option<(Arc<Hosts>, Arc<Segment>)>,
 }
 
@@ -108,7 +111,8 @@ impl Board {
         &line.expect("the segment has a line for each unit of the domain")[0]
     }
 
-    /// This unit takes no part any more, by its own will. `because` of the loss of another, if it knew of one.
+    /// This unit takes no part any more, by its own will. `because` of the loss of another, if it knew of
+    /// one.
     pub fn leave(&self, unit: Address, because: Option<Address>) {
         self.say_because(unit, because);
         self.line(unit).w[STATE].store(LEFT, Ordering::Release);
@@ -160,7 +164,8 @@ impl Board {
         Came(self.line(unit).w[CAME].load(Ordering::Acquire))
     }
 
-    /// A unit of another host has said what it had come to. Its words may come in another order than it said them.
+    /// A unit of another host has said what it had come to. Its words may come in another order than it said
+    /// them.
     pub fn note_came(&self, unit: Address, came: Came) {
         self.line(unit).w[CAME].fetch_max(came.0, Ordering::AcqRel);
     }

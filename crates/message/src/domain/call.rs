@@ -25,7 +25,8 @@ impl From<Vec<u8>> for Parcel {
     }
 }
 
-/// A call of another unit's function. Dropped before its outcome is fetched, it is forgotten, and the callee told.
+/// A call of another unit's function. Dropped before its outcome is fetched, it is forgotten, and the callee
+/// told.
 pub struct Call {
     pub(super) inner: Arc<Inner>,
     pub(super) to: Address,
@@ -84,7 +85,8 @@ impl Call {
         self.wait_until(None).map(|result| result.payload)
     }
 
-    /// The same with the words that came with it, until a time of [`clock::now`]; without one, the domain's timeout holds.
+    /// The same with the words that came with it, until a time of [`clock::now`]; without one, the domain's
+    /// timeout holds.
     ///
     /// # Errors
     /// As [`wait`](Call::wait).
@@ -108,10 +110,12 @@ impl Call {
         })
     }
 
-    /// Waits until there is an outcome, and leaves it there; or until `fetched` says that another thread has taken it.
+    /// Waits until there is an outcome, and leaves it there; or until `fetched` says that another thread has
+    /// taken it.
     ///
     /// # Errors
-    /// [`MessageError::Timeout`], [`MessageError::Interrupted`]; the loss of another unit, where it ends all waits.
+    /// [`MessageError::Timeout`], [`MessageError::Interrupted`]; the loss of another unit, where it ends all
+    /// waits.
     pub fn wait_outcome(
         &self,
         deadline: Option<Duration>,

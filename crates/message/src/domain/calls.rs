@@ -1,8 +1,8 @@
 //! Calls that wait for their answer: numbers, deadlines, cancellation. A state machine without I/O.
 //!
-//! A call is a message with a number, and so is its answer (StarT-X, "non-blocking remote procedure call, shared by the
-//! threads of a node"). The caller's table holds what is asked and not yet fetched; a late answer finds no entry and is
-//! dropped. Numbers are not used again before 2³² others.
+//! A call is a message with a number, and so is its answer (StarT-X, "non-blocking remote procedure call,
+//! shared by the threads of a node"). The caller's table holds what is asked and not yet fetched; a late
+//! answer finds no entry and is dropped. Numbers are not used again before 2³² others.
 
 pub use crate::error::CallError;
 use crate::types::Address;
@@ -77,7 +77,8 @@ impl<A> Calls<A> {
         self.entries.is_empty()
     }
 
-    /// An answer came from `from`. What nobody asks for any more, or somebody else was asked for, is dropped: `false`.
+    /// An answer came from `from`. What nobody asks for any more, or somebody else was asked for, is dropped:
+    /// `false`.
     pub fn handle_answer(&mut self, from: Address, number: u32, answer: Result<A, String>) -> bool {
         let outcome = |entry: &Entry<A>| {
             let name = || entry.name.clone();

@@ -23,13 +23,14 @@ use std::time::Duration;
 pub struct ChannelOptions {
     /// Low or high.
     pub priority: Priority,
-    /// Whether its messages arrive in the order in which they were sent. With [`Order::Any`] none is held up because an
-    /// earlier one was lost on the way or found no buffer. Between units of one host nothing is lost, and both are in order.
+    /// Whether its messages arrive in the order in which they were sent. With [`Order::Any`] none is held up
+    /// because an earlier one was lost on the way or found no buffer. Between units of one host nothing is
+    /// lost, and both are in order.
     pub order: Order,
 }
 
-/// A channel to another unit. Messages of one channel arrive in the order in which they were sent, unless it was made for
-/// [any](Order::Any); of several, as it comes.
+/// A channel to another unit. Messages of one channel arrive in the order in which they were sent, unless it
+/// was made for [any](Order::Any); of several, as it comes.
 pub struct Channel {
     inner: Arc<Inner>,
     raw: RawChannel,
@@ -48,8 +49,8 @@ pub struct Far {
     to: Address,
     number: Number,
     options: ChannelOptions,
-    /// Messages that are not with the receiver's program yet: the last one says nothing of the others where they have no
-    /// order.
+    /// Messages that are not with the receiver's program yet: the last one says nothing of the others where
+    /// they have no order.
     under_way: Arc<AtomicU64>,
 }
 
@@ -125,8 +126,8 @@ impl Far {
         })
     }
 
-    /// Waits until the receiver has handled all that was sent. That it has it is not enough: it may handle it later. So it is
-    /// asked behind all the rest, in the same priority.
+    /// Waits until the receiver has handled all that was sent. That it has it is not enough: it may handle it
+    /// later. So it is asked behind all the rest, in the same priority.
     fn flush(&mut self, inner: &Arc<Inner>) -> Result<(), MessageError> {
         // Where there is no order, the question could overtake what is still on its way.
         self.delivered(inner, None)?;
@@ -180,7 +181,8 @@ impl Near {
             match self.sending(inner, |s| s.extend(&payload[taken..])) {
                 Ok(n) => taken += n,
                 Err(e) => {
-                    // What has come of it is forgotten at the other end: now, or when there is room to say so.
+                    // What has come of it is forgotten at the other end: now, or when there is room to say
+                    // so.
                     if self.sender.abandon().is_err() {
                         inner.backlog.store(true, Ordering::Release);
                     }
@@ -265,8 +267,8 @@ impl Near {
     }
 }
 
-/// A message whose payload the receiver may be fetching. When it is dropped it does not any more: the caller has its memory
-/// back, however the call ends.
+/// A message whose payload the receiver may be fetching. When it is dropped it does not any more: the caller
+/// has its memory back, however the call ends.
 struct Posted<'a> {
     near: &'a mut Near,
     ticket: Ticket,
@@ -318,8 +320,8 @@ impl Channel {
         }
     }
 
-    /// Sends a short message: a handler and four words. Does not wait, allocate, lock or call the system, but to wake a
-    /// receiver that sleeps.
+    /// Sends a short message: a handler and four words. Does not wait, allocate, lock or call the system, but
+    /// to wake a receiver that sleeps.
     ///
     /// # Errors
     /// [`MessageError::Full`]: the receiver has not taken enough of what was sent before; poll, then try again. Loss of
@@ -343,9 +345,10 @@ impl Channel {
         self.bulk(system::MAIL, [tag, words[0], words[1], 0], payload)
     }
 
-    /// Sends a message with a payload of any length, and waits until the receiver has all of it or the library has; the
-    /// payload is the caller's again then. Receives meanwhile. It is cut into fragments that the receiver takes while
-    /// later ones are written; from the setting `pull_from` on the receiver fetches it from where it lies.
+    /// Sends a message with a payload of any length, and waits until the receiver has all of it or the
+    /// library has; the payload is the caller's again then. Receives meanwhile. It is cut into fragments that
+    /// the receiver takes while later ones are written; from the setting `pull_from` on the receiver fetches
+    /// it from where it lies.
     ///
     /// # Errors
     /// Loss of the unit; [`MessageError::Timeout`] after the domain's timeout: the message is not sent.
@@ -353,8 +356,8 @@ impl Channel {
         self.raw.send(&self.inner, Head { handler, args }, payload)
     }
 
-    /// Sends a message whose payload the receiver fetches while `work` runs, on the receiver's processor; returns what
-    /// `work` returns once both are done.
+    /// Sends a message whose payload the receiver fetches while `work` runs, on the receiver's processor;
+    /// returns what `work` returns once both are done.
     ///
     /// # Errors
     /// As [`bulk`](Channel::bulk). `work` has run in any case but loss of the unit before.

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// How long a unit that is at odds with others waits for room to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The collective operations that a unit has come to: how many, above eight bits that say which the last is. One word, so that
-/// whoever reads it while it changes finds what belongs together.
+/// The collective operations that a unit has come to: how many, above eight bits that say which the last is.
+/// One word, so that whoever reads it while it changes finds what belongs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came(pub u64);
 
@@ -128,8 +128,8 @@ impl Inner {
         })
     }
 
-    /// Whether words of a collective operation wait for room, or for a connection. Who they are for receives until it has
-    /// them, so they do not wait for long.
+    /// Whether words of a collective operation wait for room, or for a connection. Who they are for receives
+    /// until it has them, so they do not wait for long.
     fn owes_words(&self) -> bool {
         let words = [system::BARRIER, system::OFFER, system::AGREED, system::CAME];
         let is_word = |head: &Head| words.contains(&head.handler);
@@ -149,8 +149,8 @@ impl Inner {
         self.say_all(tells.into_iter().map(word).collect())
     }
 
-    /// Sends words of a collective operation. Those that cannot be sent, though their unit is there, are kept: the operation has
-    /// gone on, and others wait for them.
+    /// Sends words of a collective operation. Those that cannot be sent, though their unit is there, are
+    /// kept: the operation has gone on, and others wait for them.
     ///
     /// # Errors
     /// The first reason why one could not be sent.
@@ -175,9 +175,9 @@ impl Inner {
         }
     }
 
-    /// A unit that will not come to the collective operation that this one has come to: the lowest, so that all who wait
-    /// name the same. Who does not come keeps all others, directly or not. Who has come to another comes before who is gone,
-    /// often because of it.
+    /// A unit that will not come to the collective operation that this one has come to: the lowest, so that
+    /// all who wait name the same. Who does not come keeps all others, directly or not. Who has come to
+    /// another comes before who is gone, often because of it.
     pub(super) fn who_never_comes(&self) -> Option<MessageError> {
         let mine = self.board.came(self.options.unit);
         self.who_is_at_odds().or_else(|| {
@@ -188,8 +188,9 @@ impl Inner {
         })
     }
 
-    /// The better reason for an error of a collective operation: who is at odds with others may have left for it before this
-    /// unit has sent to it, or has heard of that. In order, nobody leaves what it has come to before it has heard of all.
+    /// The better reason for an error of a collective operation: who is at odds with others may have left for
+    /// it before this unit has sent to it, or has heard of that. In order, nobody leaves what it has come to
+    /// before it has heard of all.
     fn odds_behind(&self, error: MessageError) -> MessageError {
         let mine = self.board.came(self.options.unit).count();
         if matches!(error, MessageError::PeerLeft { unit } if self.board.came(unit).count() >= mine) {
@@ -210,8 +211,8 @@ impl Inner {
         })
     }
 
-    /// Says to all on other hosts what this unit has come to: only some have heard it. Who is at odds with it then says the
-    /// same, to those whom this unit is not at odds with.
+    /// Says to all on other hosts what this unit has come to: only some have heard it. Who is at odds with it
+    /// then says the same, to those whom this unit is not at odds with.
     fn tell_of_odds(&self) {
         let [low, high] = self.board.came(self.options.unit).words();
         for to in self.hosts.far() {
@@ -233,8 +234,8 @@ impl Inner {
     }
 
     fn agree(&self) -> Result<(), MessageError> {
-        // One that ended at its deadline goes on: to come twice to what others come to once would put this unit at odds with
-        // them later.
+        // One that ended at its deadline goes on: to come twice to what others come to once would put this
+        // unit at odds with them later.
         let goes_on = std::mem::replace(&mut lock(&self.agreement).under_way, true);
         let offer = lock(&self.installed).offer();
         if !goes_on {

@@ -62,8 +62,9 @@ impl Inner {
         Ok(Handed { bell, segment: Some(owned(link.fd())?) })
     }
 
-    /// Takes what a partner handed over. The second time, when both asked at once, does nothing. What was made for the partner
-    /// is kept until the link stands: the partner may have taken it, and has no use for another.
+    /// Takes what a partner handed over. The second time, when both asked at once, does nothing. What was
+    /// made for the partner is kept until the link stands: the partner may have taken it, and has no use for
+    /// another.
     ///
     /// # Errors
     /// What this process's system refuses; [`MessageError::BadPeer`].

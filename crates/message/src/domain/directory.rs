@@ -1,9 +1,10 @@
 //! Handlers by name: what each unit has, and the numbers that the whole domain agreed on.
 //!
-//! A unit [installs](Installed::install) handlers whenever it likes. A synchronise is collective: every unit sends its
-//! [offer](Installed::offer) to unit 0, which [merges](Directory::merge) them into the next [`Directory`] and sends that to
-//! all. Numbers once given stay; new names get the next ones in the order of the alphabet, so that the result does not
-//! depend on who came first. The mechanism is GRIM's: a string name, an integer id, known across the cluster.
+//! A unit [installs](Installed::install) handlers whenever it likes. A synchronise is collective: every unit
+//! sends its [offer](Installed::offer) to unit 0, which [merges](Directory::merge) them into the next
+//! [`Directory`] and sends that to all. Numbers once given stay; new names get the next ones in the order of
+//! the alphabet, so that the result does not depend on who came first. The mechanism is GRIM's: a string
+//! name, an integer id, known across the cluster.
 
 pub use crate::error::HandlerError;
 use crate::types::{Address, HandlerId};
@@ -104,8 +105,8 @@ impl Directory {
     /// The next directory: this one with what the units offer. Unit `i` offers `offers[i]`.
     ///
     /// # Errors
-    /// [`HandlerError::Kinds`], [`HandlerError::Versions`] naming two units that disagree, [`HandlerError::BadName`],
-    /// [`HandlerError::TooMany`]. What was agreed before stays.
+    /// [`HandlerError::Kinds`], [`HandlerError::Versions`] naming two units that disagree,
+    /// [`HandlerError::BadName`], [`HandlerError::TooMany`]. What was agreed before stays.
     pub fn merge(&self, offers: &[Vec<Offered>]) -> Result<Directory, HandlerError> {
         let mut known: BTreeMap<&str, Entry> = BTreeMap::new();
         for (unit, offer) in (0..).zip(offers) {

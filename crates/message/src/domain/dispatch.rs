@@ -53,8 +53,8 @@ impl Drop for Inside {
     }
 }
 
-/// Runs a handler. A panic of it, which has been reported by then, ends here: whoever receives goes on, and so does the link.
-/// `Err` has the panic's words.
+/// Runs a handler. A panic of it, which has been reported by then, ends here: whoever receives goes on, and
+/// so does the link. `Err` has the panic's words.
 fn inside<T>(handler: impl FnOnce() -> T) -> Result<T, String> {
     let _inside = Inside::enter();
     catch_unwind(AssertUnwindSafe(handler)).map_err(|cause| {
@@ -96,8 +96,8 @@ impl Context<'_> {
         self.from
     }
 
-    /// Sends a message to a handler, now or when there is room. In the order in which handlers send to a unit, and in no
-    /// order with channels.
+    /// Sends a message to a handler, now or when there is room. In the order in which handlers send to a
+    /// unit, and in no order with channels.
     ///
     /// # Errors
     /// [`MessageError::Limit`] when too much waits to be sent to the unit; loss of the unit.
@@ -155,8 +155,8 @@ impl Inner {
         }
     }
 
-    /// A handler by its number. It may have become known since this thread began to look, and the sender may know that: it is
-    /// kept in `late` then.
+    /// A handler by its number. It may have become known since this thread began to look, and the sender may
+    /// know that: it is kept in `late` then.
     #[inline]
     fn find<'a>(
         &self,
@@ -216,8 +216,8 @@ impl Inner {
         })
     }
 
-    /// Handles a message. Returns whether it was taken: mail that comes in one piece over shared memory and finds no room
-    /// is not.
+    /// Handles a message. Returns whether it was taken: mail that comes in one piece over shared memory and
+    /// finds no room is not.
     #[inline]
     pub(super) fn deliver(
         &self,
@@ -372,7 +372,8 @@ impl Inner {
                 lock(&self.calls).handle_answer(from, args[0], answer);
                 return true;
             }
-            // Functions run to their end when they are called, so there is nothing to stop: the answer finds nobody.
+            // Functions run to their end when they are called, so there is nothing to stop: the answer finds
+            // nobody.
             system::CANCEL => {}
             system::CAME => self.handle_came(from, [args[0], args[1]]),
             system::BARRIER => {
@@ -428,8 +429,8 @@ impl Inner {
         mail
     }
 
-    /// Where there is room again for what was refused, tells those who wait for it on other hosts. On this one it lies in its
-    /// ring, and whoever receives, and was woken, finds it there.
+    /// Where there is room again for what was refused, tells those who wait for it on other hosts. On this
+    /// one it lies in its ring, and whoever receives, and was woken, finds it there.
     #[inline]
     pub(super) fn offer_room(&self) {
         if self.rooms.take_again() {

@@ -1,8 +1,8 @@
-//! Regions that this unit's processor does not reach: on other hosts, and ordinary memory that the kernel keeps from it.
-//! The owner's domain copies, when it receives.
+//! Regions that this unit's processor does not reach: on other hosts, and ordinary memory that the kernel
+//! keeps from it. The owner's domain copies, when it receives.
 //!
-//! A put or get is cut into packets, a few of them under way at once, so that neither side holds more than those, and no
-//! answer is longer than a message may be.
+//! A put or get is cut into packets, a few of them under way at once, so that neither side holds more than
+//! those, and no answer is longer than a message may be.
 
 use super::call::Call;
 use super::calls::CallError;
@@ -32,7 +32,8 @@ impl Put {
         Put { id, inner, packets: VecDeque::new() }
     }
 
-    /// Whether there is an outcome: the bytes are there, or [`wait`](Put::wait) says why not. Receives what has come.
+    /// Whether there is an outcome: the bytes are there, or [`wait`](Put::wait) says why not. Receives what
+    /// has come.
     pub fn is_done(&self) -> bool {
         self.packets.iter().all(Call::is_done)
     }
@@ -46,7 +47,8 @@ impl Put {
     }
 }
 
-/// Where each packet begins, and its length; one without bytes for a copy of none, which asks whether the region is there.
+/// Where each packet begins, and its length; one without bytes for a copy of none, which asks whether the
+/// region is there.
 fn packets(len: usize, packet: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
     (0..len.div_ceil(packet).max(1)).map(move |n| (n * packet, packet.min(len - n * packet)))
 }
@@ -80,7 +82,8 @@ impl Inner {
         }
     }
 
-    /// Begins to write into a region. The last packet goes first: where it does not fit, the owner says so first.
+    /// Begins to write into a region. The last packet goes first: where it does not fit, the owner says so
+    /// first.
     pub(super) fn start_put_far(
         self: &Arc<Inner>,
         to: Address,
@@ -97,7 +100,8 @@ impl Inner {
         Ok(put)
     }
 
-    /// Copies to or from a region. A put that does not fit writes nothing: its last packet is waited for first.
+    /// Copies to or from a region. A put that does not fit writes nothing: its last packet is waited for
+    /// first.
     pub(super) fn copy_far(
         self: &Arc<Inner>,
         unit: Address,

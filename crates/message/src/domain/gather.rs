@@ -1,8 +1,9 @@
-//! How the units of a domain on one host find each other: the state machine of the lowest of them. No sockets, no time.
+//! How the units of a domain on one host find each other: the state machine of the lowest of them. No
+//! sockets, no time.
 //!
-//! Every unit says [`Join`]. When all have come, each gets the [board](super::board) with the numbers of all processes,
-//! and the lowest has no further part: units watch each other, and partners connect when they first need to. In a domain across
-//! hosts the units of each host do so by themselves.
+//! Every unit says [`Join`]. When all have come, each gets the [board](super::board) with the numbers of all
+//! processes, and the lowest has no further part: units watch each other, and partners connect when they
+//! first need to. In a domain across hosts the units of each host do so by themselves.
 
 pub use crate::error::Refusal;
 use crate::types::Address;
@@ -83,8 +84,8 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// A gathering of the units `near` of a domain of `units`, in order, by the first of them, which is the process `me`.
-    /// Complete at once where there is no other.
+    /// A gathering of the units `near` of a domain of `units`, in order, by the first of them, which is the
+    /// process `me`. Complete at once where there is no other.
     pub fn new(units: u32, near: &[Address], me: Process) -> (Self, Option<Action>) {
         let first = near.first().copied().unwrap_or_default();
         let members = BTreeMap::from([(first, Member { conn: None, process: me })]);

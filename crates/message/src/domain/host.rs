@@ -1,8 +1,9 @@
-//! Start and end on one host: units meet at the lowest of them, partners ask each other for links, deaths are noticed.
+//! Start and end on one host: units meet at the lowest of them, partners ask each other for links, deaths are
+//! noticed.
 //!
-//! Every unit listens on an abstract Unix socket, so nothing has to be removed when it ends, however it ends. One thread
-//! serves it, and watches the processes of all other units by descriptors: who ends without a word on the
-//! [board](super::board) is lost.
+//! Every unit listens on an abstract Unix socket, so nothing has to be removed when it ends, however it ends.
+//! One thread serves it, and watches the processes of all other units by descriptors: who ends without a word
+//! on the [board](super::board) is lost.
 
 mod join;
 
@@ -36,8 +37,8 @@ pub use crate::handshake::DOMAIN as PROTOCOL;
 pub enum Ask {
     /// The lowest unit of the host: to take part in the domain. A descriptor of the process comes with it.
     Join(Join),
-    /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then the
-    /// segment of the link from the unit with the lower address, whoever asks.
+    /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then
+    /// the segment of the link from the unit with the lower address, whoever asks.
     Link {
         /// Who asks.
         unit: Address,
@@ -69,8 +70,8 @@ pub enum Answer {
     },
     /// No.
     Refused(Refusal),
-    /// Before the welcome: descriptors of the processes of these units come along, in this order, for one in whose process
-    /// namespace they have no number.
+    /// Before the welcome: descriptors of the processes of these units come along, in this order, for one in
+    /// whose process namespace they have no number.
     Processes(Vec<Address>),
 }
 
@@ -113,8 +114,8 @@ pub enum Whereabouts {
 
 /// What the thread tells the domain.
 pub trait Events: Send + 'static {
-    /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns this unit's bell,
-    /// and the segment where this unit makes it.
+    /// A member asks for a link, and brings its bell, and the segment where that member makes it. Returns
+    /// this unit's bell, and the segment where this unit makes it.
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String>;
     /// A member asks where a region of this unit lies.
     fn region(&mut self, id: u32) -> Result<Whereabouts, String>;
@@ -128,7 +129,8 @@ pub trait Events: Send + 'static {
 pub struct Who<'a> {
     /// Name of the domain, the same for all its units: 1 to 64 letters, digits, `.`, `_`, `-`.
     pub name: &'a str,
-    /// What stands for the domain in the names of its sockets: its name, or what its units drew when they met across hosts.
+    /// What stands for the domain in the names of its sockets: its name, or what its units drew when they met
+    /// across hosts.
     pub place: &'a str,
     /// This unit.
     pub unit: Address,
@@ -161,8 +163,8 @@ impl Joined {
     ///
     /// # Errors
     /// [`MessageError::Refused`] when units disagree or do not come in time; [`MessageError::NameTaken`];
-    /// [`MessageError::Timeout`] without the lowest of them; [`MessageError::Interrupted`]; the system's refusals; those of
-    /// `watch`.
+    /// [`MessageError::Timeout`] without the lowest of them; [`MessageError::Interrupted`]; the system's
+    /// refusals; those of `watch`.
     pub fn join(who: &Who<'_>, watch: Option<Watch<'_>>) -> Result<Joined, MessageError> {
         let listener = Listener::bind(&socket_name(who.place, who.unit)).map_err(|e| match e {
             OsError::AddrInUse { .. } => taken(who),
@@ -276,7 +278,8 @@ impl<E: Events> Server<E> {
         }
     }
 
-    /// Descriptors of the processes of all other units of this host. One process may be several units (threads, tests).
+    /// Descriptors of the processes of all other units of this host. One process may be several units
+    /// (threads, tests).
     fn watched(&mut self) -> Vec<(Address, PidFd)> {
         let mut others = Vec::new();
         for unit in self.members.others().filter(|&unit| unit != self.me) {

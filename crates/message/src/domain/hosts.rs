@@ -1,8 +1,8 @@
 //! Which units of a domain share a host, and so memory.
 //!
-//! Every unit says where it runs when it meets the others; unit 0 tells all, once, who is beside whom. From then
-//! on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the near rendezvous
-//! ([`host`](super::host)), which asks the system for its user and its process.
+//! Every unit says where it runs when it meets the others; unit 0 tells all, once, who is beside whom. From
+//! then on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the
+//! near rendezvous ([`host`](super::host)), which asks the system for its user and its process.
 
 use super::gather::{Members, Process};
 use crate::types::Address;
@@ -25,7 +25,8 @@ pub enum Reach {
     Far,
 }
 
-/// Where a process runs: equal for two that can share segments, find each other's sockets and watch each other's end.
+/// Where a process runs: equal for two that can share segments, find each other's sockets and watch each
+/// other's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostId {
     /// Which start of which kernel.
@@ -35,8 +36,8 @@ pub struct HostId {
 }
 
 impl HostId {
-    /// Where this process runs; units with another `apart` are told apart though the system would not. `None` where the
-    /// system does not say, or cannot watch processes: then all others are far.
+    /// Where this process runs; units with another `apart` are told apart though the system would not. `None`
+    /// where the system does not say, or cannot watch processes: then all others are far.
     pub fn of_this_process(apart: u64) -> Option<HostId> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
@@ -48,8 +49,8 @@ impl HostId {
             let there = fs::metadata(format!("/proc/self/ns/{space}")).ok()?;
             Some([there.dev(), there.ino()])
         };
-        // Abstract sockets belong to a network, processes and users have their numbers in the others; start times count in
-        // that of clocks, which old kernels do not have.
+        // Abstract sockets belong to a network, processes and users have their numbers in the others; start
+        // times count in that of clocks, which old kernels do not have.
         let spaces = [place("net")?, place("pid")?, place("user")?, place("time").unwrap_or_default()];
         let words = spaces.into_iter().flatten().chain([user_id().into(), apart]);
         let within =
@@ -61,7 +62,8 @@ impl HostId {
 /// FNV-1a, 64 bits.
 pub(super) const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x100_0000_01b3);
 
-/// For each unit the lowest that shares its host: what unit 0 tells all of where they run. Who does not know its host is alone.
+/// For each unit the lowest that shares its host: what unit 0 tells all of where they run. Who does not know
+/// its host is alone.
 pub fn beside(ids: &[Option<HostId>]) -> Vec<Address> {
     let mut first = HashMap::new();
     let lowest =
@@ -151,7 +153,8 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// The members of the near rendezvous are these units, in this order. `handed`: who has no number that unit `me` knows.
+    /// The members of the near rendezvous are these units, in this order. `handed`: who has no number that
+    /// unit `me` knows.
     pub fn new(
         near: &[Address],
         members: Members,
@@ -199,7 +202,8 @@ impl Processes {
         self.all.keys().all(|unit| self.numbered(*unit).is_some() || self.handed.contains_key(unit))
     }
 
-    /// Two may say the same of themselves and be two, each the first of a namespace: no number is compared without one.
+    /// Two may say the same of themselves and be two, each the first of a namespace: no number is compared
+    /// without one.
     fn numbered(&self, unit: Address) -> Option<&Process> {
         let process = self.all.get(&unit)?;
         let (me, own) = self.me.as_ref()?;

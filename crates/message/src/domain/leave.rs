@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a unit that leaves because of a loss, of which others may have to hear from it, waits until that is heard.
+/// How long a unit that leaves because of a loss, of which others may have to hear from it, waits until that
+/// is heard.
 pub(super) const LAST_NEWS: Duration = Duration::from_millis(250);
 
 /// That the unit takes part: when this goes, it leaves.
@@ -19,15 +20,16 @@ pub(super) struct Part {
     pub(super) inner: Arc<Inner>,
     /// The process that takes part: a fork of it does not.
     pub(super) process: u32,
-    /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last words is told
-    /// by it of those who will never make any.
+    /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last
+    /// words is told by it of those who will never make any.
     pub(super) _host: Option<Host>,
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            // All that a fork shares with the unit is the unit's: the memory, the sockets, and what stops its thread.
+            // All that a fork shares with the unit is the unit's: the memory, the sockets, and what stops its
+            // thread.
             std::mem::forget((self.inner.clone(), self._host.take()));
             return;
         }
@@ -59,8 +61,8 @@ fn warn(left: Result<(), MessageError>) {
 }
 
 impl Inner {
-    /// Leaves when others have what this unit sent; the first time. Who has left takes no mail any more: two that leave would
-    /// each wait for room that the other makes by taking its own.
+    /// Leaves when others have what this unit sent; the first time. Who has left takes no mail any more: two
+    /// that leave would each wait for room that the other makes by taking its own.
     pub(super) fn leave(&self) -> Result<(), MessageError> {
         if self.left.load(Ordering::Acquire) {
             return Ok(());
@@ -72,7 +74,8 @@ impl Inner {
             return Ok(());
         }
         lock(&self.mailbox).clear();
-        // What waits for room goes before. After a loss, or a breach, that ends all waits nobody waits for it.
+        // What waits for room goes before. After a loss, or a breach, that ends all waits nobody waits for
+        // it.
         let sent = |inner: &Inner| (!inner.flush_backlog()).then_some(Ok(()));
         match self.wait("others to take what was sent", None, sent) {
             Err(error) if !is_loss(&error) && self.lost().is_none() => {

@@ -1,10 +1,11 @@
 //! Ordinary memory as a region: what a unit lends to the others, and how they reach it.
 //!
-//! The owner tells a partner that asks where the memory lies, once; from then on the partner copies to and from it by the
-//! kernel (`process_vm_readv`, `process_vm_writev`), without the owner's doing. The partner checks the bounds, since it is
-//! the one who copies, and the kernel would let it reach more. Where the kernel lets it reach nothing (another namespace,
-//! Yama, a filter), and across hosts, the owner is asked by messages and checks the bounds itself. So nothing that a peer
-//! says has this process touch any byte of its own but those of a region that it registered.
+//! The owner tells a partner that asks where the memory lies, once; from then on the partner copies to and
+//! from it by the kernel (`process_vm_readv`, `process_vm_writev`), without the owner's doing. The partner
+//! checks the bounds, since it is the one who copies, and the kernel would let it reach more. Where the
+//! kernel lets it reach nothing (another namespace, Yama, a filter), and across hosts, the owner is asked by
+//! messages and checks the bounds itself. So nothing that a peer says has this process touch any byte of its
+//! own but those of a region that it registered.
 //!
 //! Memory that is taken back is not copied to or from any more: see [`Gate`].
 
@@ -31,8 +32,8 @@ const LAST_COPIES: Duration = Duration::from_secs(5);
 
 /// Memory that this unit lends to the others, until it is withdrawn or the handle dropped.
 ///
-/// It may outlive the domain. A unit that goes while others may still use its memory leaves the domain first: they learn
-/// that it left, and not only that it has no such region any more.
+/// It may outlive the domain. A unit that goes while others may still use its memory leaves the domain first:
+/// they learn that it left, and not only that it has no such region any more.
 #[derive(Debug)]
 pub struct Lent {
     lending: Arc<Lending>,
@@ -135,9 +136,9 @@ impl Lent {
         self.lending.copy(offset, &mut Copy::Get(bytes))
     }
 
-    /// Takes the memory back: from now on nobody finds the region, and the number is free. Waits for the copies of others
-    /// that are under way, which need nothing of this unit; of those who died in one it is known. So it may be called in a
-    /// handler.
+    /// Takes the memory back: from now on nobody finds the region, and the number is free. Waits for the
+    /// copies of others that are under way, which need nothing of this unit; of those who died in one it is
+    /// known. So it may be called in a handler.
     ///
     /// # Errors
     /// [`MessageError::Timeout`] after the domain's timeout, while another process is stopped in the midst of
@@ -183,7 +184,8 @@ impl Drop for Lent {
         match self.withdraw_within(Some(time)) {
             Ok(_) | Err(MessageError::Region { .. }) => {}
             Err(error) => {
-                // Somebody may still copy: the memory is lost to this process rather than used for something else.
+                // Somebody may still copy: the memory is lost to this process rather than used for something
+                // else.
                 tracing::warn!(id = self.id(), %error, "lent memory is not freed");
                 let memory = self.lending.memory.write().unwrap_or_else(PoisonError::into_inner).take();
                 std::mem::forget(memory);

@@ -20,7 +20,8 @@ impl Inner {
         self.gone(unit).map(|gone| self.why_gone(unit, gone))
     }
 
-    /// The same for who hears and answers nothing any more, though what it sent before may still be on its way.
+    /// The same for who hears and answers nothing any more, though what it sent before may still be on its
+    /// way.
     pub(super) fn deaf_error(&self, unit: Address) -> Option<MessageError> {
         let leaves = || unit != self.options.unit && self.board.is_leaving(unit);
         self.gone_error(unit).or_else(|| leaves().then(|| self.why_gone(unit, Gone::Left)))
@@ -105,7 +106,8 @@ impl Inner {
             tracing::warn!(unit, %error, "broke the protocol");
             let _ = self.peers[unit as usize].broken.set(error);
         }
-        // Who has left in order, with something half sent because of the loss of another, is not the one that is lost.
+        // Who has left in order, with something half sent because of the loss of another, is not the one that
+        // is lost.
         let left = dead && self.board.has_left(unit);
         self.set_gone(unit, if left { Gone::Left } else { Gone::Lost });
     }
@@ -123,7 +125,8 @@ impl Inner {
         }
     }
 
-    /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is known.
+    /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is
+    /// known.
     pub(super) fn is_dying(&self, unit: Address) -> bool {
         // Nothing is known of the processes of other hosts.
         self.members.watch(unit).is_some_and(|process| match process {

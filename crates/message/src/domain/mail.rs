@@ -60,7 +60,8 @@ impl Mailbox {
         }
     }
 
-    /// As [`take`](Self::take), and where there is none, somebody waits for it: until it is taken, or [forgotten](Self::forget_awaited).
+    /// As [`take`](Self::take), and where there is none, somebody waits for it: until it is taken, or
+    /// [forgotten](Self::forget_awaited).
     pub fn take_or_await(&mut self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         let mail = self.take(from, tag);
         if mail.is_none() {

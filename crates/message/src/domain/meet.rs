@@ -1,8 +1,8 @@
 //! How the units of a domain meet across hosts: all at the address where unit 0 listens.
 //!
-//! Every unit introduces itself to unit 0, over a link on which both have proved that they know the job's key. When all have,
-//! unit 0 tells everybody where everybody listens and who shares a host, and has no further part: partners connect when they
-//! first need to.
+//! Every unit introduces itself to unit 0, over a link on which both have proved that they know the job's
+//! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no
+//! further part: partners connect when they first need to.
 
 use super::gather::Refusal;
 use super::hosts::{beside, HostId, Hosts, FNV};
@@ -47,15 +47,17 @@ pub struct Network {
     pub key: JobKey,
     /// What carries the links. All units have the same.
     pub transport: Transport,
-    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units say the same.
+    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units say
+    /// the same.
     pub trusted: bool,
     /// Where this unit listens. `None`: on the interface that leads to unit 0, at any free port.
     pub listen: Option<SocketAddr>,
-    /// A listener that this unit bound before, for TCP, in the place of `listen`: whoever must know a free port before the
-    /// units meet.
+    /// A listener that this unit bound before, for TCP, in the place of `listen`: whoever must know a free
+    /// port before the units meet.
     pub bound: Option<Arc<TcpListener>>,
-    /// Units that say different numbers here use the network between them, though they be on one host: for tests. Equal
-    /// numbers mean nothing. Where the setting `near` is 0, a unit uses the network to all others.
+    /// Units that say different numbers here use the network between them, though they be on one host: for
+    /// tests. Equal numbers mean nothing. Where the setting `near` is 0, a unit uses the network to all
+    /// others.
     pub apart: u64,
 }
 
@@ -137,7 +139,8 @@ struct Book {
     listens_at: Vec<SocketAddr>,
     /// For each unit the lowest that shares its host.
     beside: Vec<Address>,
-    /// Drawn by unit 0: names the sockets at which the units of a host find each other, so that no other domain has them.
+    /// Drawn by unit 0: names the sockets at which the units of a host find each other, so that no other
+    /// domain has them.
     place: u64,
 }
 
@@ -160,9 +163,9 @@ pub(super) struct Met {
 /// Waits until all units have met; the endpoint knows then where each listens.
 ///
 /// # Errors
-/// [`MessageError::Refused`] when units disagree or do not come within the open timeout; [`MessageError::NameTaken`];
-/// [`MessageError::TurnedAway`]; [`MessageError::Timeout`] without unit 0; [`MessageError::Interrupted`]; what the endpoint
-/// fails with.
+/// [`MessageError::Refused`] when units disagree or do not come within the open timeout;
+/// [`MessageError::NameTaken`]; [`MessageError::TurnedAway`]; [`MessageError::Timeout`] without unit 0;
+/// [`MessageError::Interrupted`]; what the endpoint fails with.
 pub(super) fn meet(
     options: &Options,
     network: &Network,
@@ -381,8 +384,8 @@ impl Meeting<'_> {
     /// Keeps what is for the domain.
     ///
     /// # Errors
-    /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none. More than is
-    /// kept.
+    /// Unit 0 cannot be reached, for a reason that time does not change. That it does not listen yet is none.
+    /// More than is kept.
     fn keep(&mut self, event: NetEvent<Buffer>) -> Result<(), MessageError> {
         match event {
             NetEvent::Message { .. } | NetEvent::Left { .. } | NetEvent::Lost { .. } => {
@@ -433,7 +436,8 @@ impl Meeting<'_> {
             return self.over(&format!("unit {to} to listen"));
         }
         let root = self.network.root;
-        // By datagrams a refusal proves nothing until the attempt is over, but it is the best reason there is.
+        // By datagrams a refusal proves nothing until the attempt is over, but it is the best reason there
+        // is.
         let why = self.endpoint.refused(to).map(|fault| fault.to_string()).or_else(|| self.last.clone());
         let silent = || "; nothing comes back from there: is it blocked?".to_owned();
         let why = why.map_or_else(silent, |why| format!("; the last attempt failed: {why}"));

@@ -12,15 +12,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Domain {
-    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads to a unit
-    /// arrive in the order in which they were sent. In a handler it does not wait, and keeps no order with others.
+    /// Sends a message for [`recv`](Domain::recv) at the other end, waiting for room. Messages of all threads
+    /// to a unit arrive in the order in which they were sent. In a handler it does not wait, and keeps no
+    /// order with others.
     ///
     /// Units that send each other more than the setting `inbox` before any receives wait for each other:
     /// [`send_recv`](Domain::send_recv) is for that.
     ///
     /// # Errors
-    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::Timeout`];
-    /// [`MessageError::Limit`] for more to this unit itself, or from handlers, than may wait.
+    /// [`MessageError::NoUnit`]; [`MessageError::PeerLost`], [`MessageError::PeerLeft`];
+    /// [`MessageError::Timeout`]; [`MessageError::Limit`] for more to this unit itself, or from handlers,
+    /// than may wait.
     pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
         if to == self.unit() {
             let (rooms, found) = (&self.inner.rooms, payload.len() as u64);
@@ -37,11 +39,12 @@ impl Domain {
         self.send_in_order(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
     }
 
-    /// Sends a message to a handler of a unit, waiting for room: as [`send`](Domain::send), and in order with that. To this
-    /// unit itself, the handler has run when it returns.
+    /// Sends a message to a handler of a unit, waiting for room: as [`send`](Domain::send), and in order with
+    /// that. To this unit itself, the handler has run when it returns.
     ///
     /// # Errors
-    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there, or it is a function.
+    /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there, or it is a
+    /// function.
     pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
         self.inner.peer(to)?;
         let head = Head { handler: self.lookup(name, to)?, args };
@@ -57,11 +60,12 @@ impl Domain {
 
     fn send_in_order(&self, to: Address, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         if dispatch::in_handler() {
-            // This very thread may hold the channel, or be the one that would have to receive before there is room.
+            // This very thread may hold the channel, or be the one that would have to receive before there is
+            // room.
             return self.inner.push(to, head, payload.to_vec());
         }
-        // A channel for each call would not keep the order between calls; one for all keeps it. Another thread may hold it for
-        // as long as its receiver makes no room.
+        // A channel for each call would not keep the order between calls; one for all keeps it. Another
+        // thread may hold it for as long as its receiver makes no room.
         let peer = self.inner.peer(to)?;
         let turn = || try_lock(&peer.mail).filter(|_| !peer.sends_mail_of_handlers());
         let mut mail = match turn() {
@@ -85,12 +89,13 @@ impl Domain {
         sent
     }
 
-    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it. Where those that were not
-    /// taken fill the inbox, it finds room all the same, unless others of its sender are refused before it.
+    /// Takes the first message from a unit (any if `None`) with a tag (any if `None`), waiting for it. Where
+    /// those that were not taken fill the inbox, it finds room all the same, unless others of its sender are
+    /// refused before it.
     ///
     /// # Errors
-    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] when the unit is gone and nothing more of it waits;
-    /// [`MessageError::Timeout`], [`MessageError::Interrupted`].
+    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] when the unit is gone and nothing more of it
+    /// waits; [`MessageError::Timeout`], [`MessageError::Interrupted`].
     pub fn recv(&self, from: Option<Address>, tag: Option<u32>) -> Result<Mail, MessageError> {
         if let Some(from) = from {
             self.inner.peer(from)?;
@@ -111,9 +116,9 @@ impl Domain {
         taken
     }
 
-    /// Sends a message as [`send`](Domain::send) does, then takes one as [`recv`](Domain::recv), for which there is room from the
-    /// beginning: units that do so in a ring or in pairs do not wait for each other in a circle, however long their messages are
-    /// and whatever else waits to be taken.
+    /// Sends a message as [`send`](Domain::send) does, then takes one as [`recv`](Domain::recv), for which
+    /// there is room from the beginning: units that do so in a ring or in pairs do not wait for each other in
+    /// a circle, however long their messages are and whatever else waits to be taken.
     ///
     /// # Errors
     /// As the two.
@@ -132,12 +137,14 @@ impl Domain {
         self.recv(from, its)
     }
 
-    /// Handles what comes, asleep in between, until [`recv`](Domain::recv) would not wait for one of these (from a unit, any if
-    /// `None`, with a tag, any if `None`), or until `done`, which is asked after everything that came, or until `deadline`, a
-    /// time of [`clock::now`](polyduct_os::clock::now). Returns whether it was over before that.
+    /// Handles what comes, asleep in between, until [`recv`](Domain::recv) would not wait for one of these
+    /// (from a unit, any if `None`, with a tag, any if `None`), or until `done`, which is asked after
+    /// everything that came, or until `deadline`, a time of [`clock::now`](polyduct_os::clock::now). Returns
+    /// whether it was over before that.
     ///
     /// # Errors
-    /// [`MessageError::NoUnit`], [`MessageError::Interrupted`], [`MessageError::InHandler`]; a loss that ends all waits.
+    /// [`MessageError::NoUnit`], [`MessageError::Interrupted`], [`MessageError::InHandler`]; a loss that ends
+    /// all waits.
     pub fn wait_any(
         &self,
         wanted: &[(Option<Address>, Option<u32>)],

@@ -1,12 +1,14 @@
 //! Domains: endpoints with addresses 0..N-1, handlers by name, messages, calls, barriers, regions.
 //!
-//! A program joins a domain with all its units; each unit is one endpoint. What is sent goes by [`Channel`]s, each with one
-//! writer and no lock. What comes is handled by whichever thread looks: [`Domain::poll`], and every call that waits, calls
-//! the [handlers](Domain::handler) of what has come. Nothing else does: a unit that computes for long and wants to answer
-//! meanwhile polls now and then, or leaves it to a thread that [serves](Domain::serve_until).
+//! A program joins a domain with all its units; each unit is one endpoint. What is sent goes by [`Channel`]s,
+//! each with one writer and no lock. What comes is handled by whichever thread looks: [`Domain::poll`], and
+//! every call that waits, calls the [handlers](Domain::handler) of what has come. Nothing else does: a unit
+//! that computes for long and wants to answer meanwhile polls now and then, or leaves it to a thread that
+//! [serves](Domain::serve_until).
 //!
-//! Units of one host share memory, whatever else the domain spans; those of other hosts are reached by the network. It is the
-//! same to all calls but those that use memory in place: [`Domain::reach`] says which it is.
+//! Units of one host share memory, whatever else the domain spans; those of other hosts are reached by the
+//! network. It is the same to all calls but those that use memory in place: [`Domain::reach`] says which it
+//! is.
 //!
 //! Every wait ends with what it waits for, with the loss of the unit that it waits for, or at its deadline.
 
@@ -84,7 +86,8 @@ use std::time::Duration;
 /// The handlers of a unit, as those who deliver see them.
 type Table = Arc<Installed<dispatch::Handler>>;
 
-/// A unit's place in a domain. Cheap to clone; all clones are the same endpoint. The unit leaves when the last is dropped.
+/// A unit's place in a domain. Cheap to clone; all clones are the same endpoint. The unit leaves when the
+/// last is dropped.
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
@@ -150,7 +153,8 @@ pub(crate) struct Inner {
     pool: Pool,
     /// Something waits for room on a library channel.
     backlog: AtomicBool,
-    /// Those who wait while another thread looks: rung, and counted, after it has handled something and when it stops looking.
+    /// Those who wait while another thread looks: rung, and counted, after it has handled something and when
+    /// it stops looking.
     turn: (Mutex<u64>, Condvar),
     waiters: AtomicUsize,
     /// Threads that ask whoever receives to let them.
@@ -164,10 +168,10 @@ impl Domain {
     /// Joins a domain, and waits until all its units have.
     ///
     /// # Errors
-    /// [`MessageError::BadName`], [`MessageError::NoUnit`], [`MessageError::Limit`] for options that cannot be;
-    /// [`MessageError::NameTaken`]; [`MessageError::Refused`] when units disagree or do not come within
-    /// [`Options::open_timeout`]; [`MessageError::TurnedAway`] with another key, trust, name or version than unit 0;
-    /// [`MessageError::Timeout`] without unit 0; the system's refusals.
+    /// [`MessageError::BadName`], [`MessageError::NoUnit`], [`MessageError::Limit`] for options that cannot
+    /// be; [`MessageError::NameTaken`]; [`MessageError::Refused`] when units disagree or do not come within
+    /// [`Options::open_timeout`]; [`MessageError::TurnedAway`] with another key, trust, name or version than
+    /// unit 0; [`MessageError::Timeout`] without unit 0; the system's refusals.
     ///
     /// # Examples
     /// ```
@@ -181,8 +185,8 @@ impl Domain {
         options.check()?;
         let partners = u64::from(options.units - 1);
         options.config.fit(partners, polyduct_os::memory::obtainable_bytes())?;
-        // Partners may pull from this process's memory, where there are messages that long; where that cannot be permitted,
-        // they go through the rings.
+        // Partners may pull from this process's memory, where there are messages that long; where that cannot
+        // be permitted, they go through the rings.
         if options.config.bytes("pull_from") <= options.config.bytes("message") {
             let _ = polyduct_os::remote::permit_readers();
         }
@@ -290,7 +294,8 @@ impl Domain {
         self.inner.hosts.reach(unit).ok_or(MessageError::NoUnit { to: unit, units: self.units() })
     }
 
-    /// The process that is a unit; `None` where it is on another host or in another process namespace, and so has no number here.
+    /// The process that is a unit; `None` where it is on another host or in another process namespace, and so
+    /// has no number here.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`].
@@ -307,13 +312,15 @@ impl Domain {
         self.inner.peer(unit).map(Peer::gone)
     }
 
-    /// Handles what has come: calls the handlers. Returns the number of records handled; zero too while another thread does.
+    /// Handles what has come: calls the handlers. Returns the number of records handled; zero too while
+    /// another thread does.
     pub fn poll(&self) -> usize {
         self.inner.poll().unwrap_or(0)
     }
 
-    /// Handles what comes, asleep in between, until `deadline` (a time of [`clock::now`](polyduct_os::clock::now)) or until `done` gives true, which
-    /// is asked after everything that came. For a thread that answers while others compute.
+    /// Handles what comes, asleep in between, until `deadline` (a time of
+    /// [`clock::now`](polyduct_os::clock::now)) or until `done` gives true, which is asked after everything
+    /// that came. For a thread that answers while others compute.
     ///
     /// # Errors
     /// [`MessageError::Interrupted`].
@@ -328,7 +335,8 @@ impl Domain {
         }
     }
 
-    /// Installs a handler for messages. The others know it after the next [`synchronise`](Domain::synchronise).
+    /// Installs a handler for messages. The others know it after the next
+    /// [`synchronise`](Domain::synchronise).
     ///
     /// It runs in the thread that polls, and must not wait: [`Context`] sends without waiting.
     ///
@@ -344,8 +352,8 @@ impl Domain {
         Ok(lock(&self.inner.installed).install(name, version, Kind::Messages, handler)?)
     }
 
-    /// Installs a function that others can [`call`](Domain::call): it gets the argument and gives the result, or says in
-    /// words why there is none.
+    /// Installs a function that others can [`call`](Domain::call): it gets the argument and gives the result,
+    /// or says in words why there is none.
     ///
     /// # Errors
     /// As [`handler`](Domain::handler).
@@ -360,7 +368,8 @@ impl Domain {
         })
     }
 
-    /// The same for a function that also gets the two words that came with the argument, and gives two with the result.
+    /// The same for a function that also gets the two words that came with the argument, and gives two with
+    /// the result.
     ///
     /// # Errors
     /// As [`handler`](Domain::handler).
@@ -374,14 +383,15 @@ impl Domain {
         Ok(lock(&self.inner.installed).install(name, version, Kind::Calls, handler)?)
     }
 
-    /// Makes all handlers that were installed so far known in the whole domain. Collective: returns when all units have
-    /// called it.
+    /// Makes all handlers that were installed so far known in the whole domain. Collective: returns when all
+    /// units have called it.
     ///
     /// # Errors
-    /// [`MessageError::Handler`] when two units disagree about a version, or about whether a name is a function: the same in
-    /// all units, which go on with what they agreed on before. [`MessageError::PeerLost`], [`MessageError::PeerLeft`];
-    /// [`MessageError::AtOdds`] naming a unit that has come to a barrier instead, after which there are no more of either;
-    /// [`MessageError::Timeout`], after which the next call goes on with what this one brought.
+    /// [`MessageError::Handler`] when two units disagree about a version, or about whether a name is a
+    /// function: the same in all units, which go on with what they agreed on before.
+    /// [`MessageError::PeerLost`], [`MessageError::PeerLeft`]; [`MessageError::AtOdds`] naming a unit that
+    /// has come to a barrier instead, after which there are no more of either; [`MessageError::Timeout`],
+    /// after which the next call goes on with what this one brought.
     pub fn synchronise(&self) -> Result<(), MessageError> {
         self.inner.synchronise()
     }
@@ -395,13 +405,15 @@ impl Domain {
         Ok(directory.lookup(name, unit, Kind::Messages)?)
     }
 
-    /// Waits until all units have come to it. Threads of a unit that call this or [`synchronise`](Domain::synchronise) at once do
-    /// so one after the other, so each call is a barrier of its own, which all units have to come to.
+    /// Waits until all units have come to it. Threads of a unit that call this or
+    /// [`synchronise`](Domain::synchronise) at once do so one after the other, so each call is a barrier of
+    /// its own, which all units have to come to.
     ///
     /// # Errors
-    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] naming a unit that will not come; [`MessageError::AtOdds`]
-    /// naming one that has come to a synchronise instead, after which there are no more of either;
-    /// [`MessageError::Timeout`], after which this unit has still come to it: the next call waits for the same barrier.
+    /// [`MessageError::PeerLost`] and [`MessageError::PeerLeft`] naming a unit that will not come;
+    /// [`MessageError::AtOdds`] naming one that has come to a synchronise instead, after which there are no
+    /// more of either; [`MessageError::Timeout`], after which this unit has still come to it: the next call
+    /// waits for the same barrier.
     pub fn barrier(&self) -> Result<(), MessageError> {
         self.inner.barrier()
     }
@@ -457,20 +469,23 @@ impl Domain {
         &self.inner.options.config
     }
 
-    /// Leaves the domain in order: the others may wait for this unit no more, and calls of any kind are refused at their ends.
-    /// Waits until what was sent, handlers' answers included, is with the others or lies where they will find it, as long as
-    /// they live. Messages that wait here to be taken are dropped. The first call counts, whichever handle it is made with. Waits of
-    /// other threads end then with [`MessageError::PeerLeft`] of this very unit.
+    /// Leaves the domain in order: the others may wait for this unit no more, and calls of any kind are
+    /// refused at their ends. Waits until what was sent, handlers' answers included, is with the others or
+    /// lies where they will find it, as long as they live. Messages that wait here to be taken are dropped.
+    /// The first call counts, whichever handle it is made with. Waits of other threads end then with
+    /// [`MessageError::PeerLeft`] of this very unit.
     ///
     /// # Errors
-    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes) and
+    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes)
+    /// and
     /// [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost. [`MessageError::InHandler`]:
     /// nothing was done.
     pub fn leave(&self) -> Result<(), MessageError> {
         self.inner.leave()
     }
 
-    /// The same unless somebody else has a handle, too: the unit leaves when that is dropped, which cannot say how it went.
+    /// The same unless somebody else has a handle, too: the unit leaves when that is dropped, which cannot
+    /// say how it went.
     ///
     /// # Errors
     /// As [`leave`](Domain::leave).
@@ -478,8 +493,8 @@ impl Domain {
         Arc::into_inner(self.part).map_or(Ok(()), |part| part.inner.leave())
     }
 
-    /// Gives up: for the others this unit is lost from now on, as if its process had died. For those who cannot go on, and
-    /// whose process lives.
+    /// Gives up: for the others this unit is lost from now on, as if its process had died. For those who
+    /// cannot go on, and whose process lives.
     pub fn give_up(&self) {
         self.inner.give_up();
     }

@@ -1,13 +1,13 @@
 //! A domain across hosts: what differs from one host, where partners share memory.
 //!
-//! All partners on other hosts are on one [endpoint](NetEndpoint); frames are moved by the threads that poll, and by its own where
-//! none does. Handlers run in the threads that poll, as on one host. What the [board](super::board) tells on one host, units say
-//! here in messages. Unit 0, to whom all are
-//! connected, tells all of a loss; and whoever sees a process of its own host end tells those whom it is connected to, since
-//! they may only notice its silence.
+//! All partners on other hosts are on one [endpoint](NetEndpoint); frames are moved by the threads that poll,
+//! and by its own where none does. Handlers run in the threads that poll, as on one host. What the
+//! [board](super::board) tells on one host, units say here in messages. Unit 0, to whom all are connected,
+//! tells all of a loss; and whoever sees a process of its own host end tells those whom it is connected to,
+//! since they may only notice its silence.
 //!
-//! To units of this host nothing goes over the network, and nothing that comes from there is believed of them: their
-//! connections, left from when all met, say nothing more.
+//! To units of this host nothing goes over the network, and nothing that comes from there is believed of
+//! them: their connections, left from when all met, say nothing more.
 
 use super::hosts::Hosts;
 use super::leave::LAST_NEWS;
@@ -37,7 +37,8 @@ const AT_ONCE: usize = 256;
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of a message that comes before this unit has joined.
 const EARLY: u64 = 1 << 20;
-/// Events that may come before this unit has joined, at most; beyond, as many for each unit. More stay with those who send.
+/// Events that may come before this unit has joined, at most; beyond, as many for each unit. More stay with
+/// those who send.
 const EARLY_EVENTS: (usize, usize) = (1 << 16, 64);
 
 /// Where the endpoint's thread finds the domain.
@@ -54,7 +55,8 @@ pub(super) struct Net {
     undelivered: Mutex<FxHashMap<(Address, Token), Arc<AtomicU64>>>,
 }
 
-/// For each unit that something waits for; apart what is for `recv` there, which may wait until a program takes it.
+/// For each unit that something waits for; apart what is for `recv` there, which may wait until a program
+/// takes it.
 type Queue = HashMap<(Address, Priority), Waiting>;
 
 /// Messages in order, and their bytes.
@@ -65,8 +67,8 @@ struct Waiting {
 }
 
 impl Net {
-    /// Joins across hosts, and waits until all units have come. Returns who is on this host, and what stands for the domain in
-    /// the names of their sockets.
+    /// Joins across hosts, and waits until all units have come. Returns who is on this host, and what stands
+    /// for the domain in the names of their sockets.
     pub fn join(
         options: &Options,
         network: &Network,
@@ -91,8 +93,8 @@ impl Net {
         Ok((Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() }, hosts, place))
     }
 
-    /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it has looked at. Unit
-    /// 0 tells those of a lost unit's host, who may wait for it.
+    /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it
+    /// has looked at. Unit 0 tells those of a lost unit's host, who may wait for it.
     ///
     /// # Errors
     /// The loss of a unit of this host, who will not come; the system's refusals.
@@ -115,7 +117,8 @@ impl Net {
             let dooms_this_one = unit != me && !hosts.is_far(unit);
             if me == 0 {
                 let payload = Bytes::from(reason(&error).into_bytes());
-                // All, where this unit goes, too. Else those of its own host hear of it from this unit later, and not so.
+                // All, where this unit goes, too. Else those of its own host hear of it from this unit later,
+                // and not so.
                 let hear = |&to: &Address| dooms_this_one || hosts.are_together(to, unit);
                 for to in self.endpoint.connected().into_iter().filter(hear) {
                     let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
@@ -228,8 +231,8 @@ impl Net {
         }
     }
 
-    /// A unit of this host is lost: tells those on others whom this unit is connected to, which are all for unit 0. Does not
-    /// wait.
+    /// A unit of this host is lost: tells those on others whom this unit is connected to, which are all for
+    /// unit 0. Does not wait.
     pub fn tell_far(&self, inner: &Inner, unit: Address) {
         if !inner.peers[unit as usize].tell_loss() {
             return;
@@ -295,7 +298,8 @@ impl Net {
     /// Sends for the library, now or when there is room.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] when too much waits for the unit, unless it [must find a place](system::must_find_a_place).
+    /// [`MessageError::Limit`] when too much waits for the unit, unless it [must find a
+    /// place](system::must_find_a_place).
     pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let mut queue = lock(&self.queue);
         let waiting = queue.entry((to, pushed_priority(&head))).or_default();
@@ -378,12 +382,12 @@ impl Net {
         lock(&self.queue).iter().any(|(&(unit, _), waiting)| unit == to && waiting.bytes > 0)
     }
 
-    /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent. `because` of a
-    /// loss it does not wait for long.
+    /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent.
+    /// `because` of a loss it does not wait for long.
     ///
     /// # Errors
-    /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: who does not have all by then is
-    /// told.
+    /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: who does not have
+    /// all by then is told.
     pub fn leave(&self, inner: &Inner, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
         let mut words = inner.board.came(inner.options.unit).0.to_le_bytes().to_vec();
@@ -423,7 +427,8 @@ pub(super) fn early_events(units: u32) -> usize {
     EARLY_EVENTS.0 + EARLY_EVENTS.1 * units as usize
 }
 
-/// The loss that a unit tells of, if it is one to know: unit 0 knows of all, others of those whose processes they see.
+/// The loss that a unit tells of, if it is one to know: unit 0 knows of all, others of those whose processes
+/// they see.
 pub(super) fn read_loss(
     hosts: &Hosts,
     from: Address,
@@ -452,7 +457,8 @@ fn lost_head(unit: Address) -> Head {
     Head { handler: system::LOST, args: [unit, 0, 0, 0] }
 }
 
-/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold up the rest.
+/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold
+/// up the rest.
 pub(super) fn pushed_priority(head: &Head) -> Priority {
     match head.handler {
         system::MAIL => Priority::Low,

@@ -1,7 +1,8 @@
-//! What is done at once or not at all: for a caller that holds what others need, such as the lock of an interpreter, and that
-//! gives it back before it waits.
+//! What is done at once or not at all: for a caller that holds what others need, such as the lock of an
+//! interpreter, and that gives it back before it waits.
 //!
-//! Nothing here waits for a lock that is held while a handler runs, since the handler may need what the caller holds.
+//! Nothing here waits for a lock that is held while a handler runs, since the handler may need what the
+//! caller holds.
 
 use super::channel::RawChannel;
 use super::mail::Mail;
@@ -21,8 +22,8 @@ const RECORDS: usize = 16;
 const LONGEST: usize = 8 << 10;
 
 impl Domain {
-    /// Does what [`send`](Domain::send) does, if that takes no longer than to copy the payload. `false`: nothing was done; what
-    /// there is to say against it, `send` says.
+    /// Does what [`send`](Domain::send) does, if that takes no longer than to copy the payload. `false`:
+    /// nothing was done; what there is to say against it, `send` says.
     pub fn send_now(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> bool {
         self.sends_now(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
     }
@@ -71,13 +72,15 @@ impl Domain {
         mail
     }
 
-    /// Handles what comes within microseconds, until `done`, which is asked after everything that came. Returns whether it is.
+    /// Handles what comes within microseconds, until `done`, which is asked after everything that came.
+    /// Returns whether it is.
     pub fn serve_now(&self, mut done: impl FnMut() -> bool) -> bool {
         let mut ready = || if done() { Over::Yes } else { Over::No };
         !dispatch::in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| ready())
     }
 
-    /// Does what [`call_with`](Domain::call_with) does, if it need not connect. The argument comes back where it was not done.
+    /// Does what [`call_with`](Domain::call_with) does, if it need not connect. The argument comes back where
+    /// it was not done.
     ///
     /// # Errors
     /// As `call_with`; in either case nothing was sent.

@@ -26,14 +26,15 @@ pub enum OnLoss {
 /// How to join a domain.
 #[derive(Clone)]
 pub struct Options {
-    /// Its name, the same for all its units and no other domain of this user: 1 to 64 letters, digits, `.`, `_`, `-`.
+    /// Its name, the same for all its units and no other domain of this user: 1 to 64 letters, digits, `.`,
+    /// `_`, `-`.
     pub name: String,
     /// This unit's address.
     pub unit: Address,
     /// Units of the domain: 1 to 4096.
     pub units: u32,
-    /// How long joining, and connecting to a partner, may take. Default: 60 s. Across hosts units of one host get as long
-    /// again to find each other once all have met.
+    /// How long joining, and connecting to a partner, may take. Default: 60 s. Across hosts units of one host
+    /// get as long again to find each other once all have met.
     pub open_timeout: Duration,
     /// How long other calls wait where they are given no deadline: for ever if `None`, the default.
     pub timeout: Option<Duration>,
@@ -41,8 +42,8 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// Asked now and then by calls that wait.
     pub interrupt: Option<Interrupt>,
-    /// How units on several hosts reach each other; those of one host share memory all the same. `None`: all are on this
-    /// host.
+    /// How units on several hosts reach each other; those of one host share memory all the same. `None`: all
+    /// are on this host.
     pub network: Option<Network>,
     /// Sizes and thresholds.
     pub config: Config,

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 /// Channels from this number on are the library's.
 pub const LIBRARY_CHANNEL: u16 = 4095;
 
-/// Bytes that may wait for room on the library's channel to one unit, apart those for `recv` there, at most (and one message
-/// however large).
+/// Bytes that may wait for room on the library's channel to one unit, apart those for `recv` there, at most
+/// (and one message however large).
 pub const BACKLOG: usize = 64 << 20;
 
 /// Locks; what a panic left behind is as good as ever, since every change is complete.
@@ -60,8 +60,9 @@ pub struct Peer {
     numbers: Arc<Numbers>,
     /// The channel that [`super::Domain::send`] uses.
     pub mail: Mutex<Option<RawChannel>>,
-    /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may use it. Apart is
-    /// what is for `recv`: it may wait until the receiver's program takes it, and must not hold up the rest.
+    /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may
+    /// use it. Apart is what is for `recv`: it may wait until the receiver's program takes it, and must not
+    /// hold up the rest.
     outboxes: [Mutex<Outbox>; 2],
     /// Of a message for `recv` that a handler sent, only a part is sent.
     mail_begun: AtomicBool,
@@ -143,8 +144,8 @@ impl Peer {
     /// Sends on the library's channel, now or when there is room. The link stands.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] when too much waits already, unless it [must find a place](system::must_find_a_place). What is for
-    /// a unit that has gone is dropped.
+    /// [`MessageError::Limit`] when too much waits already, unless it [must find a
+    /// place](system::must_find_a_place). What is for a unit that has gone is dropped.
     pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
@@ -181,8 +182,8 @@ impl Peer {
         self.outboxes.iter().any(|outbox| lock(outbox).queue.iter().any(|(head, _)| is_kind(head)))
     }
 
-    /// Whether a message for `recv` that a handler sent is under way: another waits until all of it is sent. Two side by side in
-    /// one ring could each wait for the room that the other holds.
+    /// Whether a message for `recv` that a handler sent is under way: another waits until all of it is sent.
+    /// Two side by side in one ring could each wait for the room that the other holds.
     pub fn sends_mail_of_handlers(&self) -> bool {
         self.mail_begun.load(Ordering::Acquire)
     }

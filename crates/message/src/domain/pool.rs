@@ -25,8 +25,8 @@ impl Pool {
         let mut buffer = best.map(|i| free.swap_remove(i)).unwrap_or_default();
         drop(free);
         if buffer.capacity() < len {
-            // Zeroed memory comes untouched from the system, but where there is none the process would be ended: a peer says how
-            // long its message is.
+            // Zeroed memory comes untouched from the system, but where there is none the process would be
+            // ended: a peer says how long its message is.
             return Vec::<u8>::new().try_reserve_exact(len).is_ok().then(|| vec![0; len]);
         }
         buffer.resize(len, 0);

@@ -1,7 +1,8 @@
-//! Receiving: one thread at a time looks at all links and calls the handlers; others that wait sleep until it has.
+//! Receiving: one thread at a time looks at all links and calls the handlers; others that wait sleep until it
+//! has.
 //!
-//! Links that bring nothing for a while are told to call (see [`crate::link::shm::bell`]), and are looked at again when they
-//! have, so a domain of thousands of units looks at those few that are busy.
+//! Links that bring nothing for a while are told to call (see [`crate::link::shm::bell`]), and are looked at
+//! again when they have, so a domain of thousands of units looks at those few that are busy.
 
 use super::peer::lock;
 use super::room::Buffer;
@@ -75,7 +76,8 @@ impl Progress {
             // What came before the peer could know is found now.
             let found = link.look(inner, handlers);
             records += found;
-            // Who was refused may wait for room, and calls no more: its link is looked at until that is taken.
+            // Who was refused may wait for room, and calls no more: its link is looked at until that is
+            // taken.
             link.cold = found == 0 && link.receiver.is_empty();
             if !link.cold {
                 link.idle = 0;
@@ -102,8 +104,8 @@ impl Progress {
         }
     }
 
-    /// Whether there are links to look at that [`arm`](Progress::arm) has not seen. Who finds such after it was about to sleep
-    /// must tell them, too: their peers would write without a call.
+    /// Whether there are links to look at that [`arm`](Progress::arm) has not seen. Who finds such after it
+    /// was about to sleep must tell them, too: their peers would write without a call.
     pub fn has_unarmed(&self) -> bool {
         self.unarmed
     }

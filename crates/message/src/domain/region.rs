@@ -1,7 +1,7 @@
 //! Regions: memory that other units put to and get from directly, by their own processors.
 //!
-//! A region is a sealed segment, or [lent](super::lent) memory. A partner asks where it lies when it first uses it. A segment
-//! it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
+//! A region is a sealed segment, or [lent](super::lent) memory. A partner asks where it lies when it first
+//! uses it. A segment it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
 
 use super::ask::ask_for_region;
 use super::far::Put;
@@ -46,7 +46,8 @@ impl Region {
         self.len() == 0
     }
 
-    /// Where it is mapped in this process, for as long as a handle lives. Other units may write to it at any time.
+    /// Where it is mapped in this process, for as long as a handle lives. Other units may write to it at any
+    /// time.
     pub fn address(&self) -> u64 {
         self.memory.as_ptr() as u64
     }

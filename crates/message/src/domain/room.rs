@@ -1,20 +1,23 @@
 //! Room for messages that come: how many bytes of them this unit holds, those included that are still coming.
 //!
-//! There are three shares, each with the limit of the setting `inbox`: one of the messages for `recv`, and one for each priority
-//! of all others, which are the handlers' and the library's own (calls, answers, words of barriers). So a program that takes no
-//! messages while it waits for an answer gets the answer, and low priority never takes the room of high. A fourth has room for
-//! one message: one that a `recv` waits for, whatever else waits to be taken.
+//! There are three shares, each with the limit of the setting `inbox`: one of the messages for `recv`, and
+//! one for each priority of all others, which are the handlers' and the library's own (calls, answers, words
+//! of barriers). So a program that takes no messages while it waits for an answer gets the answer, and low
+//! priority never takes the room of high. A fourth has room for one message: one that a `recv` waits for,
+//! whatever else waits to be taken.
 //!
-//! 1. Bytes are held from the moment a buffer is given out until the message was taken by `recv`, until its handler has
-//!    returned, or until it is abandoned. A [`Lease`] gives them back when it is dropped, so no way out forgets them. An answer
-//!    is its call's once it is here: a program may wait for any of its calls first.
+//! 1. Bytes are held from the moment a buffer is given out until the message was taken by `recv`, until its
+//!    handler has returned, or until it is abandoned. A [`Lease`] gives them back when it is dropped, so no
+//!    way out forgets them. An answer is its call's once it is here: a program may wait for any of its calls
+//!    first.
 //! 2. Where a share holds nothing, a message finds room however large it is.
-//! 3. A message that finds none is refused, and its sender keeps it. When half of a share that refused something is free
-//!    again, whoever receives is [told](Rooms::take_again).
-//! 4. What is refused in shared memory holds up all behind it in its ring, and that can be the rest of messages that hold room.
-//!    So one that is not for `recv` finds room there in any case: those go on to their handlers by themselves, and there are as
-//!    many as the threads of one unit send side by side. Messages for `recv` come one after the other from each unit, so none of
-//!    them holds up another that has begun.
+//! 3. A message that finds none is refused, and its sender keeps it. When half of a share that refused
+//!    something is free again, whoever receives is [told](Rooms::take_again).
+//! 4. What is refused in shared memory holds up all behind it in its ring, and that can be the rest of
+//!    messages that hold room. So one that is not for `recv` finds room there in any case: those go on to
+//!    their handlers by themselves, and there are as many as the threads of one unit send side by side.
+//!    Messages for `recv` come one after the other from each unit, so none of them holds up another that has
+//!    begun.
 
 use crate::domain::system;
 use crate::link::shm::Bell;
@@ -135,8 +138,8 @@ impl Rooms {
     }
 }
 
-/// Room that a message holds, until it is dropped. `R` is how the shares are reached: what stays with a message on its way has an
-/// [`Arc`] of them, what ends with the call that made it a reference.
+/// Room that a message holds, until it is dropped. `R` is how the shares are reached: what stays with a
+/// message on its way has an [`Arc`] of them, what ends with the call that made it a reference.
 #[derive(Debug)]
 pub struct Lease<R: Deref<Target = Rooms> = Arc<Rooms>> {
     rooms: R,
@@ -157,8 +160,8 @@ impl<R: Deref<Target = Rooms>> Lease<R> {
         Some(Lease { rooms, of, bytes })
     }
 
-    /// Leaves it to the caller to give so many bytes back. What found room because somebody waits for it counts among the
-    /// others from here on: who waits may be gone, and the next must find that room.
+    /// Leaves it to the caller to give so many bytes back. What found room because somebody waits for it
+    /// counts among the others from here on: who waits may be gone, and the next must find that room.
     pub(super) fn into_parts(mut self) -> (Of, u64) {
         if self.of == Of::Awaited {
             self.rooms.share(Of::Mail).held.fetch_add(self.bytes, Ordering::SeqCst);

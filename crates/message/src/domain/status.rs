@@ -13,13 +13,15 @@ pub struct Status {
     pub waiting_low: u64,
     /// Messages for `recv` that were not taken.
     pub mails: u64,
-    /// What messages for `recv` hold, those that are still coming included: their payloads, and 64 bytes for each.
+    /// What messages for `recv` hold, those that are still coming included: their payloads, and 64 bytes for
+    /// each.
     pub mail_bytes: u64,
     /// The same for all others that do not come in one piece: those for handlers, calls and answers.
     pub other_bytes: u64,
     /// Calls under way, and answers that nobody has fetched.
     pub calls: u64,
-    /// Short messages of high priority that each unit this one is connected to takes for certain, if no other thread sends.
+    /// Short messages of high priority that each unit this one is connected to takes for certain, if no other
+    /// thread sends.
     pub sends_high: u64,
     /// The same of low priority.
     pub sends_low: u64,
@@ -45,8 +47,8 @@ impl Domain {
 }
 
 impl Inner {
-    /// Messages that have come and were not taken, high and low. Without the receiving side: also for handlers, and beside who
-    /// receives.
+    /// Messages that have come and were not taken, high and low. Without the receiving side: also for
+    /// handlers, and beside who receives.
     pub(super) fn waiting(&self) -> [u64; 2] {
         let near =
             self.peers.iter().filter_map(|peer| peer.link.get()).map(|link| link.waiting().map(u64::from));
@@ -54,7 +56,8 @@ impl Inner {
         near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l])
     }
 
-    /// Short messages that whoever is connected takes for certain, high and low: as many as the one that takes the fewest.
+    /// Short messages that whoever is connected takes for certain, high and low: as many as the one that
+    /// takes the fewest.
     pub(super) fn sends(&self) -> [u64; 2] {
         let there = self.peers.iter().filter(|peer| peer.gone().is_none());
         let near = there.filter_map(|peer| peer.link.get()).map(|link| link.sends().map(u64::from));

@@ -51,8 +51,8 @@ pub const GET: HandlerId = HandlerId(HandlerId::RESERVED + 11);
 /// Words of why a call failed, at most so many bytes where an answer must find a place.
 pub const REASON: usize = 256;
 
-/// Whether a message finds a place however much waits for its unit. Others would wait for it for ever, and there are few: what
-/// tells of ends and of collective operations, and that a call failed.
+/// Whether a message finds a place however much waits for its unit. Others would wait for it for ever, and
+/// there are few: what tells of ends and of collective operations, and that a call failed.
 pub fn must_find_a_place(head: &Head, len: usize) -> bool {
     let failed = head.handler == ANSWER && head.args[1] != 0 && len <= REASON;
     failed || [LOST, LEAVING, BARRIER, CAME, OFFER, AGREED].contains(&head.handler)

@@ -21,11 +21,12 @@ pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// Looks of a short wait from one question whether it is over to the next, where nothing came.
 const QUIET_LOOKS: u32 = 8;
 
-/// Looks that find something, at most, before a unit is said to be gone: each takes a record of its ring, which has fewer.
+/// Looks that find something, at most, before a unit is said to be gone: each takes a record of its ring,
+/// which has fewer.
 const DRAIN: u32 = 1 << 16;
 
-/// What came of asking whether a wait is over. What it is over with stays where it was found: errors are large, and this is
-/// asked at every message.
+/// What came of asking whether a wait is over. What it is over with stays where it was found: errors are
+/// large, and this is asked at every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     No,
@@ -62,8 +63,8 @@ impl Inner {
         }
     }
 
-    /// Waits until `ready` gives something, handling what comes meanwhile. `deadline` is a time of [`clock::now`]; without
-    /// one, the timeout of the options holds.
+    /// Waits until `ready` gives something, handling what comes meanwhile. `deadline` is a time of
+    /// [`clock::now`]; without one, the timeout of the options holds.
     #[inline]
     pub(super) fn wait<T>(
         &self,
@@ -148,8 +149,8 @@ impl Inner {
         }
     }
 
-    /// Receives for so many looks, if no other thread does, and ends when so many messages, or parts of such, were handled.
-    /// Returns whether the wait is over.
+    /// Receives for so many looks, if no other thread does, and ends when so many messages, or parts of such,
+    /// were handled. Returns whether the wait is over.
     pub(super) fn receive_at_once(&self, looks: u32, mut most: usize, ready: &mut Ready<'_>) -> bool {
         let Some(mut progress) = self.try_progress() else { return false };
         let mut over = false;
@@ -186,8 +187,8 @@ impl Inner {
         self.wanted.load(Ordering::SeqCst) > 0
     }
 
-    /// Handles all that is there, whoever receives. Not while [`Inner::turn`] is held, nor in a handler: who receives may need
-    /// the first, and is this thread in the second.
+    /// Handles all that is there, whoever receives. Not while [`Inner::turn`] is held, nor in a handler: who
+    /// receives may need the first, and is this thread in the second.
     fn drain(&self) {
         self.wanted.fetch_add(1, Ordering::SeqCst);
         self.bell.calls().ring();
@@ -206,13 +207,14 @@ impl Inner {
         }
     }
 
-    /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the wait is over.
+    /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the
+    /// wait is over.
     fn receive_until(&self, until: Duration, ready: &mut Ready<'_>) -> bool {
         let Some(mut progress) = self.try_progress() else { return false };
         // Whether peers were told that somebody is about to sleep.
         let asleep = Cell::new(false);
-        // One look takes a part of what is there, and no peer calls for the rest: who finds something looks again, since
-        // it may be about to sleep.
+        // One look takes a part of what is there, and no peer calls for the rest: who finds something looks
+        // again, since it may be about to sleep.
         let look = |progress: &mut Progress| loop {
             let records = progress.poll(self);
             if records > 0 {

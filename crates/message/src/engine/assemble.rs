@@ -11,7 +11,8 @@ use crate::types::Order;
 use crate::wire::{Fragment, Lane, Name};
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// The place of a message among its lane's slots, made if need be; `None` if the message was dealt with before.
+    /// The place of a message among its lane's slots, made if need be; `None` if the message was dealt with
+    /// before.
     pub(super) fn slot_for(&mut self, name: &Name) -> Result<Option<usize>, LinkError> {
         let channel = name.lane.channel().0;
         if channel >= self.config.channels {
@@ -114,7 +115,8 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn say_accepted(&mut self, lane: Lane, number: u64) {
         let queued = match self.inn[lane.index()].slot_mut(number) {
             Some(Slot::Open(r)) => std::mem::replace(&mut r.accept_queued, true),
-            // Complete at once. Buffers may come and go while nobody takes our answers: then it is left unsaid.
+            // Complete at once. Buffers may come and go while nobody takes our answers: then it is left
+            // unsaid.
             Some(Slot::Ready(..)) => self.urgent.len() > 2 * self.config.messages_in_flight as usize,
             _ => return,
         };
@@ -165,8 +167,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Takes a buffer back from an ordered message that waits for others, the last of its lane first. The sender sends that
-    /// message again.
+    /// Takes a buffer back from an ordered message that waits for others, the last of its lane first. The
+    /// sender sends that message again.
     fn evict(&mut self, lane: Lane) -> bool {
         if self.config.planted(Bug::NoEviction) {
             return false;
@@ -305,7 +307,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         };
         let Slot::Open(r) = &mut self.inn[lane.index()].slots[at] else { return false };
         if let Some(old) = &mut r.place {
-            // All of it: a fragment that another path has begun is there in part, and counts only when it is whole.
+            // All of it: a fragment that another path has begun is there in part, and counts only when it is
+            // whole.
             let old = old.as_mut();
             place.as_mut()[..old.len()].copy_from_slice(old);
         }

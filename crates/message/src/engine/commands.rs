@@ -11,14 +11,14 @@ use bytes::Bytes;
 use std::time::Duration;
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// Takes a message to send. The payload is kept, not copied, until the peer has taken it. Returns the token that
-    /// [`Event::Delivered`](super::Event::Delivered) will name.
+    /// Takes a message to send. The payload is kept, not copied, until the peer has taken it. Returns the
+    /// token that [`Event::Delivered`](super::Event::Delivered) will name.
     ///
     /// # Errors
     ///
-    /// `Full` if this lane or priority keeps as many messages or bytes as it may, or if too many were delivered since events
-    /// were polled: nothing was taken, send again later. `Limit` for
-    /// a channel or a payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
+    /// `Full` if this lane or priority keeps as many messages or bytes as it may, or if too many were
+    /// delivered since events were polled: nothing was taken, send again later. `Limit` for a channel or a
+    /// payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
     pub fn send(&mut self, now: Duration, channel: ChannelId, message: Send) -> Result<Token, MessageError> {
         let len = message.payload.len() as u64;
         let payload = Payload::Whole(message.payload);
@@ -26,9 +26,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.enqueue(now, channel, message.priority, message.order, len, out)
     }
 
-    /// Begins a message whose payload comes in pieces: each goes out as soon as it is handed over, while the rest is still
-    /// being made. `len` is the length of the payload if it is known already; the receiver can then give out one buffer for
-    /// all of it. Messages of the same lane wait behind it until it is [finished](Session::finish).
+    /// Begins a message whose payload comes in pieces: each goes out as soon as it is handed over, while the
+    /// rest is still being made. `len` is the length of the payload if it is known already; the receiver can
+    /// then give out one buffer for all of it. Messages of the same lane wait behind it until it is
+    /// [finished](Session::finish).
     ///
     /// # Errors
     ///
@@ -57,8 +58,8 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// # Errors
     ///
-    /// `NoMessage` if no message with this token is being handed over; `Limit` if it becomes longer than was said or is
-    /// allowed: nothing was taken.
+    /// `NoMessage` if no message with this token is being handed over; `Limit` if it becomes longer than was
+    /// said or is allowed: nothing was taken.
     pub fn extend(&mut self, token: Token, bytes: Bytes) -> Result<(), MessageError> {
         let max = self.config.max_payload.min(MAX_PAYLOAD);
         let (lane, message) = self.begun(token)?;
@@ -67,7 +68,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         if found > limit {
             return Err(MessageError::Limit { what: "payload bytes", limit, found });
         }
-        // Not refused for the bytes that are kept: two begun messages could each wait for the end of the other.
+        // Not refused for the bytes that are kept: two begun messages could each wait for the end of the
+        // other.
         let len = bytes.len() as u64;
         message.extend(bytes);
         self.kept_bytes[rank(lane.priority())] += len;
@@ -111,8 +113,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         Ok(())
     }
 
-    /// The receiver has buffers again: the peer is told to go ahead with what was refused. Without it the peer tries by
-    /// itself after a while.
+    /// The receiver has buffers again: the peer is told to go ahead with what was refused. Without it the
+    /// peer tries by itself after a while.
     pub fn retry_refused(&mut self, now: Duration) {
         self.now = self.now.max(now);
         for (at, lane) in self.inn.iter_mut() {
@@ -139,7 +141,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.ping = true;
     }
 
-    /// No more sends: when all that was sent is delivered, the peer is told, and [`Event::Closed`](super::Event::Closed) comes.
+    /// No more sends: when all that was sent is delivered, the peer is told, and
+    /// [`Event::Closed`](super::Event::Closed) comes.
     pub fn close(&mut self, now: Duration) {
         self.now = self.now.max(now);
         if self.phase == Phase::Open {

@@ -7,29 +7,33 @@ use std::time::Duration;
 /// `messages_in_flight` and `channels`; the handshake compares them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The paths lose, double and reorder nothing as long as they are up (TCP): no acknowledgements of frames, no timers
-    /// for sending again, no congestion window.
+    /// The paths lose, double and reorder nothing as long as they are up (TCP): no acknowledgements of
+    /// frames, no timers for sending again, no congestion window.
     pub lossless: bool,
-    /// Frames carry a CRC32C. For paths that are not encrypted and may change bytes; frames without one are then refused.
+    /// Frames carry a CRC32C. For paths that are not encrypted and may change bytes; frames without one are
+    /// then refused.
     pub checksum: bool,
     /// Bytes of a payload, at most.
     pub max_payload: u64,
     /// Channels, at most: their numbers are below this.
     pub channels: u16,
-    /// Messages begun and not yet known to be delivered, over all lanes. Low priority gets three quarters of it.
+    /// Messages begun and not yet known to be delivered, over all lanes. Low priority gets three quarters of
+    /// it.
     pub messages_in_flight: u32,
     /// Messages of one lane (channel, priority and order) that the sender keeps, at most.
     pub queue_per_lane: usize,
     /// Messages of one priority that the sender keeps, at most.
     pub queue_per_priority: usize,
-    /// Payload bytes of one priority that the sender keeps when it takes a message; one, however large, finds room where no
-    /// other is kept, and one without payload in any case. What is handed over to a message later counts, and finds room.
+    /// Payload bytes of one priority that the sender keeps when it takes a message; one, however large, finds
+    /// room where no other is kept, and one without payload in any case. What is handed over to a message
+    /// later counts, and finds room.
     pub queue_bytes: u64,
     /// Messages of one priority received and not yet polled; more are refused.
     pub waiting: usize,
     /// Paths, at most.
     pub paths: usize,
-    /// Bytes of the first fragment of a message: small, so that the receiver starts early and a refusal costs little.
+    /// Bytes of the first fragment of a message: small, so that the receiver starts early and a refusal costs
+    /// little.
     pub first_fragment: usize,
     /// Each further fragment may be this many times the one before.
     pub growth: usize,
@@ -37,8 +41,9 @@ pub struct Config {
     pub max_fragment: usize,
     /// Payload bytes up to which a fragment is copied beside its header instead of being referred to.
     pub inline: usize,
-    /// Ranges of bytes that a message under reassembly may have; beyond, frames count as lost unless they bring its start.
-    /// Where paths lose nothing it is an error: there it must exceed the fragments by which one path can be ahead of another.
+    /// Ranges of bytes that a message under reassembly may have; beyond, frames count as lost unless they
+    /// bring its start. Where paths lose nothing it is an error: there it must exceed the fragments by which
+    /// one path can be ahead of another.
     pub max_ranges: usize,
     /// Frames sent on a path and not yet acknowledged, at most.
     pub max_sent: usize,
@@ -112,8 +117,8 @@ impl Config {
     }
 }
 
-/// Names one session in both directions, so that frames of a former life of either side, and a side's own frames thrown back
-/// at it, are refused.
+/// Names one session in both directions, so that frames of a former life of either side, and a side's own
+/// frames thrown back at it, are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId {
     /// Frames to the peer carry this.
@@ -123,8 +128,8 @@ pub struct SessionId {
 }
 
 impl SessionId {
-    /// From the numbers that both sides chose at random for this session in the handshake. The peer calls it with the two
-    /// exchanged and gets the mirror image.
+    /// From the numbers that both sides chose at random for this session in the handshake. The peer calls it
+    /// with the two exchanged and gets the mirror image.
     pub fn between(mine: u64, peers: u64) -> SessionId {
         SessionId { send: mix(mine, peers), receive: mix(peers, mine) }
     }

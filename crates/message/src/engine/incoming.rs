@@ -15,10 +15,11 @@ pub struct Incoming {
     pub order: Order,
     /// What it says beside its payload.
     pub head: Head,
-    /// Bytes of its payload, if the sender knows already. A buffer must have as many; a longer one is used from its start.
+    /// Bytes of its payload, if the sender knows already. A buffer must have as many; a longer one is used
+    /// from its start.
     pub len: Option<u64>,
-    /// Bytes that a buffer must have in any case. If `len` is not known and more come later, a longer buffer is asked for
-    /// and what came is copied.
+    /// Bytes that a buffer must have in any case. If `len` is not known and more come later, a longer buffer
+    /// is asked for and what came is copied.
     pub at_least: u64,
 }
 

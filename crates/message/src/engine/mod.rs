@@ -3,22 +3,26 @@
 //! A [`Session`] stands between two endpoints. Its methods come in four kinds, in this order in each file:
 //!
 //! * getters;
-//! * commands of the user: [`send`](Session::send), [`begin`](Session::begin), [`retry_refused`](Session::retry_refused) …;
+//! * commands of the user: [`send`](Session::send), [`begin`](Session::begin),
+//!   [`retry_refused`](Session::retry_refused) …;
 //! * `handle_*`: frames, time and the state of paths go in;
 //! * `poll_*`: frames, events and the next deadline come out.
 //!
-//! After any command or `handle_*`, call `poll_transmit` for each path that can take a frame, until it says that there is
-//! none, then `poll_event` likewise, and `handle_time` when [`next_deadline`](Session::next_deadline) has come. Time is
-//! a duration since any fixed point and must not go back.
+//! After any command or `handle_*`, call `poll_transmit` for each path that can take a frame, until it says
+//! that there is none, then `poll_event` likewise, and `handle_time` when
+//! [`next_deadline`](Session::next_deadline) has come. Time is a duration since any fixed point and must not
+//! go back.
 //!
 //! What the session guarantees, whatever the paths do to frames:
 //!
 //! 1. A message is delivered once or, after [`Event::Broken`], not at all.
-//! 2. Messages of one channel and priority that are [ordered](Order::Ordered) are delivered in the order of their sends.
-//! 3. A message is [`Delivered`](Event::Delivered) only after the peer's session has all of it, and its turn has come: the
-//!    peer's user gets it with one of the next events, in this order.
+//! 2. Messages of one channel and priority that are [ordered](Order::Ordered) are delivered in the order of
+//!    their sends.
+//! 3. A message is [`Delivered`](Event::Delivered) only after the peer's session has all of it, and its turn
+//!    has come: the peer's user gets it with one of the next events, in this order.
 //! 4. High priority waits for at most one fragment of low priority, in the frame that is being sent.
-//! 5. As long as frames get through now and then and buffers are given out now and then, every message arrives.
+//! 5. As long as frames get through now and then and buffers are given out now and then, every message
+//!    arrives.
 //! 6. Nothing that the peer sends makes it panic, or grow beyond what its [`Config`] allows.
 
 #![forbid(unsafe_code)]
@@ -91,8 +95,8 @@ pub enum Event<B> {
     Message(Message<B>),
     /// A message that was sent has been delivered.
     Delivered(Token),
-    /// A message that was sent had no buffer at the peer; it is kept and sent again. Once for all refusals since the last such
-    /// event of this message was polled.
+    /// A message that was sent had no buffer at the peer; it is kept and sent again. Once for all refusals
+    /// since the last such event of this message was polled.
     Refused(Token),
     /// The peer will send no more; all of its messages have been given out.
     PeerClosed,
@@ -107,8 +111,8 @@ pub enum Event<B> {
 pub struct Status {
     /// Messages that wait for [`poll_event`](Session::poll_event).
     pub waiting: usize,
-    /// Sends without payload that are sure not to be refused, as long as each lane's [own room](Session::room) allows. A
-    /// message counts until its [`Delivered`](Event::Delivered) is polled.
+    /// Sends without payload that are sure not to be refused, as long as each lane's [own
+    /// room](Session::room) allows. A message counts until its [`Delivered`](Event::Delivered) is polled.
     pub sends: usize,
     /// Messages sent and not yet known to be delivered.
     pub unconfirmed: usize,
@@ -146,7 +150,8 @@ enum Phase {
     Broken(Broken),
 }
 
-/// A conversation between two endpoints over one or more paths. `B` is the buffer type that the user gives out.
+/// A conversation between two endpoints over one or more paths. `B` is the buffer type that the user gives
+/// out.
 #[derive(Debug)]
 pub struct Session<B> {
     config: Config,
@@ -163,8 +168,8 @@ pub struct Session<B> {
     starved: [Vec<u16>; 2],
     /// Whose turn it is between ordered and any, by priority.
     turn: [bool; 2],
-    /// Messages kept, by priority; the bytes of their payloads that are here, and those that are delivered, which the user
-    /// has not polled.
+    /// Messages kept, by priority; the bytes of their payloads that are here, and those that are delivered,
+    /// which the user has not polled.
     kept: [usize; 2],
     kept_bytes: [u64; 2],
     untold: [usize; 2],
@@ -282,7 +287,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Bytes of payloads of a priority that were handed over and are kept until the peer has taken their messages.
+    /// Bytes of payloads of a priority that were handed over and are kept until the peer has taken their
+    /// messages.
     pub fn bytes_kept(&self, priority: Priority) -> u64 {
         self.kept_bytes[rank(priority)]
     }
@@ -323,7 +329,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Whether all that was sent before [`close`](Session::close) is delivered and the peer knows that no more comes.
+    /// Whether all that was sent before [`close`](Session::close) is delivered and the peer knows that no
+    /// more comes.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -350,7 +357,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.kept == [0; 2] && self.urgent.is_empty() && self.lazy.is_empty()
     }
 
-    /// Whether a fragment of this priority could go out on this path now, were there a frame for it and room in the window.
+    /// Whether a fragment of this priority could go out on this path now, were there a frame for it and room
+    /// in the window.
     pub fn has_ready(&mut self, path: PathId, priority: Priority) -> bool {
         let begin = self.may_begin(priority);
         let ordered = self.primary() == Some(path);

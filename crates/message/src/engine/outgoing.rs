@@ -1,7 +1,7 @@
 //! A message on its way out.
 //!
-//! It keeps its payload until its receipt (taken or done) comes. What of it is in flight is known to the frames' records (see `path`);
-//! what was lost comes back here and goes out before anything new.
+//! It keeps its payload until its receipt (taken or done) comes. What of it is in flight is known to the
+//! frames' records (see `path`); what was lost comes back here and goes out before anything new.
 
 mod lane;
 

@@ -1,4 +1,5 @@
-//! One way to the peer: numbers of frames, what is in flight, what came (RFC 9002 for a path that loses frames).
+//! One way to the peer: numbers of frames, what is in flight, what came (RFC 9002 for a path that loses
+//! frames).
 
 use super::config::Config;
 use super::planted::Bug;
@@ -192,8 +193,8 @@ impl Path {
         self.timeouts >= SUSPECT
     }
 
-    /// Whether the window has room. Low priority counts everything in flight, high only its own, so that low never keeps
-    /// it waiting.
+    /// Whether the window has room. Low priority counts everything in flight, high only its own, so that low
+    /// never keeps it waiting.
     pub fn window_open(&self, priority: Priority) -> bool {
         let counted = match priority {
             Priority::Low => self.in_flight(),
@@ -240,7 +241,8 @@ impl Path {
         base.saturating_mul(1 << self.timeouts.min(10)).min(config.max_timeout.max(base))
     }
 
-    /// Drops records at the front that nobody asks for any more. Lost ones stay for a while: they may turn up.
+    /// Drops records at the front that nobody asks for any more. Lost ones stay for a while: they may turn
+    /// up.
     fn forget(&mut self) {
         while let Some(front) = self.sent.front() {
             let old = match front.fate {
@@ -347,7 +349,8 @@ impl Path {
             }
             let number = first + at as u64;
             if sent.at + delay > now && largest - number < self.reorder {
-                // Those that follow were sent later, but by their number may be nearer to the largest: all wait.
+                // Those that follow were sent later, but by their number may be nearer to the largest: all
+                // wait.
                 self.loss_at = Some(sent.at + delay);
                 break;
             }

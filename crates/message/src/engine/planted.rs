@@ -1,4 +1,5 @@
-//! Bugs to plant, so that a test can show that the checks find each. Without the feature `planted` none ever is.
+//! Bugs to plant, so that a test can show that the checks find each. Without the feature `planted` none ever
+//! is.
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! How much may be in flight on a lossy path, and how fast it goes out.
 //!
-//! A model of the path instead of a reaction to loss, after BBR (Cardwell et al., "BBR: congestion-based congestion control",
-//! CACM 60(2), 2017): the greatest delivery rate of the last ten rounds and the least round-trip time say what the path
-//! holds. Two things differ. Loss without a growing queue is taken for noise, and the sending rate is raised by what gets
-//! lost, so that the path stays full at 30 % loss, where BBR starves (its probing gains 25 % and more is lost). Loss with
-//! a growing queue, or a queue that stays, is taken for congestion: one round below the measured rate with a small window.
-//! Delivery rates are sampled as in draft-cheng-iccrg-delivery-rate-estimation-02.
+//! A model of the path instead of a reaction to loss, after BBR (Cardwell et al., "BBR: congestion-based
+//! congestion control", CACM 60(2), 2017): the greatest delivery rate of the last ten rounds and the least
+//! round-trip time say what the path holds. Two things differ. Loss without a growing queue is taken for
+//! noise, and the sending rate is raised by what gets lost, so that the path stays full at 30 % loss, where
+//! BBR starves (its probing gains 25 % and more is lost). Loss with a growing queue, or a queue that stays,
+//! is taken for congestion: one round below the measured rate with a small window. Delivery rates are sampled
+//! as in draft-cheng-iccrg-delivery-rate-estimation-02.
 
 use std::time::Duration;
 
@@ -134,7 +135,8 @@ impl Rate {
             self.delivered_at = now;
         }
         let rate = self.bandwidth() * self.gain() * self.made_up();
-        // A path that was never full has shown how fast its user was, and not how fast it is: the window alone holds.
+        // A path that was never full has shown how fast its user was, and not how fast it is: the window
+        // alone holds.
         let known = self.mode != Mode::Startup || self.full_rate > 0.0;
         if known && rate > 0.0 {
             // Bursts of a millisecond or a few frames go out at once: timers are not finer.
@@ -152,8 +154,8 @@ impl Rate {
         }
     }
 
-    /// Bytes were acknowledged; `newest` is the last sent of their frames: when it went out, with which snapshot, and the
-    /// round-trip time if it was measured.
+    /// Bytes were acknowledged; `newest` is the last sent of their frames: when it went out, with which
+    /// snapshot, and the round-trip time if it was measured.
     pub fn on_acked(
         &mut self,
         now: Duration,
@@ -244,7 +246,8 @@ impl Rate {
             self.loss = self.loss.min(NOISE);
             self.queued_rounds = 0;
         }
-        // A round in which there was little to send says nothing: what was known of the path is not forgotten for it.
+        // A round in which there was little to send says nothing: what was known of the path is not forgotten
+        // for it.
         if !limited || congested {
             self.round += 1;
             self.rounds[self.round % ROUNDS] = 0.0;

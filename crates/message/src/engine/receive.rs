@@ -14,8 +14,8 @@ use std::time::Duration;
 pub enum Begun {
     /// The frame was whole and is dealt with.
     Done,
-    /// So many bytes of the frame are missing: read them into [`body_mut`](Session::body_mut), or, where that is empty,
-    /// anywhere, and say so by [`body_filled`](Session::body_filled).
+    /// So many bytes of the frame are missing: read them into [`body_mut`](Session::body_mut), or, where that
+    /// is empty, anywhere, and say so by [`body_filled`](Session::body_filled).
     Needs(usize),
 }
 
@@ -30,15 +30,15 @@ pub(super) enum Kept {
 pub(super) type Give<'a, B> = &'a mut dyn FnMut(&Incoming) -> Option<B>;
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// Takes a whole frame that came over a path. `give` is asked for a buffer when the first fragment of a message comes;
-    /// `None`, or one that is too short, refuses the message, and the peer sends it again later. What is given for a
-    /// message without payload is dropped at once.
+    /// Takes a whole frame that came over a path. `give` is asked for a buffer when the first fragment of a
+    /// message comes; `None`, or one that is too short, refuses the message, and the peer sends it again
+    /// later. What is given for a message without payload is dropped at once.
     ///
     /// # Errors
     ///
-    /// What is wrong with the frame. It was not used, or, if a piece turned out wrong after others had been used, counts as
-    /// lost. The session goes on; whether the path is dropped is for the caller to say: where frames may be corrupted on
-    /// the way it should not, on a stream it should.
+    /// What is wrong with the frame. It was not used, or, if a piece turned out wrong after others had been
+    /// used, counts as lost. The session goes on; whether the path is dropped is for the caller to say: where
+    /// frames may be corrupted on the way it should not, on a stream it should.
     pub fn handle_frame(
         &mut self,
         now: Duration,
@@ -57,8 +57,9 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Takes the start of a frame from a link that reads a stream: at least all of it but bytes of its last fragment. If
-    /// some are missing, they can be read straight into their place. Only on paths that lose nothing.
+    /// Takes the start of a frame from a link that reads a stream: at least all of it but bytes of its last
+    /// fragment. If some are missing, they can be read straight into their place. Only on paths that lose
+    /// nothing.
     ///
     /// # Errors
     ///

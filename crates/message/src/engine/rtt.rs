@@ -19,8 +19,8 @@ impl Rtt {
         Rtt { latest: initial, smoothed: initial, variation: initial / 2, min: initial, measured: false }
     }
 
-    /// A frame was acknowledged this long after it went out; the peer says that it waited `delay` of that, which counts no
-    /// more than `max_delay`.
+    /// A frame was acknowledged this long after it went out; the peer says that it waited `delay` of that,
+    /// which counts no more than `max_delay`.
     pub fn sample(&mut self, rtt: Duration, delay: Duration, max_delay: Duration) {
         self.latest = rtt;
         if !self.measured {

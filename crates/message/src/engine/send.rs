@@ -8,7 +8,8 @@ use crate::types::{Order, Priority};
 use crate::wire::{self, Fragment, Header, Lane, Name, Piece, FRAGMENT_HEADER_MAX, HEADER_LEN};
 use std::time::Duration;
 
-/// After a fragment of so many bytes a frame on a stream ends: a receiver can read them straight into their place.
+/// After a fragment of so many bytes a frame on a stream ends: a receiver can read them straight into their
+/// place.
 const ENDS_FRAME: usize = 4096;
 /// Bytes of the pieces beside fragments, at most.
 const SMALL_PIECE: usize = 8;
@@ -22,8 +23,8 @@ struct Allowed {
 }
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// Writes the next frame for a path into `transmit`; `false` if there is none now. Call it when the path can take
-    /// a frame, not before: what is written last is chosen last.
+    /// Writes the next frame for a path into `transmit`; `false` if there is none now. Call it when the path
+    /// can take a frame, not before: what is written last is chosen last.
     pub fn poll_transmit(&mut self, now: Duration, path: PathId, transmit: &mut Transmit) -> bool {
         transmit.clear();
         self.now = self.now.max(now);
@@ -56,7 +57,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         header.write(&mut transmit.bytes);
         transmit.len = HEADER_LEN;
         let mut carried = self.path_mut(path).map(|p| p.carried()).unwrap_or_default();
-        // Refusals stand before the acknowledgement of what they refuse: the sender must not read the latter as success.
+        // Refusals stand before the acknowledgement of what they refuse: the sender must not read the latter
+        // as success.
         if small {
             self.write_control(true, max_frame, transmit, &mut carried);
         }
@@ -136,7 +138,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         if self.config.lossless {
             return Allowed { priority: [true; 2], ordered };
         }
-        // A path that does not answer gets only what asks it whether it still lives, as long as there is another.
+        // A path that does not answer gets only what asks it whether it still lives, as long as there is
+        // another.
         if known.suspect() && !ordered {
             return Allowed { priority: [false; 2], ordered };
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(super) const LEAST_FRAME: usize = HEADER_LEN + FRAGMENT_HEADER_MAX + 64;
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// A path came up, with frames of at most `max_frame` bytes each way; or came up again after it was down, or changed
-    /// its frame length. Ordered messages go over the first path that is up.
+    /// A path came up, with frames of at most `max_frame` bytes each way; or came up again after it was down,
+    /// or changed its frame length. Ordered messages go over the first path that is up.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl<B: AsMut<[u8]>> Session<B> {
                     }
                 }
             }
-            // The peer opens by itself; a lost go-ahead costs only time: the acknowledgement of the head says the same.
+            // The peer opens by itself; a lost go-ahead costs only time: the acknowledgement of the head says
+            // the same.
             Control::Go(_) | Control::Accepted(..) => {}
             Control::Cancel(lane, number) => {
                 if self.out.get(lane.index()).is_some_and(|l| l.get(number).is_some()) {
@@ -152,7 +153,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
     }
 
-    /// Time has passed: call it when [`next_deadline`](Session::next_deadline) has come; calling it more often is harmless.
+    /// Time has passed: call it when [`next_deadline`](Session::next_deadline) has come; calling it more
+    /// often is harmless.
     pub fn handle_time(&mut self, now: Duration) {
         self.now = self.now.max(now);
         if self.is_broken() {
@@ -225,8 +227,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         Err(error)
     }
 
-    /// When [`handle_time`](Session::handle_time), or `poll_transmit`, has something to do next even if nothing comes in;
-    /// `None` if never. A time in the past means now.
+    /// When [`handle_time`](Session::handle_time), or `poll_transmit`, has something to do next even if
+    /// nothing comes in; `None` if never. A time in the past means now.
     pub fn next_deadline(&mut self) -> Option<Duration> {
         if self.is_broken() {
             return None;

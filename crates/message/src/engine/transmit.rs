@@ -1,4 +1,5 @@
-//! A frame on its way out: headers beside references to payloads, so that a driver can write both without copying.
+//! A frame on its way out: headers beside references to payloads, so that a driver can write both without
+//! copying.
 
 use bytes::Bytes;
 

@@ -1,7 +1,7 @@
 //! The messages before a network link is open: their header in clear, refusals, and who a side says it is.
 //!
-//! The first eight bytes of the header stay as they are in every version, so that any two versions can refuse each other
-//! with both names. All numbers are little-endian; `docs/wire.md` has the tables.
+//! The first eight bytes of the header stay as they are in every version, so that any two versions can refuse
+//! each other with both names. All numbers are little-endian; `docs/wire.md` has the tables.
 
 use crate::error::LinkError;
 use crate::types::Address;
@@ -29,13 +29,15 @@ pub enum Kind {
     First = 1,
     /// From the side that listens.
     Answer = 2,
-    /// From the side that connects: only who knows the key *now* can make it, so a replayed first message leads nowhere.
+    /// From the side that connects: only who knows the key *now* can make it, so a replayed first message
+    /// leads nowhere.
     Confirm = 3,
     /// Instead of an answer.
     Refusal = 4,
     /// Over datagrams, from the side that connects: asks for a cookie.
     Knock = 5,
-    /// Over datagrams, from the side that listens, which keeps nothing meanwhile: the cookie that a first message must have.
+    /// Over datagrams, from the side that listens, which keeps nothing meanwhile: the cookie that a first
+    /// message must have.
     Cookie = 6,
 }
 
@@ -48,7 +50,8 @@ pub enum Carrier {
     Datagrams,
 }
 
-/// What both sides must agree on before anything is secret. Goes into the proof, so that nobody on the way can change it.
+/// What both sides must agree on before anything is secret. Goes into the proof, so that nobody on the way
+/// can change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Which message.
@@ -85,7 +88,8 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// The first thing that is wrong, from the front; [`LinkError::Truncated`] only where what is there is right.
+    /// The first thing that is wrong, from the front; [`LinkError::Truncated`] only where what is there is
+    /// right.
     pub fn decode(bytes: &[u8]) -> Result<Header, LinkError> {
         check_start(bytes)?;
         let Some(bytes) = bytes.first_chunk::<HEADER>() else {
@@ -129,7 +133,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Looks at the bytes that have come so far: a stranger that speaks something else is known by its first byte.
+/// Looks at the bytes that have come so far: a stranger that speaks something else is known by its first
+/// byte.
 pub fn check_start(bytes: &[u8]) -> Result<(), LinkError> {
     let n = bytes.len().min(4);
     if bytes[..n] != MAGIC[..n] {
@@ -147,8 +152,8 @@ pub fn check_start(bytes: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// What a side tells the other when it turns it away. It is not authenticated: who can write on the wire could have cut the
-/// connection as well.
+/// What a side tells the other when it turns it away. It is not authenticated: who can write on the wire
+/// could have cut the connection as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another version.
@@ -185,7 +190,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What to answer a stranger whose message was wrong in this way; `None` where it does not speak this protocol.
+    /// What to answer a stranger whose message was wrong in this way; `None` where it does not speak this
+    /// protocol.
     pub fn of(error: &LinkError) -> Option<Refusal> {
         Some(match *error {
             LinkError::Version { expected, found, .. } => Refusal::Version { mine: expected, yours: found },
@@ -278,7 +284,8 @@ pub struct Identity {
     pub features: u32,
     /// The longest frame it takes, in bytes.
     pub frame_limit: u32,
-    /// Datagrams: what the other side writes in front of each, so that it is found whatever address it comes from.
+    /// Datagrams: what the other side writes in front of each, so that it is found whatever address it comes
+    /// from.
     pub index: u32,
 }
 

@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 
 /// The environment variable that holds the key of a job, as [`JobKey::to_hex`] writes it.
 pub const KEY_VARIABLE: &str = "POLYDUCT_JOB_KEY";
-/// The environment variable that names a file with the key, for those who keep secrets out of environments, which children
-/// inherit and others may see. [`KEY_VARIABLE`] goes before it.
+/// The environment variable that names a file with the key, for those who keep secrets out of environments,
+/// which children inherit and others may see. [`KEY_VARIABLE`] goes before it.
 pub const KEY_FILE_VARIABLE: &str = "POLYDUCT_JOB_KEY_FILE";
 /// Set to 1 in all units, it declares the network trusted: the key is proved, but nothing is encrypted.
 pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
@@ -22,8 +22,8 @@ pub const TRUSTED_VARIABLE: &str = "POLYDUCT_TRUSTED_NETWORK";
 /// Bytes of a file that are looked at.
 const MAX_FILE: u64 = 256;
 
-/// 32 secret bytes that every unit of a job knows and nobody else. Copies share one memory, which is zeroed when the last is
-/// dropped. It is never shown: not by `Debug`, not in errors.
+/// 32 secret bytes that every unit of a job knows and nobody else. Copies share one memory, which is zeroed
+/// when the last is dropped. It is never shown: not by `Debug`, not in errors.
 #[derive(Clone)]
 pub struct JobKey(Arc<Zeroizing<[u8; 32]>>);
 
@@ -32,13 +32,14 @@ pub struct JobKey(Arc<Zeroizing<[u8; 32]>>);
 pub struct Trust {
     /// The secret that all units share.
     pub key: JobKey,
-    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
+    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must
+    /// declare the same.
     pub trusted_network: bool,
 }
 
 impl Trust {
-    /// What a launcher left in the environment: the key (see [`JobKey::from_env`]), and 1 in [`TRUSTED_VARIABLE`] where the network
-    /// is trusted.
+    /// What a launcher left in the environment: the key (see [`JobKey::from_env`]), and 1 in
+    /// [`TRUSTED_VARIABLE`] where the network is trusted.
     ///
     /// # Errors
     /// As [`JobKey::from_env`].
@@ -104,7 +105,8 @@ impl JobKey {
         }
     }
 
-    /// The key in a file: 64 hexadecimal digits, and perhaps the end of the line. Nobody but its owner may have access to it.
+    /// The key in a file: 64 hexadecimal digits, and perhaps the end of the line. Nobody but its owner may
+    /// have access to it.
     ///
     /// # Errors
     /// [`KeyError::File`].

@@ -1,12 +1,13 @@
 //! Both sides prove that they know the job's key. No I/O and no clock: messages in, messages out.
 //!
-//! Noise `NNpsk0`: no keys but the job's, so nothing is to be distributed or stored beside it. The key is mixed in before
-//! the first message, so whoever does not know it is told apart at once, at the cost of a few hashes. The first message can be
-//! recorded and replayed; the answer carries a fresh secret, so only the third message, which nobody can replay, makes the
-//! side that listens believe. Over datagrams it has a cookie from the side that listens as well, so that it can be replayed
-//! from the same address alone, and only for seconds. AES-256-GCM by `ring`, which has the processor's instructions for it (5 GB/s and more here),
-//! builds with a C compiler alone, and is the fastest that `snow` offers; the curve and what `ring` lacks come from `snow`'s
-//! own choice.
+//! Noise `NNpsk0`: no keys but the job's, so nothing is to be distributed or stored beside it. The key is
+//! mixed in before the first message, so whoever does not know it is told apart at once, at the cost of a few
+//! hashes. The first message can be recorded and replayed; the answer carries a fresh secret, so only the
+//! third message, which nobody can replay, makes the side that listens believe. Over datagrams it has a
+//! cookie from the side that listens as well, so that it can be replayed from the same address alone, and
+//! only for seconds. AES-256-GCM by `ring`, which has the processor's instructions for it (5 GB/s and more
+//! here), builds with a C compiler alone, and is the fastest that `snow` offers; the curve and what `ring`
+//! lacks come from `snow`'s own choice.
 
 use crate::error::LinkError;
 use crate::link::hello::{Carrier, Header, Identity, Kind, Refusal, BODY_LIMIT, HEADER, MESSAGE_LIMIT};
@@ -15,7 +16,8 @@ use crate::link::seal::{pair, Opener, Sealer};
 use crate::types::Address;
 use snow::HandshakeState;
 
-/// Shows that its owner can be reached at the address that it gives: over datagrams part of the first message.
+/// Shows that its owner can be reached at the address that it gives: over datagrams part of the first
+/// message.
 pub type Cookie = [u8; COOKIE];
 /// Bytes of a cookie.
 pub const COOKIE: usize = 16;
@@ -118,8 +120,8 @@ impl Initiator {
         &self.message
     }
 
-    /// Takes the answer, once; returns the link and the last message, which the other side waits for. A wrong answer
-    /// changes nothing, so that over datagrams the right one may still come.
+    /// Takes the answer, once; returns the link and the last message, which the other side waits for. A wrong
+    /// answer changes nothing, so that over datagrams the right one may still come.
     ///
     /// # Errors
     /// What the other side refused, [`LinkError::Unauthentic`], or what is malformed.
@@ -163,7 +165,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Takes the first message of a stranger. Nothing is kept where it fails. Over datagrams the caller has checked its cookie.
+    /// Takes the first message of a stranger. Nothing is kept where it fails. Over datagrams the caller has
+    /// checked its cookie.
     ///
     /// # Errors
     /// What is wrong with it; [`Refusal::of`] says what to tell it.
@@ -234,8 +237,9 @@ fn state(
     initiator: bool,
 ) -> Result<Box<HandshakeState>, LinkError> {
     let pattern = PATTERN.parse().map_err(unproven)?;
-    // The header holds version, trust, carrier and both addresses: whoever changes one on the way makes the proof fail. With the
-    // cookie in it, a first message counts at the address and in the seconds that it was made for.
+    // The header holds version, trust, carrier and both addresses: whoever changes one on the way makes the
+    // proof fail. With the cookie in it, a first message counts at the address and in the seconds that it was
+    // made for.
     let prologue = [&Header { kind: Kind::First, len: 0, ..*header }.encode(), cookie].concat();
     let builder = snow::Builder::new(pattern);
     let builder = builder.psk(0, terms.key.bytes()).map_err(unproven)?;

@@ -1,4 +1,5 @@
-//! What goes over an open link: records, encrypted and authenticated, or plain where both sides trust the network.
+//! What goes over an open link: records, encrypted and authenticated, or plain where both sides trust the
+//! network.
 
 use core::fmt;
 
@@ -47,8 +48,8 @@ impl Sealer {
         self.plain
     }
 
-    /// Seals `plain` ([`RECORD_PLAIN`] bytes at most) as the next record into `out` ([`TAG`] bytes longer at least);
-    /// returns the record's number and length.
+    /// Seals `plain` ([`RECORD_PLAIN`] bytes at most) as the next record into `out` ([`TAG`] bytes longer at
+    /// least); returns the record's number and length.
     ///
     /// # Errors
     /// [`LinkError::BadField`] where a length does not fit or 2⁶⁴ records were made.
@@ -74,8 +75,8 @@ impl Opener {
         self.plain
     }
 
-    /// Opens the next record of a stream into `out`, which must have the record's length: the [`TAG`] needs room on the
-    /// way. Returns the bytes that were in it.
+    /// Opens the next record of a stream into `out`, which must have the record's length: the [`TAG`] needs
+    /// room on the way. Returns the bytes that were in it.
     ///
     /// # Errors
     /// [`LinkError::Unauthentic`]: changed, repeated, left out, or out of its place. The stream is of no further use.
@@ -119,8 +120,8 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// Which numbers have come: everything below `end - WINDOW` counts as seen, everything from `end` on as new, and a bit each
-/// tells about those between.
+/// Which numbers have come: everything below `end - WINDOW` counts as seen, everything from `end` on as new,
+/// and a bit each tells about those between.
 #[derive(Debug)]
 struct Window {
     bits: [u64; (WINDOW / 64) as usize],

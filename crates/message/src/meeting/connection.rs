@@ -78,10 +78,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to who serves `name`, once somebody does; asks now and then whether that is still to be expected.
+    /// Connects to who serves `name`, once somebody does; asks now and then whether that is still to be
+    /// expected.
     ///
     /// # Errors
-    /// As [`Patience::left`]; [`Failure::HungUp`] where nobody is expected; [`Failure::Stranger`]; the system's.
+    /// As [`Patience::left`]; [`Failure::HungUp`] where nobody is expected; [`Failure::Stranger`]; the
+    /// system's.
     pub fn open<P: Patience>(
         protocol: Protocol,
         name: &[u8],

@@ -119,7 +119,8 @@ impl Connections {
         Ok(Ready { others, knocked: any(listener), conns: conns.collect() })
     }
 
-    /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told `refusal` of that.
+    /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told
+    /// `refusal` of that.
     pub fn accept<T: Serialize>(&mut self, refusal: impl Fn(&OsError) -> T) -> Option<ConnId> {
         let protocol = self.protocol;
         let refuse = |conn: &Conn, error: &OsError| {
@@ -192,7 +193,8 @@ impl Connections {
         gone.map(|((id, _), _)| *id).collect()
     }
 
-    /// The next message of a connection, after what waits for it was sent. Who does not take that is not heard.
+    /// The next message of a connection, after what waits for it was sent. Who does not take that is not
+    /// heard.
     pub fn hear<T: DeserializeOwned>(&mut self, id: ConnId) -> Heard<T> {
         self.flush(id);
         let Some(peer) = self.peers.get(&id) else { return Heard::Gone };

@@ -1,9 +1,10 @@
-//! How the units of a host meet: connections to the name of one of them, messages with descriptors, and the deaths of
-//! those who came.
+//! How the units of a host meet: connections to the name of one of them, messages with descriptors, and the
+//! deaths of those who came.
 //!
-//! [`Connections`] are one side: the unit that others come to. A [`Connection`] is the other. Both look at who is at the
-//! other end (a process of this user, watched by a descriptor), wait for as long as their user has patience, and send
-//! again what the system has no room for. What is said, and who may stay, is their users' business: domains, pipes and files.
+//! [`Connections`] are one side: the unit that others come to. A [`Connection`] is the other. Both look at
+//! who is at the other end (a process of this user, watched by a descriptor), wait for as long as their user
+//! has patience, and send again what the system has no room for. What is said, and who may stay, is their
+//! users' business: domains, pipes and files.
 
 mod connection;
 mod connections;

@@ -34,8 +34,8 @@ pub fn ack_len(ranges: usize) -> usize {
     20 + 8 * ranges.saturating_sub(1)
 }
 
-/// Appends an acknowledgement of inclusive ranges, from the largest downwards, apart from each other. Nothing is written
-/// without ranges; what does not fit the fields is left out.
+/// Appends an acknowledgement of inclusive ranges, from the largest downwards, apart from each other. Nothing
+/// is written without ranges; what does not fit the fields is left out.
 pub fn write_ack(path: u8, delay_us: u32, mut ranges: impl Iterator<Item = (u64, u64)>, out: &mut Vec<u8>) {
     let Some((mut low, largest)) = ranges.next() else { return };
     let start = out.len();

@@ -1,7 +1,9 @@
-//! One suite for all links. A link's test file has `mod conformance;`, an adapter that is a [`Pair`], and calls [`suite`].
+//! One suite for all links. A link's test file has `mod conformance;`, an adapter that is a [`Pair`], and
+//! calls [`suite`].
 //!
-//! The two sides are driven by one thread in turns, so an adapter needs no locks: `next` drives the side it asks (and may
-//! drive the other) until something happened or the deadline, in real or virtual time, has passed.
+//! The two sides are driven by one thread in turns, so an adapter needs no locks: `next` drives the side it
+//! asks (and may drive the other) until something happened or the deadline, in real or virtual time, has
+//! passed.
 
 #![allow(dead_code)]
 
@@ -32,10 +34,11 @@ impl Side {
 /// What a case needs of a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Buffers that each side gives out, at most, of those returned by [`Pair::release`]. `None`: as many as asked for.
+    /// Buffers that each side gives out, at most, of those returned by [`Pair::release`]. `None`: as many as
+    /// asked for.
     pub buffers: Option<usize>,
-    /// Messages that each side keeps of one priority before it says that it is full, at least 64 and at most this many
-    /// times two.
+    /// Messages that each side keeps of one priority before it says that it is full, at least 64 and at most
+    /// this many times two.
     pub queue: usize,
 }
 
@@ -61,7 +64,8 @@ pub enum Happened {
     Message(Came),
     /// A message sent from this side was delivered.
     Delivered(Token),
-    /// A message sent from this side was refused and is kept to be sent again. A link that never refuses need not say it.
+    /// A message sent from this side was refused and is kept to be sent again. A link that never refuses need
+    /// not say it.
     Refused,
     /// The other side is dead. Once.
     Lost,
@@ -108,8 +112,8 @@ pub trait Pair {
     fn status(&mut self, at: Side, priority: Priority) -> Counts;
     /// Kills one side without a word.
     fn kill(&mut self, side: Side);
-    /// Messages of 1 MiB that the other side may have had when the last of many is handed over: where nobody receives but in
-    /// [`Pair::next`], only what is cut in the middle.
+    /// Messages of 1 MiB that the other side may have had when the last of many is handed over: where nobody
+    /// receives but in [`Pair::next`], only what is cut in the middle.
     fn taken_meanwhile(&self) -> usize {
         1
     }

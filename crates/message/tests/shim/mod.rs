@@ -1,4 +1,5 @@
-//! A network with weather: a relay between two UDP sockets that loses, doubles, delays and changes datagrams by a seed.
+//! A network with weather: a relay between two UDP sockets that loses, doubles, delays and changes datagrams
+//! by a seed.
 
 #![allow(dead_code)]
 

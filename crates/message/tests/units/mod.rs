@@ -1,4 +1,5 @@
-//! The units of a domain in threads of one process: on one host, as if each were on its own, and as if they were on two.
+//! The units of a domain in threads of one process: on one host, as if each were on its own, and as if they
+//! were on two.
 
 #![allow(dead_code)]
 

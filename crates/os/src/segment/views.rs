@@ -13,8 +13,8 @@ impl<D> Segment<D> {
     pub fn lines(&self, range: Range<usize>) -> Result<&[Line]> {
         self.check_lines(&range)?;
         self.claim_atomic(&range)?;
-        // SAFETY: in bounds and aligned (the base is page-aligned), writable, all bit patterns are valid lines; the claim
-        // above keeps these bytes from being given as plain memory while `self` is shared.
+        // SAFETY: in bounds and aligned (the base is page-aligned), writable, all bit patterns are valid
+        // lines; the claim above keeps these bytes from being given as plain memory while `self` is shared.
         Ok(unsafe { core::slice::from_raw_parts(self.at(range.start).cast(), range.len() / 64) })
     }
 
@@ -31,7 +31,8 @@ impl<D> Segment<D> {
     pub fn slice(&self, range: Range<usize>) -> Result<&[u8]> {
         self.check(&range)?;
         self.claim_plain(&range)?;
-        // SAFETY: in bounds and mapped; no byte of it is given as an atomic, and `slice_mut` needs the segment alone.
+        // SAFETY: in bounds and mapped; no byte of it is given as an atomic, and `slice_mut` needs the
+        // segment alone.
         Ok(unsafe { core::slice::from_raw_parts(self.at(range.start), range.len()) })
     }
 
@@ -46,7 +47,8 @@ impl<D> Segment<D> {
 
     pub(super) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len);
-        // SAFETY: every caller has checked `offset <= len`, so the result is within the mapping or one past its end.
+        // SAFETY: every caller has checked `offset <= len`, so the result is within the mapping or one past
+        // its end.
         unsafe { self.base.as_ptr().add(offset) }
     }
 

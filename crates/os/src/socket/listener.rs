@@ -15,7 +15,8 @@ use crate::limits;
 
 const BACKLOG: i32 = 4096; // the kernel cuts it to net.core.somaxconn
 
-/// How long a name that is taken may be that of a listener which is being closed, and pauses between attempts.
+/// How long a name that is taken may be that of a listener which is being closed, and pauses between
+/// attempts.
 const CLOSING: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -24,13 +25,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Listener {
     fd: OwnedFd,
     name: String,
-    /// Given up for a moment when there is no other descriptor, so that a peer can be turned away and does not wait on.
+    /// Given up for a moment when there is no other descriptor, so that a peer can be turned away and does
+    /// not wait on.
     spare: Mutex<Option<OwnedFd>>,
 }
 
 impl Listener {
-    /// Listens at `name`, 1 to 107 bytes. A listener that this process has closed may keep its name for a moment: a child of the
-    /// process, forked for another program, has it until that one begins.
+    /// Listens at `name`, 1 to 107 bytes. A listener that this process has closed may keep its name for a
+    /// moment: a child of the process, forked for another program, has it until that one begins.
     ///
     /// # Errors
     /// [`OsError::AddrInUse`] where somebody already does, after 200 ms.
@@ -62,8 +64,8 @@ impl Listener {
         self.accept_or(|_, _| ())
     }
 
-    /// As [`accept`](Listener::accept); whoever of this user is turned away is told what `farewell` sends. Without a word they would
-    /// take the listener for dead.
+    /// As [`accept`](Listener::accept); whoever of this user is turned away is told what `farewell` sends.
+    /// Without a word they would take the listener for dead.
     pub fn accept_or(&self, farewell: impl FnOnce(&Conn, &OsError)) -> Result<Option<Conn>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {

@@ -11,7 +11,8 @@ use std::time::Duration;
 pub struct Acks {
     /// Whether segments were sent that it has not acknowledged.
     pub missing: bool,
-    /// Whether the kernel has bytes that it could not send yet: the window is shut, or there is no way to the other end.
+    /// Whether the kernel has bytes that it could not send yet: the window is shut, or there is no way to the
+    /// other end.
     pub unsent: bool,
     /// Whether its window is shut, and it has not answered when it was asked last whether it still is.
     pub asked: bool,

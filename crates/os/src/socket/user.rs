@@ -1,8 +1,8 @@
 //! Whether a peer belongs to the same user, in user namespaces too.
 //!
-//! A user namespace maps some users of its parent to numbers of its own; all others look like one, the overflow user. Where
-//! this process looks so itself, a peer that does may be anybody: then only a process of this very user namespace, which nobody
-//! enters who is not its owner or privileged, is of this user.
+//! A user namespace maps some users of its parent to numbers of its own; all others look like one, the
+//! overflow user. Where this process looks so itself, a peer that does may be anybody: then only a process of
+//! this very user namespace, which nobody enters who is not its owner or privileged, is of this user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +18,8 @@ const ALL: u64 = u32::MAX as u64;
 const OVERFLOW: u32 = 65534;
 
 impl Conn {
-    /// The user at the other end, if that is not this process's. It may look the same, and still be none of this process's
-    /// business.
+    /// The user at the other end, if that is not this process's. It may look the same, and still be none of
+    /// this process's business.
     ///
     /// # Errors
     /// The system's, where it does not say who is there.
@@ -53,7 +53,8 @@ fn looks_like_anybody() -> bool {
     user_id() == overflow && !fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all(&map))
 }
 
-/// Whether a user namespace has a number for everybody: lines of first number inside, first outside, how many.
+/// Whether a user namespace has a number for everybody: lines of first number inside, first outside, how
+/// many.
 fn maps_all(map: &str) -> bool {
     let counts = map.lines().map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
     counts.sum::<Option<u64>>() == Some(ALL)

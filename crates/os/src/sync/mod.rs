@@ -25,10 +25,11 @@ pub enum Wake {
     Interrupted,
 }
 
-/// One cache line of control words: seven words of state and a futex with the number of those who sleep on it.
+/// One cache line of control words: seven words of state and a futex with the number of those who sleep on
+/// it.
 ///
-/// In a segment it is input: a faulty peer may store anything in any field at any moment, so each word is loaded once,
-/// checked, then used.
+/// In a segment it is input: a faulty peer may store anything in any field at any moment, so each word is
+/// loaded once, checked, then used.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Line {
@@ -57,7 +58,8 @@ impl Default for Line {
     }
 }
 
-/// One cache line of eight words, of which a protocol says what they mean. In a segment it is input, as a [`Line`] is.
+/// One cache line of eight words, of which a protocol says what they mean. In a segment it is input, as a
+/// [`Line`] is.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Words {
@@ -92,7 +94,8 @@ impl Default for Words {
     }
 }
 
-/// Tells the processor (or loom) that this loop waits for another thread: between two looks at what that one will write.
+/// Tells the processor (or loom) that this loop waits for another thread: between two looks at what that one
+/// will write.
 #[inline]
 pub fn spin_hint() {
     machine::spin_hint();

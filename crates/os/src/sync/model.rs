@@ -21,7 +21,8 @@ pub fn wake(_word: &AtomicU32, _n: u32) -> usize {
     0
 }
 
-/// In one step, so that loom has no more to try than there is: nobody reads the word for more than whether it has changed.
+/// In one step, so that loom has no more to try than there is: nobody reads the word for more than whether it
+/// has changed.
 pub fn change(word: &AtomicU32, _next: impl Fn(u32) -> u32) {
     word.fetch_add(1, Ordering::Release);
 }

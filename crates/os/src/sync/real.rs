@@ -34,9 +34,9 @@ pub fn change(word: &AtomicU32, next: impl Fn(u32) -> u32) {
     let _ = word.fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(next(old)));
 }
 
-/// On x86-64 this is a short wait in which no load begins. `pause` is meant for that, but takes 25 ns and more on present
-/// processors, as long as a line takes from one to the other; without either, later looks begin before earlier ones
-/// have ended, and all of them are thrown away when the line changes.
+/// On x86-64 this is a short wait in which no load begins. `pause` is meant for that, but takes 25 ns and
+/// more on present processors, as long as a line takes from one to the other; without either, later looks
+/// begin before earlier ones have ended, and all of them are thrown away when the line changes.
 #[inline]
 pub fn spin_hint() {
     #[cfg(target_arch = "x86_64")]
@@ -58,8 +58,8 @@ pub fn spin_hint() {
     core::hint::spin_loop();
 }
 
-/// Stores the words 1 to 7 of a line, in any order. Whoever reads the line looks at it all the while and takes it away between any
-/// two stores, so few wide ones are more than twice as fast as seven.
+/// Stores the words 1 to 7 of a line, in any order. Whoever reads the line looks at it all the while and
+/// takes it away between any two stores, so few wide ones are more than twice as fast as seven.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn store_rest(line: &Words, words: [u64; 7]) {
@@ -68,8 +68,8 @@ pub fn store_rest(line: &Words, words: [u64; 7]) {
         // SAFETY: every x86-64 has SSE2.
         unsafe { _mm_set_epi64x(words[i + 1] as i64, words[i] as i64) }
     };
-    // SAFETY: 48 bytes within the line, which is aligned; they are atomics, and each half of these stores is what a
-    // relaxed store of that word is.
+    // SAFETY: 48 bytes within the line, which is aligned; they are atomics, and each half of these stores is
+    // what a relaxed store of that word is.
     unsafe {
         core::arch::asm!(
             "movaps [{line} + 48], {c}",

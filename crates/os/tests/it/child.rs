@@ -1,4 +1,5 @@
-//! A second process for a test: the same test again, in a process of its own, joined to the first by a connection.
+//! A second process for a test: the same test again, in a process of its own, joined to the first by a
+//! connection.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -25,8 +26,8 @@ pub fn fresh_name() -> Vec<u8> {
     format!("polyduct-os-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)).into_bytes()
 }
 
-/// Between its fork and its exec a new process holds a copy of every descriptor of this one: a test that asks whether
-/// its last copy is gone keeps other tests from starting processes meanwhile.
+/// Between its fork and its exec a new process holds a copy of every descriptor of this one: a test that asks
+/// whether its last copy is gone keeps other tests from starting processes meanwhile.
 pub fn no_new_process() -> MutexGuard<'static, ()> {
     static STARTS: Mutex<()> = Mutex::new(());
     STARTS.lock().unwrap_or_else(PoisonError::into_inner)

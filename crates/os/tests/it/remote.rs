@@ -31,7 +31,8 @@ fn thousands_of_runs_arrive_in_their_places() {
     };
     let reader = RemoteReader::of(kid.conn.peer_pidfd().unwrap());
     assert_eq!(reader.process().pid(), kid.pid());
-    // (runs, bytes in each, distance there, distance here): scattered, gathered, packed, beyond and at the batch size.
+    // (runs, bytes in each, distance there, distance here): scattered, gathered, packed, beyond and at the
+    // batch size.
     let shapes = [
         (5000, 7, 200, 11),
         (5000, 7, 200, 7),
@@ -95,7 +96,8 @@ fn a_wrong_address_is_an_error_that_names_it() {
     for addr in [0, 8, u64::MAX, u64::MAX - 64, 1 << 63] {
         assert_eq!(me.read(&mut dst, addr), Err(OsError::BadAddress { pid, addr }));
     }
-    // The first piece is good, so the kernel answers with a short count first, and with the fault when asked to go on.
+    // The first piece is good, so the kernel answers with a short count first, and with the fault when asked
+    // to go on.
     let source = [7_u8; 8];
     let runs = [(0, source.as_ptr() as u64, 8), (16, 4096, 8)];
     assert_eq!(me.read_runs(&mut dst, runs), Err(OsError::BadAddress { pid, addr: 4096 }));

@@ -135,8 +135,8 @@ fn a_dead_peer_hangs_up_and_what_it_sent_is_still_there() {
     assert!(hear(&kid.conn).is_none());
 }
 
-/// The kernel looks at the queue, and after that at whether the peer has gone: who sends and goes in between seems to have said
-/// nothing. Who looks all the while, as here, meets that within some thousand goodbyes.
+/// The kernel looks at the queue, and after that at whether the peer has gone: who sends and goes in between
+/// seems to have said nothing. Who looks all the while, as here, meets that within some thousand goodbyes.
 #[test]
 fn last_words_are_heard_by_who_looks_when_they_are_said() {
     let (give, take) = std::sync::mpsc::channel::<Conn>();

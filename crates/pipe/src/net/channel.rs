@@ -1,6 +1,6 @@
-//! An authenticated connection: the [records](polyduct_message::link::net::record) of `message`, on which go messages
-//! (postcard) or the bytes of a step, plain ones straight from a writer's slot and straight into a reader's array; and
-//! whether its other end is [there](super::silence).
+//! An authenticated connection: the [records](polyduct_message::link::net::record) of `message`, on which go
+//! messages (postcard) or the bytes of a step, plain ones straight from a writer's slot and straight into a
+//! reader's array; and whether its other end is [there](super::silence).
 
 use super::silence::Silence;
 use polyduct_message::handshake::unpack;
@@ -24,7 +24,8 @@ pub struct Channel {
     writer: RecordWriter,
     reader: RecordReader,
     silence: Silence,
-    /// What the system said first when it would not go on: it says it once, and then that the connection is closed.
+    /// What the system said first when it would not go on: it says it once, and then that the connection is
+    /// closed.
     ended: Option<Fault>,
 }
 
@@ -74,14 +75,14 @@ impl Channel {
         Ok(self.writer.push(len, std::iter::once(Piece::Copy(&bytes)))?)
     }
 
-    /// When [`flush`](Channel::flush) is to be called again though nothing happens, to see whether the other end is
-    /// there.
+    /// When [`flush`](Channel::flush) is to be called again though nothing happens, to see whether the other
+    /// end is there.
     pub fn deadline(&self) -> Option<Duration> {
         self.silence.deadline()
     }
 
-    /// Writes what waits; returns whether all of it went. An error, too, where the other end acknowledges nothing any
-    /// more.
+    /// Writes what waits; returns whether all of it went. An error, too, where the other end acknowledges
+    /// nothing any more.
     pub fn flush(&mut self) -> Result<bool, Fault> {
         if self.is_backed_up() {
             self.silence.sent(clock::now());
@@ -114,8 +115,8 @@ impl Channel {
         first(&mut self.ended, self.reader.recv(&self.stream, parts))
     }
 
-    /// The next message, once what waits has been written. What came before the end of a connection counts, though
-    /// nobody takes anything there any more.
+    /// The next message, once what waits has been written. What came before the end of a connection counts,
+    /// though nobody takes anything there any more.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
         match self.flush() {
             Ok(false) => Ok(None),

@@ -1,7 +1,7 @@
 //! The way of every other unit to unit 0 of the writers: joining, then asking.
 //!
-//! There is no thread: whoever asks waits here for the answer, and learns of deaths while it waits. What unit 0 says between two
-//! calls waits in the socket.
+//! There is no thread: whoever asks waits here for the answer, and learns of deaths while it waits. What unit
+//! 0 says between two calls waits in the socket.
 
 mod meet;
 #[cfg(test)]
@@ -345,8 +345,8 @@ impl Client {
         self.notice.map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
     }
 
-    /// Joins the domain of the port. Its units do not know who died before they met; unit 0 of the pipe does, and says so
-    /// meanwhile.
+    /// Joins the domain of the port. Its units do not know who died before they met; unit 0 of the pipe does,
+    /// and says so meanwhile.
     pub fn join_domain(
         &mut self,
         domain: &mut PortDomain,
@@ -371,7 +371,8 @@ impl Client {
         let Err(error) = joined else { return joined };
         let is_loss = matches!(&error, PipeError::Domain { source, .. }
             if matches!(**source, MessageError::PeerLost { .. } | MessageError::PeerLeft { .. }));
-        // Those who met hear at once of each other's end, and maybe before unit 0's word of whose end made them go.
+        // Those who met hear at once of each other's end, and maybe before unit 0's word of whose end made
+        // them go.
         let ended = ended.or_else(|| {
             let _ = done.drain();
             is_loss.then(|| self.listen(&done, Some(clock::now() + VERDICT), step)).flatten()
@@ -379,7 +380,8 @@ impl Client {
         Err(ended.unwrap_or(error))
     }
 
-    /// Takes what unit 0 says until `done` is signalled or `deadline` is over. Gives how the pipe has ended, if it has.
+    /// Takes what unit 0 says until `done` is signalled or `deadline` is over. Gives how the pipe has ended,
+    /// if it has.
     fn listen(&mut self, done: &EventFd, deadline: Option<Duration>, step: u64) -> Option<PipeError> {
         loop {
             if let Err(e) = self.take(step) {

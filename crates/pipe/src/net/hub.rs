@@ -1,9 +1,9 @@
-//! The step protocol for units that cannot map it: a state machine that holds it at unit 0 of the writers, takes what the
-//! others [ask](Ask) and says what to [tell](Tell) them. No sockets, no time.
+//! The step protocol for units that cannot map it: a state machine that holds it at unit 0 of the writers,
+//! takes what the others [ask](Ask) and says what to [tell](Tell) them. No sockets, no time.
 //!
-//! The protocol itself is that of one host ([`Slots`]), in memory of this process; each remote unit has somebody here who
-//! looks for it. What a unit says is input: it is checked against what it was last told, and nobody's slot or step number is
-//! ever taken from the wire.
+//! The protocol itself is that of one host ([`Slots`]), in memory of this process; each remote unit has
+//! somebody here who looks for it. What a unit says is input: it is checked against what it was last told,
+//! and nobody's slot or step number is ever taken from the wire.
 
 use super::wire::{Ask, Tell};
 use crate::rendezvous::ConnId;
@@ -22,7 +22,8 @@ struct Member {
     unit: UnitName,
     /// The next step it will ask about.
     next: u64,
-    /// A writer: the steps before this one its predecessor has published. What is needed of them is written again.
+    /// A writer: the steps before this one its predecessor has published. What is needed of them is written
+    /// again.
     published: u64,
     /// Questions about steps that are not answered yet.
     asks: u32,
@@ -142,7 +143,8 @@ impl Hub {
         self.members.get(&conn).is_some_and(Member::has_ended)
     }
 
-    /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost, and nothing ends.
+    /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost,
+    /// and nothing ends.
     pub fn replaceable(&self, conn: ConnId) -> Option<UnitName> {
         let member = self.members.get(&conn)?;
         (!member.has_ended() && self.waiting.contains(&member.unit.side)).then_some(member.unit)

@@ -61,8 +61,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come, or where the slots are
-    /// handed out.
+    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come, or
+    /// where the slots are handed out.
     pub fn new(
         of: (u32, u32),
         mut channel: Channel,

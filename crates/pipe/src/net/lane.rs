@@ -86,7 +86,8 @@ impl Lane {
         }
     }
 
-    /// Goes on with another connection, to whoever has replaced the writer unit: what has come of a step comes again.
+    /// Goes on with another connection, to whoever has replaced the writer unit: what has come of a step
+    /// comes again.
     pub fn replace(&mut self, channel: Channel) {
         self.channel = channel;
         self.runs.clear();

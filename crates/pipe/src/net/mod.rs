@@ -1,12 +1,13 @@
 //! Pipes across hosts: `pipe://HOST:PORT/NAME`, with the same programs as on one host.
 //!
-//! Unit 0 of the writers listens at HOST:PORT; every other unit, of the writers and of the readers, connects there, proves
-//! that it knows the job's key, and joins by the same [rendezvous](crate::rendezvous) as on one host, with addresses in the
-//! place of descriptors. Unit 0 then keeps the step protocol for all ([`hub`]). The bytes of a step take no detour: each
-//! reader unit has a connection to each writer unit that has something for it, and both walk the same [`route`].
+//! Unit 0 of the writers listens at HOST:PORT; every other unit, of the writers and of the readers, connects
+//! there, proves that it knows the job's key, and joins by the same [rendezvous](crate::rendezvous) as on one
+//! host, with addresses in the place of descriptors. Unit 0 then keeps the step protocol for all ([`hub`]).
+//! The bytes of a step take no detour: each reader unit has a connection to each writer unit that has
+//! something for it, and both walk the same [`route`].
 //!
-//! A writer's slots stay in its own process. So a writer that closes stays until all readers have what they came for, and unit
-//! 0 until everybody has left.
+//! A writer's slots stay in its own process. So a writer that closes stays until all readers have what they
+//! came for, and unit 0 until everybody has left.
 //!
 //! # Connections that break
 //!
@@ -15,12 +16,13 @@
 //!
 //! # Lost units that are replaced
 //!
-//! Unit 0 keeps the place of a lost unit whose program [waits](crate::OnLoss::Wait), and lets in who comes with its number. It tells
-//! a reader with which step to go on, and the reader asks for its lanes from that step. It tells a writer the first step that
-//! some reader lacks, since the steps were in the lost unit's memory: the new one fills their slots again, and publishes what
-//! its predecessor had not. A unit that was only not heard for long calls on, and goes on where it was if it
-//! is the first to come to its place. Unit 0 tells the readers where it is; they connect anew, at once or
-//! when they miss their bytes, and get their part of the step again from its start.
+//! Unit 0 keeps the place of a lost unit whose program [waits](crate::OnLoss::Wait), and lets in who comes
+//! with its number. It tells a reader with which step to go on, and the reader asks for its lanes from that
+//! step. It tells a writer the first step that some reader lacks, since the steps were in the lost unit's
+//! memory: the new one fills their slots again, and publishes what its predecessor had not. A unit that was
+//! only not heard for long calls on, and goes on where it was if it is the first to come to its place. Unit 0
+//! tells the readers where it is; they connect anew, at once or when they miss their bytes, and get their
+//! part of the step again from its start.
 //!
 //! | module | idea |
 //! |---|---|

@@ -1,9 +1,10 @@
 //! A reader unit on the host of a writer unit maps that one's slots, in the place of having their bytes sent.
 //!
-//! The lane is asked for and stays as between hosts: that it is open tells that the writer lives. What the two know of each
-//! other's host is in its first two messages; the descriptors of the slots go over a Unix socket whose name the writer draws
-//! for this one reader and says on the lane, on which both have proved that they know the key. When a slot may be read and when it is
-//! filled again, the step protocol says as ever.
+//! The lane is asked for and stays as between hosts: that it is open tells that the writer lives. What the
+//! two know of each other's host is in its first two messages; the descriptors of the slots go over a Unix
+//! socket whose name the writer draws for this one reader and says on the lane, on which both have proved
+//! that they know the key. When a slot may be read and when it is filled again, the step protocol says as
+//! ever.
 
 use super::store::Store;
 use polyduct_message::domain::HostId;

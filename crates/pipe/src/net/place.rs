@@ -54,14 +54,15 @@ impl Place {
         })
     }
 
-    /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at `bound`.
+    /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at
+    /// `bound`.
     pub(super) fn network(trust: &Trust, root: SocketAddr, bound: Option<TcpListener>) -> Network {
         let (trusted, bound) = (trust.trusted_network, bound.map(Arc::new));
         Network { trusted, bound, ..Network::new(root, trust.key.clone()) }
     }
 
-    /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different names, and so
-    /// their units do not meet.
+    /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different
+    /// names, and so their units do not meet.
     pub(super) fn terms(&self, trust: &Trust, unit: u32) -> Terms {
         // FNV-1a: it need not be secret, the key is.
         let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);

@@ -60,7 +60,8 @@ fn connect(
 
 /// One unit's reading end of a pipe across hosts.
 ///
-/// It has no thread: what comes waits in the sockets until it is [read](NetReader::read), and lands in the caller's array.
+/// It has no thread: what comes waits in the sockets until it is [read](NetReader::read), and lands in the
+/// caller's array.
 pub struct NetReader {
     pipe: String,
     me: UnitName,
@@ -90,13 +91,13 @@ pub struct NetReader {
 }
 
 impl NetReader {
-    /// Opens the pipe at `place` and waits until all units of this program, of the writer and of all reader programs have
-    /// come. The dataset is the writer's.
+    /// Opens the pipe at `place` and waits until all units of this program, of the writer and of all reader
+    /// programs have come. The dataset is the writer's.
     ///
     /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`] when no writer
-    /// comes within the open timeout; [`PipeError::Link`] where it does not let this unit in; [`PipeError::Refused`] when
-    /// the units disagree.
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`]
+    /// when no writer comes within the open timeout; [`PipeError::Link`] where it does not let this unit in;
+    /// [`PipeError::Refused`] when the units disagree.
     pub fn open(
         place: &Place,
         trust: &Trust,
@@ -218,14 +219,15 @@ impl NetReader {
         self.domain.addresses()
     }
 
-    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
-    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
-    /// a clone of it; aborting gives it up.
+    /// The message domain of this port: all units of the writer program and of all reader programs of the
+    /// pipe, at their [addresses](Self::addresses). The first call joins it, and waits until all of them have
+    /// asked; later ones give the same again, whatever they wish. Messages are independent of steps. Closing
+    /// the port leaves the domain, unless the caller has a clone of it; aborting gives it up.
     ///
     /// # Errors
-    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for
+    /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
+    /// [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         if let Some(domain) = self.domain.joined() {
             return Ok(domain);
@@ -260,12 +262,13 @@ impl NetReader {
         self.stats
     }
 
-    /// Waits for the next step and receives this unit's part of it into `part`. Returns the writer's number of the step,
-    /// `None` at the end of the stream.
+    /// Waits for the next step and receives this unit's part of it into `part`. Returns the writer's number
+    /// of the step, `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used
-    /// again; loss of peers, after which it cannot. After an error the content of `part` is undefined.
+    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port
+    /// can be used again; loss of peers, after which it cannot. After an error the content of `part` is
+    /// undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
         if part.len() != self.len {
             return Err(PipeError::Port(PortError::WrongSize {
@@ -422,9 +425,9 @@ impl NetReader {
         self.failed.clone().map_or(Ok(self.stats), Err)
     }
 
-    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program [waits](crate::OnLoss::Wait) for
-    /// replacements it leaves its place to another unit instead, which goes on with the next step: so a reader leaves whom another
-    /// one follows, now or later.
+    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program
+    /// [waits](crate::OnLoss::Wait) for replacements it leaves its place to another unit instead, which goes
+    /// on with the next step: so a reader leaves whom another one follows, now or later.
     pub fn abort(&mut self) {
         if self.open {
             self.open = false;

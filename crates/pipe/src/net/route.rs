@@ -1,8 +1,8 @@
-//! What one writer unit has for one reader unit, as a sequence of bytes: both sides walk the same operations in the same
-//! order, outermost loop first, and so no byte needs an address.
+//! What one writer unit has for one reader unit, as a sequence of bytes: both sides walk the same operations
+//! in the same order, outermost loop first, and so no byte needs an address.
 //!
-//! Each side sees the sequence as [pieces](Piece): runs that lie together in its own memory, or frames that kernels gather
-//! or scatter while they stay in the cache.
+//! Each side sees the sequence as [pieces](Piece): runs that lie together in its own memory, or frames that
+//! kernels gather or scatter while they stay in the cache.
 
 use crate::threads::Threads;
 use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
@@ -71,8 +71,8 @@ struct View {
 }
 
 impl Route {
-    /// What writer unit `from` has for reader unit `to`; `None` where that is nothing. Both sides ask the reader's plan, so
-    /// that they agree on the order.
+    /// What writer unit `from` has for reader unit `to`; `None` where that is nothing. Both sides ask the
+    /// reader's plan, so that they agree on the order.
     pub fn new(
         src: &Mapping,
         dst: &Mapping,
@@ -173,8 +173,8 @@ impl Route {
         View { start, outer, run }
     }
 
-    /// Cuts an operation into frames: its loops (the run is the last), the elements of what lies within loop `depth`, that
-    /// loop, and how many of its turns go into a frame.
+    /// Cuts an operation into frames: its loops (the run is the last), the elements of what lies within loop
+    /// `depth`, that loop, and how many of its turns go into a frame.
     fn split(&self, view: &View) -> (Vec<(u64, i64)>, u64, usize, u64) {
         let mut nest = view.outer.clone();
         nest.push((view.run, 1));

@@ -63,7 +63,8 @@ struct Inbox {
 }
 
 impl Senders {
-    /// The slots of writer unit `unit` of a pipe, which readers of the same host may map where the unit says which that is.
+    /// The slots of writer unit `unit` of a pipe, which readers of the same host may map where the unit says
+    /// which that is.
     pub fn new(
         pipe: &str,
         welcome: &Welcome,
@@ -101,9 +102,9 @@ impl Senders {
         &self.src
     }
 
-    /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on. One that makes no
-    /// sense is dropped. Of two for one unit the later counts: the unit was replaced, or lost the connection.
-    /// Where it runs on this `host`, it may map the slots.
+    /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on.
+    /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
+    /// lost the connection. Where it runs on this `host`, it may map the slots.
     pub fn adopt(
         self: &Arc<Self>,
         channel: Channel,

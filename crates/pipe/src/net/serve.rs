@@ -1,5 +1,5 @@
-//! The thread of the writers' unit 0: lets units in, carries out the [rendezvous](crate::rendezvous), then serves the
-//! [hub](super::hub) and notices who is gone.
+//! The thread of the writers' unit 0: lets units in, carries out the [rendezvous](crate::rendezvous), then
+//! serves the [hub](super::hub) and notices who is gone.
 
 mod away;
 
@@ -133,7 +133,8 @@ impl Server {
         }
     }
 
-    /// Runs until stopped, or until the pipe has failed to open. `first` is what the rendezvous said when it was made.
+    /// Runs until stopped, or until the pipe has failed to open. `first` is what the rendezvous said when it
+    /// was made.
     pub fn run(mut self, first: Vec<Action>) {
         self.carry_out(first);
         while self.outcome.is_some() || self.rendezvous.is_running() {

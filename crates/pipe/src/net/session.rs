@@ -94,7 +94,8 @@ impl<S: Serialize> Session<S> {
         Ok(Some(message))
     }
 
-    /// Whether the other end can have heard so many messages: it said of fewer that it had, and more were not said.
+    /// Whether the other end can have heard so many messages: it said of fewer that it had, and more were not
+    /// said.
     pub fn may_have_heard(&self, theirs: u64) -> bool {
         theirs.checked_sub(self.known).is_some_and(|new| new <= self.kept.len() as u64)
     }

@@ -1,9 +1,9 @@
 //! Whether the other end of a connection still answers. No I/O: time and what the kernel says go in.
 //!
-//! A program that is busy takes nothing, and its window is shut for as long: that is no silence, since its kernel answers when it
-//! is asked whether the window is still shut. What counts is the time since something was sent that had an answer due, be it data
-//! or that question, and nothing at all came since. Of a connection on which nothing is sent, the kernel's own probes say
-//! as soon that it is cut.
+//! A program that is busy takes nothing, and its window is shut for as long: that is no silence, since its
+//! kernel answers when it is asked whether the window is still shut. What counts is the time since something
+//! was sent that had an answer due, be it data or that question, and nothing at all came since. Of a
+//! connection on which nothing is sent, the kernel's own probes say as soon that it is cut.
 
 use polyduct_message::link::net::Fault;
 use polyduct_os::{socket::tcp::Acks, Errno, OsError};
@@ -14,7 +14,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// By how much times that the kernel tells may be off: it counts ticks of ten milliseconds or less.
 const TICK: Duration = Duration::from_millis(20);
 
-/// For how many seconds a connection that ended so had been silent for as long as was `borne`; 0: it did not end by silence.
+/// For how many seconds a connection that ended so had been silent for as long as was `borne`; 0: it did not
+/// end by silence.
 pub fn seconds(fault: &Fault, borne: Duration) -> u8 {
     // What the kernel says instead where it knows more.
     let silent = [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::HOSTDOWN];
@@ -65,8 +66,8 @@ impl Silence {
             return Ok(());
         }
         let Acks { missing, unsent, asked, shut, sent, last } = acks()?;
-        // Both are of one tick of the kernel's where data follow an answer at once. Where the window is shut, that may be the
-        // answer that what goes beyond it is not taken.
+        // Both are of one tick of the kernel's where data follow an answer at once. Where the window is shut,
+        // that may be the answer that what goes beyond it is not taken.
         let unanswered = if shut { sent < last } else { sent <= last };
         let (sent, last) = (now.saturating_sub(sent), now.saturating_sub(last));
         self.due = self.due.filter(|&(_, before)| last <= before + TICK && (missing || asked));
@@ -92,8 +93,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const BORNE: Duration = Duration::from_millis(1900);
 
-    /// Looks as often as it wants from 0 to `until`, while there is always more to send; `acks` says what the kernel knows at a
-    /// time. Returns when the connection counts as cut.
+    /// Looks as often as it wants from 0 to `until`, while there is always more to send; `acks` says what the
+    /// kernel knows at a time. Returns when the connection counts as cut.
     fn cut_at(until: Duration, acks: impl Fn(Duration) -> Acks) -> Option<Duration> {
         let (mut silence, mut now) = (Silence::new(BORNE), Duration::ZERO);
         while now < until {
@@ -130,7 +131,8 @@ mod tests {
 
     #[test]
     fn what_cannot_go_again_is_cut_in_time() {
-        // The route is gone, too: the kernel tries, but nothing leaves. It was sent as soon as the answer before it came.
+        // The route is gone, too: the kernel tries, but nothing leaves. It was sent as soon as the answer
+        // before it came.
         assert_cut(cut_at(10_000 * MS, |now| missing(now, now)), Duration::ZERO);
     }
 

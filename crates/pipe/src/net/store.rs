@@ -1,7 +1,7 @@
 //! The slots of a writer unit: filled by the program's thread, sent from by the threads of its readers.
 //!
-//! A slot belongs to one of them: it is taken out to be filled, and comes back shared. It is taken out again only when
-//! nobody sends from it any more.
+//! A slot belongs to one of them: it is taken out to be filled, and comes back shared. It is taken out again
+//! only when nobody sends from it any more.
 
 use polyduct_message::meeting::Shared;
 use polyduct_os::{segment::Segment, Errno, OsError};

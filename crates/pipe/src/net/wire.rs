@@ -1,4 +1,5 @@
-//! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of the steps.
+//! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of
+//! the steps.
 
 use super::session::SessionId;
 use crate::wire::{FromHost, ToHost};
@@ -66,7 +67,8 @@ pub enum Back {
 pub struct LaneOpen {
     /// Bytes that each step will have here.
     pub bytes: u64,
-    /// The abstract socket at which the slots are handed out, where the two are on one host: no bytes follow then.
+    /// The abstract socket at which the slots are handed out, where the two are on one host: no bytes follow
+    /// then.
     pub slots: Option<Vec<u8>>,
 }
 
@@ -107,8 +109,8 @@ pub enum Ask {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Tell {
-    /// The handshake. With a welcome comes unit 0's process, where it listens for the domain of the port, and the step at which
-    /// the unit goes on; with a "segment" the address of that writer unit.
+    /// The handshake. With a welcome comes unit 0's process, where it listens for the domain of the port, and
+    /// the step at which the unit goes on; with a "segment" the address of that writer unit.
     Meet(FromHost, u32, Option<SocketAddr>, u64),
     /// This unit, whose process was this one, is lost and may be replaced.
     Lost(UnitName, u32),

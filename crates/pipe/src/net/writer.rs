@@ -35,8 +35,8 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// One unit's writing end of a pipe across hosts.
 ///
-/// As [`Writer`](crate::Writer), but for one thing: the steps stay in this process until readers have fetched them, and so
-/// [`close`](NetWriter::close) waits for that.
+/// As [`Writer`](crate::Writer), but for one thing: the steps stay in this process until readers have fetched
+/// them, and so [`close`](NetWriter::close) waits for that.
 pub struct NetWriter {
     pipe: String,
     me: UnitName,
@@ -58,13 +58,13 @@ pub struct NetWriter {
 }
 
 impl NetWriter {
-    /// Opens the pipe at `place` and waits until all units of this program and of the expected reader programs have come.
-    /// Unit 0 listens there.
+    /// Opens the pipe at `place` and waits until all units of this program and of the expected reader
+    /// programs have come. Unit 0 listens there.
     ///
     /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated; [`PipeError::Link`] where unit 0
-    /// does not let this unit in; [`PipeError::Refused`] when units disagree or do not come within the open timeout; the
-    /// system's refusals.
+    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated; [`PipeError::Link`]
+    /// where unit 0 does not let this unit in; [`PipeError::Refused`] when units disagree or do not come
+    /// within the open timeout; the system's refusals.
     pub fn open(
         place: &Place,
         trust: &Trust,
@@ -177,14 +177,15 @@ impl NetWriter {
         self.domain.addresses()
     }
 
-    /// The message domain of this port: all units of the writer program and of all reader programs of the pipe, at their
-    /// [addresses](Self::addresses). The first call joins it, and waits until all of them have asked; later ones give the same
-    /// again, whatever they wish. Messages are independent of steps. Closing the port leaves the domain, unless the caller has
-    /// a clone of it; aborting gives it up.
+    /// The message domain of this port: all units of the writer program and of all reader programs of the
+    /// pipe, at their [addresses](Self::addresses). The first call joins it, and waits until all of them have
+    /// asked; later ones give the same again, whatever they wish. Messages are independent of steps. Closing
+    /// the port leaves the domain, unless the caller has a clone of it; aborting gives it up.
     ///
     /// # Errors
-    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for again;
-    /// [`PortError::PeerLost`] and the like when somebody is gone who would have to come; [`PortError::Interrupted`].
+    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for
+    /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
+    /// [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
         if let Some(domain) = self.domain.joined() {
             return Ok(domain);
@@ -210,11 +211,12 @@ impl NetWriter {
         self.stats
     }
 
-    /// Waits for a slot and gives this unit's part of the next step; as [`Writer::step`](crate::Writer::step).
+    /// Waits for a slot and gives this unit's part of the next step; as
+    /// [`Writer::step`](crate::Writer::step).
     ///
     /// # Errors
-    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of peers,
-    /// after which it cannot.
+    /// [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port can be used again; loss of
+    /// peers, after which it cannot.
     pub fn step(&mut self) -> Result<NetStepMut<'_>, PipeError> {
         if self.begin()? == Begin::Drop && self.scratch.len() != self.len {
             self.scratch.resize(self.len, 0);
@@ -222,7 +224,8 @@ impl NetWriter {
         Ok(NetStepMut { writer: self })
     }
 
-    /// Writes this unit's part of the next step from memory of the caller's. Returns whether the step was taken.
+    /// Writes this unit's part of the next step from memory of the caller's. Returns whether the step was
+    /// taken.
     ///
     /// # Errors
     /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
@@ -389,13 +392,15 @@ impl NetWriter {
     }
 }
 
-/// This unit's part of one step, to be filled in place. Dropped without publishing, the next call gives it again.
+/// This unit's part of one step, to be filled in place. Dropped without publishing, the next call gives it
+/// again.
 pub struct NetStepMut<'a> {
     writer: &'a mut NetWriter,
 }
 
 impl NetStepMut<'_> {
-    /// Makes the part visible, together with those of all other units. Returns whether the queue took the step.
+    /// Makes the part visible, together with those of all other units. Returns whether the queue took the
+    /// step.
     ///
     /// # Errors
     /// The loss of unit 0.

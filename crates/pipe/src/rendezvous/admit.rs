@@ -41,7 +41,8 @@ impl<F> Rendezvous<F> {
                     let free = (1..=self.readers).find(|&p| self.units_of(p).is_none());
                     free.ok_or_else(|| self.too_many(hello))?
                 }
-                // A lone lost unit may come back under another name: its program is the one that misses a unit.
+                // A lone lost unit may come back under another name: its program is the one that misses a
+                // unit.
                 None => self.program_missing(hello).ok_or_else(|| self.too_many(hello))?,
             }
         };

@@ -30,7 +30,8 @@ impl<F> Rendezvous<F> {
         self.closed.extend(units.filter(|unit| !guests || unit.side == Side::Writer).map(key));
     }
 
-    /// Whether the pipe comes to its end: who finds no place in it then is told so, and comes again for the next one.
+    /// Whether the pipe comes to its end: who finds no place in it then is told so, and comes again for the
+    /// next one.
     pub fn ends(&mut self, ending: Ending) {
         self.ending = ending;
     }

@@ -10,8 +10,8 @@ use polyduct_slots::bell::{wait_for, Patience};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::time::Duration;
 
-/// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel instead of
-/// two, at the price of a wait.
+/// Parts from this size on may be fetched by the readers from the writer's own memory: one copy by the kernel
+/// instead of two, at the price of a wait.
 const OFFER_FROM: usize = 4 << 20;
 /// Shortest average run that the kernel copies as fast as a mapped slot would be read.
 const OFFER_RUN: u64 = 64 << 10;
@@ -21,9 +21,9 @@ const FETCH_BYTES_PER_US: usize = 2000;
 const SLOT_BYTES_PER_US: usize = 10_000;
 
 impl Writer {
-    /// Whether a reader waits, or comes to wait within the time that copying into the slot would take. Where steps follow each
-    /// other evenly this never makes them slower: either the readers come in that time and one copy is saved, or they are
-    /// what the steps wait for anyway.
+    /// Whether a reader waits, or comes to wait within the time that copying into the slot would take. Where
+    /// steps follow each other evenly this never makes them slower: either the readers come in that time and
+    /// one copy is saved, or they are what the steps wait for anyway.
     pub(super) fn readers_come(&mut self, len: usize) -> bool {
         let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
         let end = clock::now().saturating_add(time);
@@ -41,8 +41,8 @@ impl Writer {
         }
     }
 
-    /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When they do not
-    /// in good time, or may not, it goes through the slot after all.
+    /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When
+    /// they do not in good time, or may not, it goes through the slot after all.
     pub(super) fn offer(&mut self, turn: Turn, part: &[u8]) -> Result<bool, PipeError> {
         let unit = self.port.me.unit;
         self.port.slots.offer(unit, turn, part.as_ptr() as u64);
@@ -79,8 +79,9 @@ impl Writer {
     }
 }
 
-/// Whether readers may fetch large arrays of this unit from its own memory: its part is large, every reader's runs in it
-/// are long, and its death would not leave a published step without data that a replacement is expected to go on from.
+/// Whether readers may fetch large arrays of this unit from its own memory: its part is large, every reader's
+/// runs in it are long, and its death would not leave a published step without data that a replacement is
+/// expected to go on from.
 pub(super) fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
     let unit = u64::from(options.unit);
     let large = mapping.local_len_bytes(unit).is_ok_and(|n| n >= OFFER_FROM as u64);

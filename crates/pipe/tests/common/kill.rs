@@ -26,9 +26,9 @@ pub fn loss_of(unit: &Unit) -> String {
     format!("lost {} {}", unit.name, unit.pid())
 }
 
-/// Writes (role `w`) or reads so many steps. In the middle of them writers wait to be [let go](Unit::let_go), so that nobody
-/// comes to the end before the test is ready for it. Says `start`, `waits` when it first waits for another unit, `open` and each `step`;
-/// `end` or the error is the last line.
+/// Writes (role `w`) or reads so many steps. In the middle of them writers wait to be [let go](Unit::let_go),
+/// so that nobody comes to the end before the test is ready for it. Says `start`, `waits` when it first waits
+/// for another unit, `open` and each `step`; `end` or the error is the last line.
 pub fn run<A: At>(at: &A, role: &str, data: Dataset, layout: &str, options: &Options, steps: u64) {
     say("start");
     let once = AtomicBool::new(false);

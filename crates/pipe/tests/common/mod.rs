@@ -37,7 +37,8 @@ pub fn reader_options(program: &str, unit: u32, units: u32) -> Options {
     Options { program: program.into(), ..writer_options(unit, units) }
 }
 
-/// For each element of a unit's part, its row-major index in the dataset, found by asking where each element lies.
+/// For each element of a unit's part, its row-major index in the dataset, found by asking where each element
+/// lies.
 pub fn local_indices(mapping: &Mapping, unit: u64) -> Vec<u64> {
     let data = mapping.dataset();
     let mut at = vec![u64::MAX; mapping.local_len_elems(unit).unwrap() as usize];

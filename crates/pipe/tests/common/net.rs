@@ -25,7 +25,8 @@ pub fn trust(trusted_network: bool) -> Trust {
     Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network }
 }
 
-/// What a unit says of a domain in which units of one host share memory, or use the network to each other, too.
+/// What a unit says of a domain in which units of one host share memory, or use the network to each other,
+/// too.
 pub fn near(near: bool) -> DomainOptions {
     let says = |name: &str| (name == "POLYDUCT_MESSAGE_NEAR").then(|| u8::from(near).to_string());
     DomainOptions { config: Config::from_sources(None, says).unwrap(), ..DomainOptions::default() }

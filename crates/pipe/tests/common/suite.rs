@@ -188,8 +188,8 @@ pub fn a_writer_without_readers_left_is_told<A: At>() {
     );
 }
 
-/// One reader has left before the other, which finds that there is no next step for it, whether it asks for one or has
-/// asked ahead: both are gone then.
+/// One reader has left before the other, which finds that there is no next step for it, whether it asks for
+/// one or has asked ahead: both are gone then.
 pub fn readers_that_close_unevenly_are_gone<A: At>() {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     for asks in [true, false] {
@@ -242,7 +242,8 @@ pub fn an_abort_reaches_everybody<A: At>() {
     }
 }
 
-/// Every unit opens the name again as soon as it has closed it: it waits for the next pipe, whoever is still in the last.
+/// Every unit opens the name again as soon as it has closed it: it waits for the next pipe, whoever is still
+/// in the last.
 pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
     let data = Dataset::new(&[8, 8], ElemType::U64).unwrap();
     let at = &at;
@@ -261,8 +262,9 @@ pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
         for unit in 0..2 {
             s.spawn(move || {
                 for time in 0..times {
-                    // Who has seen the end comes under another name: in the last pipe it would be one program too many. Who left
-                    // before, while the writers may still go on, would be just that, and comes under its own.
+                    // Who has seen the end comes under another name: in the last pipe it would be one program
+                    // too many. Who left before, while the writers may still go on, would be just that, and
+                    // comes under its own.
                     let options = reader_options(&format!("r{}", time.div_ceil(2)), unit, 2);
                     let mut r = at.reader("*,block", &Expect::default(), &options).unwrap();
                     let indices = local_indices(r.mapping(), unit.into());
@@ -282,7 +284,8 @@ pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
     });
 }
 
-/// A server that says that another follows may go and come again, while the writer writes on; one that closes is the last.
+/// A server that says that another follows may go and come again, while the writer writes on; one that closes
+/// is the last.
 pub fn readers_follow_each_other<A: At>(at: A) {
     let data = Dataset::new(&[8], ElemType::U8).unwrap();
     std::thread::scope(|s| {

@@ -32,8 +32,9 @@ fn idle() -> MutexGuard<'static, Option<Memory>> {
 
 /// A dataset of a store, to be read and overwritten in boxes: the version that was there when it was opened.
 ///
-/// That version stays readable when its name is removed, or comes to stand for another; steps that are appended are not seen.
-/// What is overwritten is, by everybody who has the dataset open. Any number of threads may use one at once.
+/// That version stays readable when its name is removed, or comes to stand for another; steps that are
+/// appended are not seen. What is overwritten is, by everybody who has the dataset open. Any number of
+/// threads may use one at once.
 ///
 /// ```
 /// use polyduct_layout::{Dataset, ElemType};
@@ -64,8 +65,9 @@ pub struct StoredArray {
     _in_use: InUse,
 }
 
-/// Which units were read under one [number](Store::number). With units that are lost or replaced, and those that are whole again,
-/// comes another; what lies in the old files is no older version then, but one that nobody keeps.
+/// Which units were read under one [number](Store::number). With units that are lost or replaced, and those
+/// that are whole again, comes another; what lies in the old files is no older version then, but one that
+/// nobody keeps.
 #[derive(Clone)]
 struct Known {
     under: u64,
@@ -166,16 +168,18 @@ impl StoredArray {
         self.read(steps, &of, out)
     }
 
-    /// Reads what some slices, one of each dimension, choose of some steps: in row-major order, one step after the other. Only the
-    /// blocks in which that lies are read; of those of lost units the rest of their rows. What is damaged goes through the
-    /// protocol, and is repaired.
+    /// Reads what some slices, one of each dimension, choose of some steps: in row-major order, one step
+    /// after the other. Only the blocks in which that lies are read; of those of lost units the rest of their
+    /// rows. What is damaged goes through the protocol, and is repaired.
     ///
-    /// While others overwrite it each block is as before or after; after, if they have been told that it is written.
+    /// While others overwrite it each block is as before or after; after, if they have been told that it is
+    /// written.
     ///
     /// # Errors
-    /// [`StoreError::Bad`] for what is not within the dataset, [`PortError::WrongSize`]; [`StoreError::Volume`] where more is
-    /// damaged or lost than there is parity: wrong bytes are never given; [`PortError::Interrupted`], [`StoreError::Busy`]. After
-    /// an error the content of `out` is undefined.
+    /// [`StoreError::Bad`] for what is not within the dataset, [`PortError::WrongSize`];
+    /// [`StoreError::Volume`] where more is damaged or lost than there is parity: wrong bytes are never
+    /// given; [`PortError::Interrupted`], [`StoreError::Busy`]. After an error the content of `out` is
+    /// undefined.
     pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
         self.check(steps, of, out.len())?;
         let files = self.blocks()?;
@@ -225,13 +229,15 @@ impl StoredArray {
         self.write(steps, &of, from)
     }
 
-    /// Overwrites what some slices, one of each dimension, choose of some steps with `from`, which is in the order in which
-    /// [`read`](StoredArray::read) gives it. When this returns it survives any cut, and the loss of as many units as there is
-    /// parity; until then each block of 4 KiB may be there or not. It is for a few blocks: each is written twice and waited
-    /// for. Large parts are written faster by a [`StoreWriter`](super::StoreWriter).
+    /// Overwrites what some slices, one of each dimension, choose of some steps with `from`, which is in the
+    /// order in which [`read`](StoredArray::read) gives it. When this returns it survives any cut, and the
+    /// loss of as many units as there is parity; until then each block of 4 KiB may be there or not. It is
+    /// for a few blocks: each is written twice and waited for. Large parts are written faster by a
+    /// [`StoreWriter`](super::StoreWriter).
     ///
     /// # Errors
-    /// As [`read`](StoredArray::read); [`StoreError::NotThere`] when the dataset was removed or replaced meanwhile.
+    /// As [`read`](StoredArray::read); [`StoreError::NotThere`] when the dataset was removed or replaced
+    /// meanwhile.
     pub fn write(&self, steps: Slice, of: &[Slice], from: &[u8]) -> Result<(), StoreError> {
         self.check(steps, of, from.len())?;
         let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
@@ -264,7 +270,8 @@ impl StoredArray {
         Ok(())
     }
 
-    /// Changes what is written down of the dataset, durably; returns what it is then. What others changed meanwhile stays.
+    /// Changes what is written down of the dataset, durably; returns what it is then. What others changed
+    /// meanwhile stays.
     ///
     /// # Errors
     /// [`StoreError::NotThere`] when the dataset was removed or replaced; as [`Store::set_attributes`].

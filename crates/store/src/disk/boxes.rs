@@ -1,4 +1,5 @@
-//! A box of some steps of a dataset, as pieces of blocks of its object: in the order of the box and of the object at once.
+//! A box of some steps of a dataset, as pieces of blocks of its object: in the order of the box and of the
+//! object at once.
 
 use super::{Fill, Meta};
 use crate::volume::{Geometry, BLOCK};

@@ -16,7 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// In a directory of a unit that is being made: the directory of its store. So what a maker has left that died is known.
+/// In a directory of a unit that is being made: the directory of its store. So what a maker has left that
+/// died is known.
 const MAKING: &str = "making";
 
 /// How a store is to be made.
@@ -31,15 +32,15 @@ pub struct Create {
 }
 
 impl Store {
-    /// Makes a store in `dir`, which is made too if it is not there. Of one that was begun there, and whose maker died, nothing is left
-    /// then.
+    /// Makes a store in `dir`, which is made too if it is not there. Of one that was begun there, and whose
+    /// maker died, nothing is left then.
     ///
     /// # Errors
-    /// [`StoreError::Bad`] for no units, or parity that leaves none for data; [`StoreError::Volume`] for more than 128 units, or a
-    /// stripe that cannot be; [`StoreError::Manifest`] for a unit without directories,
+    /// [`StoreError::Bad`] for no units, or parity that leaves none for data; [`StoreError::Volume`] for more
+    /// than 128 units, or a stripe that cannot be; [`StoreError::Manifest`] for a unit without directories,
     /// or of more than 64, and for what is no path; [`StoreError::Exists`] where there is a store, or a unit
-    /// that is not empty; [`StoreError::Bad`] for a directory that is used twice, or in which another is just making a store;
-    /// [`StoreError::System`]. What was made till then is removed.
+    /// that is not empty; [`StoreError::Bad`] for a directory that is used twice, or in which another is just
+    /// making a store; [`StoreError::System`]. What was made till then is removed.
     pub fn create(dir: &Path, how: &Create) -> Result<Store, StoreError> {
         let shown = dir.display().to_string();
         let sys = |what: &Path, op: &str, e: &std::io::Error| {
@@ -149,8 +150,8 @@ fn is_empty(dir: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Whether there is more in a directory than what a unit has before it says what it is. Then it stays as it is: without what it has
-/// for objects it could not be taken again.
+/// Whether there is more in a directory than what a unit has before it says what it is. Then it stays as it
+/// is: without what it has for objects it could not be taken again.
 fn is_more(dir: &Path) -> bool {
     // One that cannot be read may be one.
     let Ok(mut inside) = std::fs::read_dir(dir) else { return true };
@@ -165,8 +166,8 @@ fn identity(of: &Metadata) -> (u64, u64) {
     (of.dev(), of.ino())
 }
 
-/// Directories that were made, and are removed again unless they are kept; nobody else makes a store in them, or in those that
-/// were there, as long as this lives.
+/// Directories that were made, and are removed again unless they are kept; nobody else makes a store in them,
+/// or in those that were there, as long as this lives.
 #[derive(Default)]
 pub(super) struct Made {
     new: Vec<PathBuf>,
@@ -180,7 +181,8 @@ impl Made {
     /// Makes a directory for a store if it is not there.
     ///
     /// # Errors
-    /// [`StoreError::Bad`] where another makes a store, or this one was given the directory twice; [`StoreError::System`].
+    /// [`StoreError::Bad`] where another makes a store, or this one was given the directory twice;
+    /// [`StoreError::System`].
     pub fn dir(&mut self, store: &str, path: &Path) -> Result<(), StoreError> {
         let sys = |e: &std::io::Error| {
             StoreError::sys(&path.display().to_string(), "make the directory", manifest::errno(e))
@@ -226,8 +228,8 @@ impl Made {
         Err(bad("removed again and again"))
     }
 
-    /// Whether a unit can be made in a directory: nothing is in it. What a maker of the same store has left there that died is
-    /// removed, unless there are data: then somebody has used it.
+    /// Whether a unit can be made in a directory: nothing is in it. What a maker of the same store has left
+    /// there that died is removed, unless there are data: then somebody has used it.
     fn clear(&self, unit: &Path, store: &[u8]) -> std::io::Result<bool> {
         let (mark, mut of) = (unit.join(MAKING), Vec::new());
         let is_file = std::fs::symlink_metadata(&mark).is_ok_and(|found| found.is_file());
@@ -243,8 +245,8 @@ impl Made {
         is_empty(unit)
     }
 
-    /// Makes durable that the new directories are there, as far as that [can be asked for](polyduct_os::dir::sync): not where the
-    /// one that they lie in may be written and not read.
+    /// Makes durable that the new directories are there, as far as that [can be asked
+    /// for](polyduct_os::dir::sync): not where the one that they lie in may be written and not read.
     ///
     /// # Errors
     /// [`StoreError::System`].

@@ -9,8 +9,8 @@
 //! UNIT/objects/1f.sums       their checksums
 //! ```
 //!
-//! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in the one that had
-//! most room when the object was made.
+//! A unit may be a chain of directories: what a store needs of itself lies in the first, and each object in
+//! the one that had most room when the object was made.
 
 mod shadow;
 mod shares;
@@ -158,7 +158,8 @@ fn object_of(file: &str) -> Option<u64> {
 }
 
 impl Disks {
-    /// Opens the directories of each unit. One that cannot be opened is noted, and is an error when it is asked for something.
+    /// Opens the directories of each unit. One that cannot be opened is noted, and is an error when it is
+    /// asked for something.
     pub fn open(units: &[Vec<PathBuf>]) -> Disks {
         Disks::of(units, false)
     }
@@ -206,8 +207,9 @@ impl Disks {
         }
     }
 
-    /// A file of a unit, opened to be written, and made if that is wanted; the data of objects go past the system's cache where
-    /// that can be, which the second value says. For those who write and read rows of an object themselves.
+    /// A file of a unit, opened to be written, and made if that is wanted; the data of objects go past the
+    /// system's cache where that can be, which the second value says. For those who write and read rows of an
+    /// object themselves.
     ///
     /// # Errors
     /// The system's words.
@@ -222,7 +224,8 @@ impl Disks {
         }
     }
 
-    /// Asks for what a batch reads before the first of it is waited for: then the disks work on all of it at once.
+    /// Asks for what a batch reads before the first of it is waited for: then the disks work on all of it at
+    /// once.
     fn read_ahead(&mut self, batch: &[Request]) {
         // Entries are mostly in memory, and the blocks that are read first are asked for by that.
         let blocks = |r: &&Request| matches!(r, Request::Read { len: BLOCK.., .. });
@@ -242,7 +245,8 @@ impl Disks {
         }
     }
 
-    /// Writes several logs at once; `None` where the batch is something else, or there is no ring, or no direct way to a log.
+    /// Writes several logs at once; `None` where the batch is something else, or there is no ring, or no
+    /// direct way to a log.
     fn write_logs(&mut self, batch: &[Request]) -> Option<Vec<Result<Done, UnitError>>> {
         if batch.len() < 2 || !batch.iter().all(|r| matches!(r, Request::Log { .. })) {
             return None;
@@ -321,7 +325,8 @@ impl Units for Disks {
             start.is_some_and(|start| clock::now().saturating_sub(start) > SLOW)
         };
         let mut jobs = busy.collect::<Vec<_>>().into_iter();
-        // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at once.
+        // A sync that is done sooner than a thread comes is best followed by the next; else all disks work at
+        // once.
         let slow = syncs && (self.slow || jobs.next().is_some_and(timed));
         let others = threads::each(if slow { jobs.len() } else { 1 }, jobs, timed);
         self.slow = if syncs { others.last().copied().unwrap_or(slow) } else { self.slow };
@@ -521,7 +526,8 @@ pub fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<usi
     Ok(done)
 }
 
-/// A unit is of no use, and not for want of room. Of a sync that failed, whatever the reason, nobody knows what is on the disk.
+/// A unit is of no use, and not for want of room. Of a sync that failed, whatever the reason, nobody knows
+/// what is on the disk.
 pub(super) fn broken(unit: u32, why: &dyn std::fmt::Display) -> UnitError {
     UnitError { unit, reason: why.to_string(), cause: Cause::Disk }
 }

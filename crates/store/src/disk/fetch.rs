@@ -1,7 +1,9 @@
-//! Single blocks of an object that others may be changing: read past the system's cache, all units at once, and checked.
+//! Single blocks of an object that others may be changing: read past the system's cache, all units at once,
+//! and checked.
 //!
-//! A block is taken when its unit's entry is of it and every unit that has a copy of the entry has the same one. So what lacks a
-//! change that was agreed, is being changed, or is damaged, is never taken: whoever reads goes by way of the protocol then.
+//! A block is taken when its unit's entry is of it and every unit that has a copy of the entry has the same
+//! one. So what lacks a change that was agreed, is being changed, or is damaged, is never taken: whoever
+//! reads goes by way of the protocol then.
 
 use super::disks::{read_up_to, Disks};
 use super::requests::Files;
@@ -179,7 +181,8 @@ impl Blocks {
             true => Ok(None),
             false => match Files::open(disks, unit, object.object, false) {
                 Err(e) if matches!(e.cause, Cause::Caller(_)) => Err(e),
-                // One that fails here is asked by way of the protocol, which finds out what is the matter with it.
+                // One that fails here is asked by way of the protocol, which finds out what is the matter
+                // with it.
                 opened => Ok(opened.ok()),
             },
         };

@@ -1,5 +1,5 @@
-//! What a store keeps in its own directory for the protocol: which epoch was served last; and for those who read without it: a number
-//! that changes with who is read, or where that is.
+//! What a store keeps in its own directory for the protocol: which epoch was served last; and for those who
+//! read without it: a number that changes with who is read, or where that is.
 
 use super::disks::{broken, failed_with, read_up_to};
 use super::manifest::errno;
@@ -31,7 +31,8 @@ pub(super) struct Home {
 /// Where the file of locks has the number, and what it is the number of.
 const NUMBER: u64 = 24;
 
-/// The number in a file of locks that changes with who is read, or where that is. It means nothing after a cut.
+/// The number in a file of locks that changes with who is read, or where that is. It means nothing after a
+/// cut.
 pub(super) fn number(lock: &File) -> std::io::Result<u64> {
     // A file that is new is empty.
     let mut number = [0; 8];

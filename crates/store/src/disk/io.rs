@@ -1,4 +1,5 @@
-//! Rows of an object between memory and the disks: many requests at once, past the system's cache where that can be.
+//! Rows of an object between memory and the disks: many requests at once, past the system's cache where that
+//! can be.
 
 use super::disks::{failed_with, Disks};
 use super::manifest::errno;
@@ -65,8 +66,8 @@ struct Asked {
 const WRITTEN: u64 = 0;
 
 impl RowIo {
-    /// For an object, on the units that are not `lost`. `stamp` is for rows that are written. `units` processes share the
-    /// disks.
+    /// For an object, on the units that are not `lost`. `stamp` is for rows that are written. `units`
+    /// processes share the disks.
     ///
     /// # Errors
     /// What the system refuses this process. A unit that fails otherwise is left out.
@@ -134,8 +135,8 @@ impl RowIo {
         self.files.iter().map(|files| identity(&files.as_ref()?.data)).collect()
     }
 
-    /// Notes on the units that this process writes the object, and with `appends` that its program appends to it, until what is
-    /// returned is dropped.
+    /// Notes on the units that this process writes the object, and with `appends` that its program appends to
+    /// it, until what is returned is dropped.
     pub fn note(&self, appends: bool) -> Result<Vec<InUse>, OsError> {
         let mut held = Vec::new();
         for files in self.files.iter().flatten() {
@@ -237,8 +238,9 @@ impl RowIo {
         }
     }
 
-    /// Encodes rows from `data`, which begins with the first of them, and hands them to the disks. Does not wait for these; what
-    /// fails there is told by [`failed`](RowIo::failed), after [`finish`](RowIo::finish) for all.
+    /// Encodes rows from `data`, which begins with the first of them, and hands them to the disks. Does not
+    /// wait for these; what fails there is told by [`failed`](RowIo::failed), after [`finish`](RowIo::finish)
+    /// for all.
     ///
     /// # Errors
     /// There is no memory; not all rows are written.
@@ -298,8 +300,9 @@ impl RowIo {
         }
     }
 
-    /// Reads rows and checks them; their data go to `to`, which begins with the first of them. Blocks that could not be had this
-    /// way go through `otherwise`, which is given their number in the object and where they are wanted.
+    /// Reads rows and checks them; their data go to `to`, which begins with the first of them. Blocks that
+    /// could not be had this way go through `otherwise`, which is given their number in the object and where
+    /// they are wanted.
     ///
     /// # Errors
     /// What `otherwise` says.
@@ -353,8 +356,8 @@ impl RowIo {
         Ok(())
     }
 
-    /// Asks the disks for as many of these rows as there is room for: they will be [read](RowIo::read) next. Others that were asked
-    /// for are forgotten.
+    /// Asks the disks for as many of these rows as there is room for: they will be [read](RowIo::read) next.
+    /// Others that were asked for are forgotten.
     pub fn ahead(&mut self, rows: Range<u64>) {
         if self.asked.front().is_some_and(|asked| asked.first != rows.start) {
             // What is still to come for them is free when it comes.

@@ -1,6 +1,7 @@
 //! What happened to a store, as text: `events.log` in its directory.
 //!
-//! One line for each event: when, and what. It is for people, and for their tools; the store itself never reads more than its end.
+//! One line for each event: when, and what. It is for people, and for their tools; the store itself never
+//! reads more than its end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

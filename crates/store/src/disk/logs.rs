@@ -1,5 +1,5 @@
-//! The logs of units, as they are written: past the system's cache where that can be, so that a sync has nothing to look for, and
-//! several at once.
+//! The logs of units, as they are written: past the system's cache where that can be, so that a sync has
+//! nothing to look for, and several at once.
 
 use super::disks::{broken, failed_with};
 use super::manifest::errno;
@@ -41,9 +41,9 @@ impl Log {
         self.direct
     }
 
-    /// Makes it longer before it is written to up to `end`, to twice its length or by [`STEP`]: where there are bytes already, a
-    /// sync has nothing to tell of the file but these. Where there is no room for that it stays as short as it can, and the
-    /// writing will say what is missing.
+    /// Makes it longer before it is written to up to `end`, to twice its length or by [`STEP`]: where there
+    /// are bytes already, a sync has nothing to tell of the file but these. Where there is no room for that
+    /// it stays as short as it can, and the writing will say what is missing.
     pub(super) fn make_room(&mut self, end: u64) -> std::io::Result<()> {
         if end <= self.room {
             return Ok(());
@@ -120,9 +120,9 @@ pub(super) struct Record<'a> {
 /// What came of records.
 pub(super) type Answers = Vec<(usize, Result<Done, UnitError>)>;
 
-/// Writes records to as many logs at once, all of them direct; they are durable when this is done. Gives what came of each, and
-/// how long the longest sync took. Where one is `slow`, all disks are at it at once; else each follows while other writes are still
-/// on their way.
+/// Writes records to as many logs at once, all of them direct; they are durable when this is done. Gives what
+/// came of each, and how long the longest sync took. Where one is `slow`, all disks are at it at once; else
+/// each follows while other writes are still on their way.
 pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: bool) -> (Answers, Duration) {
     let timed = |(number, unit, file): (usize, u32, Arc<File>)| {
         let start = clock::now();

@@ -1,7 +1,8 @@
 //! The manifest: what a store is made of, as text that a person can read.
 //!
-//! It lies in the store's directory and again in every directory of its units, so that any of them is enough to find the store.
-//! Its last line is the BLAKE3 of what stands before it: a manifest is whole, or it is none.
+//! It lies in the store's directory and again in every directory of its units, so that any of them is enough
+//! to find the store. Its last line is the BLAKE3 of what stands before it: a manifest is whole, or it is
+//! none.
 //!
 //! ```text
 //! # A polyduct store. `polyduct store status` shows it.
@@ -15,7 +16,8 @@
 //! blake3 = "…"
 //! ```
 //!
-//! Copies may be outdated: a unit that is not there when others change keeps its own. The one with the highest `serial` counts.
+//! Copies may be outdated: a unit that is not there when others change keeps its own. The one with the
+//! highest `serial` counts.
 
 use super::StoreError;
 use crate::volume::Geometry;
@@ -205,7 +207,8 @@ impl Manifest {
         self.id == other.id && self.geometry == other.geometry
     }
 
-    /// The newest of these and of those that lie where these say that units are; of several as new ones that which most have.
+    /// The newest of these and of those that lie where these say that units are; of several as new ones that
+    /// which most have.
     pub(super) fn newest(store: &Path, known: impl IntoIterator<Item = Manifest>) -> Option<Manifest> {
         let mut left: Vec<Manifest> = known.into_iter().collect();
         let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
@@ -234,8 +237,8 @@ impl Manifest {
         Ok(*blake3::hash(self.to_text()?.as_bytes()).as_bytes())
     }
 
-    /// Whether a unit may be in the directories that are new for it: whoever reads this manifest takes them for paths, and none is,
-    /// lies in or holds another directory of the store.
+    /// Whether a unit may be in the directories that are new for it: whoever reads this manifest takes them
+    /// for paths, and none is, lies in or holds another directory of the store.
     ///
     /// # Errors
     /// [`StoreError::Manifest`], [`StoreError::Bad`].

@@ -16,8 +16,8 @@ const LONGEST: u64 = 64 << 20;
 /// Requests at once, where a row has a chunk on more units.
 const DEPTH: u32 = 16;
 
-/// Gives blocks of an object by way of the protocol, which repairs: whoever asks it becomes the store's owner for as long as this
-/// lives.
+/// Gives blocks of an object by way of the protocol, which repairs: whoever asks it becomes the store's owner
+/// for as long as this lives.
 pub struct Repairer<'a> {
     store: &'a Store,
     object: u64,
@@ -66,8 +66,8 @@ impl<'a> Repairer<'a> {
     }
 }
 
-/// Finds blocks otherwise, for one call: those of lost units from the rest of their rows, which changes nothing; others, and
-/// those for which that is not enough, by way of the protocol, which repairs.
+/// Finds blocks otherwise, for one call: those of lost units from the rest of their rows, which changes
+/// nothing; others, and those for which that is not enough, by way of the protocol, which repairs.
 pub struct Mender<'a> {
     store: &'a Store,
     blocks: &'a Blocks,

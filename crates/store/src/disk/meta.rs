@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 /// The longest description of a dataset, attributes included.
 const LIMIT: usize = 1 << 20;
-/// Places where steps begin that do not follow those before them: of stores in which appending began a row each time.
+/// Places where steps begin that do not follow those before them: of stores in which appending began a row
+/// each time.
 const MAX_SEGMENTS: usize = 1 << 14;
 /// The longest name of a dataset.
 const MAX_NAME: usize = 1024;
@@ -82,8 +83,8 @@ impl Meta {
         Meta { dataset, steps: 0, attributes: Map::new(), descr: None, stepped: false, segments: Vec::new() }
     }
 
-    /// The shape of all steps together: of exactly one step it is the array itself, unless it is [`stepped`](Meta::stepped); else
-    /// the steps are the first dimension.
+    /// The shape of all steps together: of exactly one step it is the array itself, unless it is
+    /// [`stepped`](Meta::stepped); else the steps are the first dimension.
     pub fn shape(&self) -> Vec<u64> {
         crate::steps::shape_of(self.dataset.shape(), self.steps, self.stepped)
     }
@@ -109,8 +110,8 @@ impl Meta {
         }
     }
 
-    /// Further steps follow those that are there. Gives the row in which they begin if that has others already, which may be read
-    /// meanwhile: it is not to be written as a whole any more.
+    /// Further steps follow those that are there. Gives the row in which they begin if that has others
+    /// already, which may be read meanwhile: it is not to be written as a whole any more.
     pub fn append(&mut self, fill: Fill) -> Option<u64> {
         if self.segments.is_empty() {
             self.segments.push((0, 0));
@@ -176,8 +177,8 @@ impl Meta {
         Ok(meta)
     }
 
-    /// Whether each segment ends before the next begins, and all lie in rows that an object can have: else their blocks could not
-    /// be counted.
+    /// Whether each segment ends before the next begins, and all lie in rows that an object can have: else
+    /// their blocks could not be counted.
     fn fits(&self, fill: Fill, geometry: Geometry) -> bool {
         let most = geometry.most_blocks() / geometry.row_blocks();
         let end = |step| self.place(fill, step).0.saturating_add(fill.rows);

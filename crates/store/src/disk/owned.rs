@@ -72,7 +72,8 @@ impl<'a> Owned<'a> {
     /// A unit has other directories: they belong to this turn, too.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where another has them. Nobody waits for that: it may wait for others that this one has.
+    /// [`StoreError::Busy`] where another has them. Nobody waits for that: it may wait for others that this
+    /// one has.
     pub(super) fn take_also(&mut self, unit: u32) -> Result<(), StoreError> {
         let number = self.turn.who().number();
         match self.units_mut().take_also(unit, number) {
@@ -85,7 +86,8 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// Everything that was asked went well: the next turn of this [`Store`] goes on from here, if nobody else had one between.
+    /// Everything that was asked went well: the next turn of this [`Store`] goes on from here, if nobody else
+    /// had one between.
     pub(super) fn goes_on(&mut self) {
         self.sound = true;
     }
@@ -102,8 +104,9 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// Looks at the manifest and its copies in the directories of all units that are used, and writes anew what is damaged, gone,
-    /// or another than the newest. Gives how many that were, and what could not be written.
+    /// Looks at the manifest and its copies in the directories of all units that are used, and writes anew
+    /// what is damaged, gone, or another than the newest. Gives how many that were, and what could not be
+    /// written.
     pub fn mend_manifests(&mut self) -> (u64, Vec<StoreError>) {
         let (store, geometry) = (self.store, self.store.geometry());
         let used: Vec<u32> =
@@ -190,7 +193,8 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names that will not be there.
+    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names
+    /// that will not be there.
     ///
     /// # Errors
     /// [`StoreError::Exists`].
@@ -210,7 +214,8 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// Becomes the only program that appends to an object, until what is returned is dropped, whichever directories others came by.
+    /// Becomes the only program that appends to an object, until what is returned is dropped, whichever
+    /// directories others came by.
     pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<Vec<InUse>, StoreError> {
         let os = StoreError::os(&self.store.shown);
         let mut held = vec![self.store.append_alone(object, name)?];
@@ -233,11 +238,13 @@ impl<'a> Owned<'a> {
     pub(super) fn fresh(&mut self) -> Result<(u64, Vec<InUse>), StoreError> {
         loop {
             let object = self.new_object().map_err(StoreError::volume(&self.store.shown))?;
-            // Numbers are written down at the next epoch only: another may be at work on one that it got before.
+            // Numbers are written down at the next epoch only: another may be at work on one that it got
+            // before.
             let taken = self.turn.is_held(1 + object).map_err(StoreError::os(&self.store.shown))?;
             if !taken {
                 let mut in_use = vec![self.store.use_object(object)?];
-                // With a file of it on the units, whoever owns the store next does not give the number out again.
+                // With a file of it on the units, whoever owns the store next does not give the number out
+                // again.
                 let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
                 let mut why = None;
                 for unit in (0..self.store.geometry().units()).filter(|unit| !lost.contains(unit)) {

@@ -22,7 +22,8 @@ use std::sync::{Arc, OnceLock};
 
 /// One unit's reading end of a dataset in a store: the version that was there when it was opened.
 ///
-/// Every step is a collective call of the program's units: each reads and checks some rows, and copies what it needs from all.
+/// Every step is a collective call of the program's units: each reads and checks some rows, and copies what
+/// it needs from all.
 pub struct StoreReader {
     store: Store,
     name: String,
@@ -80,12 +81,14 @@ fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Resul
 }
 
 impl StoreReader {
-    /// Opens a dataset to read unit `options.port.unit`'s part of each of its steps, and waits until all units have come.
+    /// Opens a dataset to read unit `options.port.unit`'s part of each of its steps, and waits until all
+    /// units have come.
     ///
     /// # Errors
-    /// [`StoreError::NotThere`], [`StoreError::BadName`], [`PortError::Layout`], [`StoreError::ShapeDiffers`],
-    /// [`StoreError::ElemDiffers`]; [`PortError::Disagree`], [`PortError::PeerAborted`], [`StoreError::Message`] when the units
-    /// do not come together; as [`Store::own`].
+    /// [`StoreError::NotThere`], [`StoreError::BadName`], [`PortError::Layout`],
+    /// [`StoreError::ShapeDiffers`], [`StoreError::ElemDiffers`]; [`PortError::Disagree`],
+    /// [`PortError::PeerAborted`], [`StoreError::Message`] when the units do not come together; as
+    /// [`Store::own`].
     pub fn open(
         dir: &Path,
         name: &str,
@@ -212,12 +215,13 @@ impl StoreReader {
         self.stats
     }
 
-    /// Reads this unit's part of the next step, together with the other units. Returns the number of the step, `None` after the
-    /// last.
+    /// Reads this unit's part of the next step, together with the other units. Returns the number of the
+    /// step, `None` after the last.
     ///
     /// # Errors
-    /// [`PortError::WrongSize`]; [`StoreError::Volume`] where more is damaged or lost than there is parity: wrong bytes are never
-    /// given; [`PortError::PeerAborted`], [`StoreError::Message`]. After an error the content of `part` is undefined.
+    /// [`PortError::WrongSize`]; [`StoreError::Volume`] where more is damaged or lost than there is parity:
+    /// wrong bytes are never given; [`PortError::PeerAborted`], [`StoreError::Message`]. After an error the
+    /// content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, StoreError> {
         if let Some(e) = &self.failed {
             return Err(e.clone());
@@ -302,7 +306,8 @@ impl StoreReader {
                 let bytes = staging.mine(half);
                 let bytes = bytes.get(..len as usize).unwrap_or(bytes);
                 let rows = row + rows.start..row + rows.end;
-                // Not the store's owner any more when the others are waited for: they may have to repair, too.
+                // Not the store's owner any more when the others are waited for: they may have to repair,
+                // too.
                 let mut repairer = Repairer::new(store, object);
                 able = self.io.read(rows, BytesMut::Shared(bytes), &mut |b, to| repairer.give(b, to));
             }
@@ -336,8 +341,8 @@ impl StoreReader {
         last.map_or(0, |s| self.meta.place(self.fill, s).1 + self.fill.step_bytes)
     }
 
-    /// The version that this port reads, for any box of it: by this unit alone, at any time while the port is open. Elements are
-    /// of the type in which they are stored.
+    /// The version that this port reads, for any box of it: by this unit alone, at any time while the port is
+    /// open. Elements are of the type in which they are stored.
     ///
     /// # Errors
     /// [`PortError::Closed`]; the system's refusals.

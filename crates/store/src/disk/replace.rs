@@ -11,13 +11,14 @@ use crate::volume::Progress;
 use std::path::PathBuf;
 
 impl Store {
-    /// Takes a lost unit back, or other directories in its place: it joins, and is [rebuilt](crate::volume::Volume::rebuild). With `force` also
-    /// directories that belong to something else.
+    /// Takes a lost unit back, or other directories in its place: it joins, and is
+    /// [rebuilt](crate::volume::Volume::rebuild). With `force` also directories that belong to something
+    /// else.
     ///
     /// # Errors
     /// [`StoreError::Volume`] for a unit that is in use, or a directory that is another's; also with `force`,
-    /// [`StoreError::Manifest`] for what is no path and [`StoreError::Bad`] for a directory that other units use;
-    /// [`StoreError::System`]; as [`own`](Store::own).
+    /// [`StoreError::Manifest`] for what is no path and [`StoreError::Bad`] for a directory that other units
+    /// use; [`StoreError::System`]; as [`own`](Store::own).
     pub fn replace(
         &mut self,
         unit: u32,
@@ -27,8 +28,8 @@ impl Store {
         self.move_unit(unit, with, force, false)
     }
 
-    /// The same for a unit that is in use, of which its user knows that it will not be for long: it is given up, and what it had is
-    /// computed from the others.
+    /// The same for a unit that is in use, of which its user knows that it will not be for long: it is given
+    /// up, and what it had is computed from the others.
     ///
     /// # Errors
     /// [`StoreError::Bad`] where it stays in its directories, or where no unit may be missing meanwhile; as

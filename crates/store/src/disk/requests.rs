@@ -1,4 +1,5 @@
-//! Requests to the units of a store, many at once: by io_uring where the system has it, else by threads that wait for the disks.
+//! Requests to the units of a store, many at once: by io_uring where the system has it, else by threads that
+//! wait for the disks.
 
 use super::disks::{read_up_to, Disks};
 use crate::volume::units::{File as Named, UnitError};

@@ -1,4 +1,5 @@
-//! What is kept open between calls, for the next one: in the whole process so many files, whatever the number of stores and arrays.
+//! What is kept open between calls, for the next one: in the whole process so many files, whatever the number
+//! of stores and arrays.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Files that are kept open, at most; fewer where the process may have few.
 const FILES: usize = 256;
 
-/// A place for something that holds files open: empty again when others were used since, and there are too many.
+/// A place for something that holds files open: empty again when others were used since, and there are too
+/// many.
 #[derive(Debug)]
 pub(super) struct Shelf<T>(Arc<Mutex<Option<T>>>);
 
@@ -22,7 +24,8 @@ impl<T: Send> Clear for Mutex<Option<T>> {
     }
 }
 
-/// Shelves with something on them, and how many files that holds open; the one that was used last is the last.
+/// Shelves with something on them, and how many files that holds open; the one that was used last is the
+/// last.
 static FILLED: Mutex<VecDeque<(Weak<dyn Clear>, usize)>> = Mutex::new(VecDeque::new());
 
 fn lock<T: ?Sized>(of: &Mutex<T>) -> MutexGuard<'_, T> {

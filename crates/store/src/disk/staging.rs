@@ -1,8 +1,9 @@
 //! A window of a step at a time, in the memory of the unit that moves it to or from the disks.
 //!
-//! The rows of a step are cut into windows, and these are dealt round to the units: one each, and then the next round. Whoever has
-//! elements of a window copies them there, or from there, directly. There are two halves, used in turn: while one is moved the other
-//! is filled. So the memory is small, and stays in the caches, however large the step is.
+//! The rows of a step are cut into windows, and these are dealt round to the units: one each, and then the
+//! next round. Whoever has elements of a window copies them there, or from there, directly. There are two
+//! halves, used in turn: while one is moved the other is filled. So the memory is small, and stays in the
+//! caches, however large the step is.
 
 use super::team::{Stage, Team};
 use super::{Fill, StoreError};
@@ -70,7 +71,8 @@ impl Windows {
         bind().map_err(StoreError::layout(store))
     }
 
-    /// The transfers of a plan by round, each with the unit that has the window: `window` says which one a transfer is of.
+    /// The transfers of a plan by round, each with the unit that has the window: `window` says which one a
+    /// transfer is of.
     pub fn by_round(self, plan: &Plan, window: impl Fn(usize) -> u64) -> Vec<Vec<(usize, u32)>> {
         let mut rounds = vec![Vec::new(); self.rounds() as usize];
         for i in 0..plan.transfers().len() {

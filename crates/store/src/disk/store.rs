@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and others by who appends
-/// to it, and by who waits.
+/// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and
+/// others by who appends to it, and by who waits.
 const LOCK: &str = "lock";
 /// Entries of a directory that are looked at in search of a manifest.
 const MAX_LOOKED_AT: usize = 1024;
@@ -153,8 +153,8 @@ impl Store {
         own.filter(|own| own.serial >= newest.serial).unwrap_or(newest)
     }
 
-    /// What changes with who is read, and where that is. Who compares it opens the files of units anew when it is another: what a unit
-    /// has that is not read any more may be old.
+    /// What changes with who is read, and where that is. Who compares it opens the files of units anew when
+    /// it is another: what a unit has that is not read any more may be old.
     pub(super) fn number(&self) -> Result<u64, StoreError> {
         home::number(&self.lock)
             .map_err(|e| StoreError::sys(&self.shown, "read which units are read", manifest::errno(&e)))
@@ -163,14 +163,16 @@ impl Store {
     /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`PortError::Interrupted`]; [`StoreError::Volume`] when too many
-    /// units are lost, or only such are there that missed what others served ([`Outdated`](crate::volume::VolumeError::Outdated)).
+    /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`PortError::Interrupted`];
+    /// [`StoreError::Volume`] when too many units are lost, or only such are there that missed what others
+    /// served ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         self.own_with(false)
     }
 
-    /// The same with the units that are there, although others served later ([`Outdated`](crate::volume::VolumeError::Outdated)): what was acknowledged then
-    /// is given up, and the events say so. For stores with as much parity as data, or more, whose newer units are gone for good.
+    /// The same with the units that are there, although others served later
+    /// ([`Outdated`](crate::volume::VolumeError::Outdated)): what was acknowledged then is given up, and the
+    /// events say so. For stores with as much parity as data, or more, whose newer units are gone for good.
     ///
     /// # Errors
     /// As [`own`](Store::own).
@@ -178,8 +180,9 @@ impl Store {
         self.own_with(true)
     }
 
-    /// The same for who only reads: where the store can be changed it is brought into order; where not, as on a medium that is only
-    /// read, be it that of one unit, or without the rights, what stands in the logs is done again in memory, and nothing changes.
+    /// The same for who only reads: where the store can be changed it is brought into order; where not, as on
+    /// a medium that is only read, be it that of one unit, or without the rights, what stands in the logs is
+    /// done again in memory, and nothing changes.
     ///
     /// # Errors
     /// As [`own`](Store::own).
@@ -199,8 +202,8 @@ impl Store {
         Ok(Owned::new(self, volume.map_err(StoreError::volume(&self.shown))?, turn))
     }
 
-    /// Whether nothing can be written to a file system of some unit. Who only reads must not make such a unit stale: nobody could
-    /// bring it up to date, and where all are so nothing would be left.
+    /// Whether nothing can be written to a file system of some unit. Who only reads must not make such a unit
+    /// stale: nobody could bring it up to date, and where all are so nothing would be left.
     fn has_units_to_read(&self) -> Result<bool, StoreError> {
         let is_to_read = |dir: &PathBuf| {
             rustix::fs::statvfs(dir).is_ok_and(|of| of.f_flag.contains(StatVfsMountFlags::RDONLY))
@@ -218,7 +221,8 @@ impl Store {
         if let Some((_, volume)) = &mut kept {
             self.take_units(volume.units_mut())?;
         }
-        // Somebody who came by another directory with this manifest had a turn of the units, and not of this one.
+        // Somebody who came by another directory with this manifest had a turn of the units, and not of this
+        // one.
         let of_units =
             |(who, volume): &(Who, Volume<Disks>)| volume.units().are_of(who.number()).then_some(*who);
         let (mut turn, before) = Turn::begin(byte, kept.as_ref().and_then(of_units))
@@ -265,7 +269,8 @@ impl Store {
         Ok(Owned::new(self, volume, turn))
     }
 
-    /// Where the protocol stood at the end of a turn: until somebody else has one, it is opened so, and nothing is to be made up for.
+    /// Where the protocol stood at the end of a turn: until somebody else has one, it is opened so, and
+    /// nothing is to be made up for.
     pub(super) fn keep(&self, who: Who, volume: Volume<Disks>) {
         let files = volume.units().files();
         self.kept.put((who, volume), files);
@@ -281,7 +286,8 @@ impl Store {
         log::note(&self.dir, what);
     }
 
-    /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each other, too.
+    /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each
+    /// other, too.
     fn turn(&self, how: Hold) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         let os = StoreError::os(&self.shown);
@@ -301,8 +307,8 @@ impl Store {
         Ok(InUse { lock: Arc::new(lock), byte: 0 })
     }
 
-    /// Whether who waits since then is to go on; `holder` tells which process has the turn. One that is stopped comes to no end by
-    /// itself: who would wait as long as it lives is told after a while.
+    /// Whether who waits since then is to go on; `holder` tells which process has the turn. One that is
+    /// stopped comes to no end by itself: who would wait as long as it lives is told after a while.
     fn goes_on_waiting(
         &self,
         start: Duration,
@@ -383,14 +389,15 @@ impl Store {
         Ok(InUse { lock: Arc::new(lock), byte })
     }
 
-    /// The same as [`use_object`](Store::use_object), by the file of locks that this store has open: of one object only.
+    /// The same as [`use_object`](Store::use_object), by the file of locks that this store has open: of one
+    /// object only.
     pub(super) fn use_here(&self, object: u64) -> Result<InUse, StoreError> {
         hold(&self.lock, 1 + object, Hold::Shared).map_err(StoreError::os(&self.shown))?;
         Ok(InUse { lock: Arc::clone(&self.lock), byte: 1 + object })
     }
 
-    /// Becomes the only program that appends to an object, until what is returned is dropped. Nobody of another that did is
-    /// left: what such a one still wrote would go where this one writes.
+    /// Becomes the only program that appends to an object, until what is returned is dropped. Nobody of
+    /// another that did is left: what such a one still wrote would go where this one writes.
     pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<InUse, StoreError> {
         let (lock, os) = (self.lock_file()?, StoreError::os(&self.shown));
         let alone = hold(&lock, APPENDING + object, Hold::Alone).map_err(&os)?
@@ -425,8 +432,8 @@ impl Store {
         self.own_to_read()?.datasets()
     }
 
-    /// Removes datasets, with `folder` also all those of folders; all or, where one is not there, none. Returns how many. Who
-    /// reads one goes on.
+    /// Removes datasets, with `folder` also all those of folders; all or, where one is not there, none.
+    /// Returns how many. Who reads one goes on.
     ///
     /// # Errors
     /// [`StoreError::NotThere`]; as [`own`](Store::own).
@@ -504,7 +511,8 @@ impl Store {
     }
 }
 
-/// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is one.
+/// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is
+/// one.
 ///
 /// # Errors
 /// [`StoreError::NoStore`]; [`StoreError::BadName`] for what is not UTF-8.
@@ -540,8 +548,8 @@ fn who_is(process: Option<u32>) -> String {
     format!("process {pid} ({line}){stopped}")
 }
 
-/// Opens the file of locks of a store, and says why it cannot be written, if so. Where it is not there then, nobody else can hold
-/// anything either: the manifest stands in for it.
+/// Opens the file of locks of a store, and says why it cannot be written, if so. Where it is not there then,
+/// nobody else can hold anything either: the manifest stands in for it.
 fn open_lock(dir: &OwnedFd) -> Result<(File, Option<Errno>), OsError> {
     let open = |name, how| Ok::<_, OsError>(File::from(dir::open_beneath(dir.as_fd(), name, how, false)?.0));
     let why = match open(LOCK, dir::Open::Make) {
@@ -588,11 +596,12 @@ pub fn nonce() -> u64 {
     }
 }
 
-/// The newest manifest that units have, as those in the store's directory tell, where the store's own is damaged or gone.
+/// The newest manifest that units have, as those in the store's directory tell, where the store's own is
+/// damaged or gone.
 fn manifest_elsewhere(dir: &Path) -> Option<Manifest> {
     let entries = std::fs::read_dir(dir).ok()?;
-    // Only one that its manifest names so, without a path. Else any directory with a unit of a store that lies elsewhere would be a
-    // second door to that, with a lock of its own.
+    // Only one that its manifest names so, without a path. Else any directory with a unit of a store that
+    // lies elsewhere would be a second door to that, with a lock of its own.
     let of_unit = |entry: std::fs::DirEntry| {
         let manifest = Manifest::read(&entry.path()).ok()?;
         let name = PathBuf::from(entry.file_name());

@@ -1,4 +1,5 @@
-//! The units of a program that have a store open together: they agree on each stage, and see each other's memory.
+//! The units of a program that have a store open together: they agree on each stage, and see each other's
+//! memory.
 
 use super::StoreError;
 use crate::file::Options;
@@ -84,11 +85,12 @@ impl Team {
         self.domain.as_ref().map_or(0, Domain::unit)
     }
 
-    /// All say how far they have come: unit 0 makes one thing of it, which all get. When any of them, or unit 0, could not go on, all
-    /// get that.
+    /// All say how far they have come: unit 0 makes one thing of it, which all get. When any of them, or unit
+    /// 0, could not go on, all get that.
     ///
     /// # Errors
-    /// This unit's own error; [`PortError::PeerAborted`] with that of another; [`StoreError::Message`] when one is lost.
+    /// This unit's own error; [`PortError::PeerAborted`] with that of another; [`StoreError::Message`] when
+    /// one is lost.
     pub fn agree<A, T>(
         &self,
         stage: Stage,

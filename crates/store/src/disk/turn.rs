@@ -1,8 +1,10 @@
-//! Turns: one process at a time changes a store, and each knows who did so before it, and whether that one came to its end.
+//! Turns: one process at a time changes a store, and each knows who did so before it, and whether that one
+//! came to its end.
 //!
-//! The lock in the store's directory excludes those who come by it. A copy of the manifest in another directory leads to the same
-//! units, past that lock: so a turn holds a [`Share`] of some units, too. Nobody waits for one while it holds another, and who holds
-//! any does not wait for a directory: nobody waits for each other.
+//! The lock in the store's directory excludes those who come by it. A copy of the manifest in another
+//! directory leads to the same units, past that lock: so a turn holds a [`Share`] of some units, too. Nobody
+//! waits for one while it holds another, and who holds any does not wait for a directory: nobody waits for
+//! each other.
 
 use super::disks::is_full;
 use polyduct_os::dir::{self, Open};
@@ -24,9 +26,9 @@ const OF: u64 = 16;
 const UNFINISHED: u64 = 16;
 const HOLDER: u64 = 48;
 
-/// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last one: a number that
-/// was drawn for it, and a byte that is 1 until it has ended. It is for those who live; what is there after a cut does not
-/// matter.
+/// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last
+/// one: a number that was drawn for it, and a byte that is 1 until it has ended. It is for those who live;
+/// what is there after a cut does not matter.
 pub(super) struct Turn {
     byte: InUse,
     /// Who has this one.
@@ -126,8 +128,9 @@ pub(super) struct InUse {
     pub(super) byte: u64,
 }
 
-/// Bytes of the file of checksums of an object, beyond what a file has: held, shared, by who writes it, and by every unit of a
-/// program that appends to it; and alone by unit 0 of that. So those know of each other who come by other directories.
+/// Bytes of the file of checksums of an object, beyond what a file has: held, shared, by who writes it, and
+/// by every unit of a program that appends to it; and alone by unit 0 of that. So those know of each other
+/// who come by other directories.
 pub(super) const BEING_WRITTEN: u64 = 1 << 60;
 pub(super) const ALONG: u64 = BEING_WRITTEN + 1;
 pub(super) const ALONE: u64 = BEING_WRITTEN + 2;
@@ -149,7 +152,8 @@ impl Drop for InUse {
     }
 }
 
-/// A unit's part of a turn: a byte of its file is held, which begins with the number of who had the last turn that used it.
+/// A unit's part of a turn: a byte of its file is held, which begins with the number of who had the last turn
+/// that used it.
 #[derive(Debug)]
 pub(super) struct Share {
     file: File,
@@ -209,7 +213,8 @@ impl Share {
         self.file.read_exact_at(&mut there, 0).is_ok() && there == number
     }
 
-    /// The one with this number has a turn. Where there was nothing and is no room, nobody finds itself there.
+    /// The one with this number has a turn. Where there was nothing and is no room, nobody finds itself
+    /// there.
     pub fn mark(&self, number: [u8; 16]) -> std::io::Result<()> {
         let done = self.file.write_all_at(&number, 0);
         // For people: it may be missing.

@@ -28,9 +28,10 @@ use std::sync::atomic::Ordering;
 
 /// One unit's writing end of a dataset in a store.
 ///
-/// All units of the program open it, write the same number of steps, and [close](StoreWriter::close) it; then the dataset is there
-/// as a whole, in place of what had its name. Dropped without having been closed, a port gives the dataset up for all units.
-/// Every step is a collective call: each unit copies its part to those who move the rows, and they write them.
+/// All units of the program open it, write the same number of steps, and [close](StoreWriter::close) it; then
+/// the dataset is there as a whole, in place of what had its name. Dropped without having been closed, a port
+/// gives the dataset up for all units. Every step is a collective call: each unit copies its part to those
+/// who move the rows, and they write them.
 pub struct StoreWriter {
     store: Store,
     name: String,
@@ -70,14 +71,14 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Opens a dataset to write unit `options.port.unit`'s part of each of its steps, and waits until all units have come. With
-    /// `append` the steps follow those that are there, if it is there.
+    /// Opens a dataset to write unit `options.port.unit`'s part of each of its steps, and waits until all
+    /// units have come. With `append` the steps follow those that are there, if it is there.
     ///
     /// # Errors
-    /// [`PortError::Layout`], [`StoreError::BadName`], [`StoreError::Exists`] where a folder has the name, or another program
-    /// appends; [`StoreError::ShapeDiffers`], [`StoreError::ElemDiffers`] when appending to something else;
-    /// [`PortError::Disagree`], [`PortError::PeerAborted`], [`StoreError::Message`] when the units do not come together; as
-    /// [`Store::own`].
+    /// [`PortError::Layout`], [`StoreError::BadName`], [`StoreError::Exists`] where a folder has the name, or
+    /// another program appends; [`StoreError::ShapeDiffers`], [`StoreError::ElemDiffers`] when appending to
+    /// something else; [`PortError::Disagree`], [`PortError::PeerAborted`], [`StoreError::Message`] when the
+    /// units do not come together; as [`Store::own`].
     pub fn open(
         dir: &Path,
         name: &str,
@@ -233,8 +234,8 @@ impl StoreWriter {
     /// Writes this unit's part of the next step, together with the other units.
     ///
     /// # Errors
-    /// [`PortError::WrongSize`]; all others end the port: [`StoreError::Volume`] for a full disk or too many lost units,
-    /// [`PortError::PeerAborted`], [`StoreError::Message`].
+    /// [`PortError::WrongSize`]; all others end the port: [`StoreError::Volume`] for a full disk or too many
+    /// lost units, [`PortError::PeerAborted`], [`StoreError::Message`].
     pub fn write(&mut self, part: &[u8]) -> Result<(), StoreError> {
         self.check_open()?;
         if part.len() != self.len {
@@ -256,8 +257,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Gives this unit's part of the next step to be filled and [published](StoreStepMut::publish). Its content is undefined. Dropped
-    /// without publishing, the step is not written.
+    /// Gives this unit's part of the next step to be filled and [published](StoreStepMut::publish). Its
+    /// content is undefined. Dropped without publishing, the step is not written.
     ///
     /// # Errors
     /// What ended the port.
@@ -333,13 +334,13 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Ends the dataset, and waits until all units have and it is safe from a power cut, under its name. All must have written the
-    /// same number of steps.
+    /// Ends the dataset, and waits until all units have and it is safe from a power cut, under its name. All
+    /// must have written the same number of steps.
     ///
     /// # Errors
-    /// [`PortError::Disagree`] for other numbers of steps; [`StoreError::NotThere`] where what was appended to is gone, which goes
-    /// along when it is renamed; [`StoreError::Volume`], [`PortError::PeerAborted`], [`StoreError::Message`]: what had the name before
-    /// is there as it was.
+    /// [`PortError::Disagree`] for other numbers of steps; [`StoreError::NotThere`] where what was appended
+    /// to is gone, which goes along when it is renamed; [`StoreError::Volume`], [`PortError::PeerAborted`],
+    /// [`StoreError::Message`]: what had the name before is there as it was.
     pub fn close(&mut self) -> Result<Stats, StoreError> {
         if let Some(e) = &self.failed {
             return Err(e.clone());
@@ -388,8 +389,8 @@ impl StoreWriter {
         }
     }
 
-    /// Remembers an error that ends the port. Leaving the team tells the others, and the next who owns the store removes what was
-    /// written.
+    /// Remembers an error that ends the port. Leaving the team tells the others, and the next who owns the
+    /// store removes what was written.
     fn fail(&mut self, e: StoreError) -> StoreError {
         self.failed.get_or_insert_with(|| e.clone());
         self.team = None;

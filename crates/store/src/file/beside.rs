@@ -1,7 +1,8 @@
 //! What stays of a `.safetensors` file in which one tensor is written: all others.
 //!
-//! The new file gets their bytes from the old one, which is held open meanwhile, when the one that is written is complete. An old file
-//! that another program has replaced by then is not replaced: what came in between would be lost.
+//! The new file gets their bytes from the old one, which is held open meanwhile, when the one that is written
+//! is complete. An old file that another program has replaced by then is not replaced: what came in between
+//! would be lost.
 
 use super::io::Io;
 use super::target::Target;
@@ -31,8 +32,8 @@ impl Kept {
     /// What stays where a tensor is written, `None` where the file is written as a whole.
     ///
     /// # Errors
-    /// [`FileError::BadPath`] for a file of several tensors where none is named; [`FileError::BadSafetensors`],
-    /// [`FileError::Truncated`] for one that is not what it should be.
+    /// [`FileError::BadPath`] for a file of several tensors where none is named;
+    /// [`FileError::BadSafetensors`], [`FileError::Truncated`] for one that is not what it should be.
     pub fn of(target: &Target, elem: ElemType, options: &Options) -> Result<Option<Kept>, FileError> {
         let file = match target.existing() {
             // What is replaced as a whole need not be read.
@@ -101,7 +102,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Makes sure that the name still means the file that was read; nobody who asks the same changes that until this is dropped.
+    /// Makes sure that the name still means the file that was read; nobody who asks the same changes that
+    /// until this is dropped.
     ///
     /// # Errors
     /// [`FileError::BadPath`].

@@ -1,8 +1,8 @@
 //! The chunks of a Zarr array that are boxes of any shape, or compressed: where a byte of a step belongs.
 //!
-//! The elements of a chunk that are in the array, of one step, are a box, packed in row-major order. In a step the boxes follow one
-//! another as their chunks do: that is how a draft holds them. A chunk's file has all that the chunk's shape has room for, whatever of
-//! that is in the array.
+//! The elements of a chunk that are in the array, of one step, are a box, packed in row-major order. In a
+//! step the boxes follow one another as their chunks do: that is how a draft holds them. A chunk's file has
+//! all that the chunk's shape has room for, whatever of that is in the array.
 
 use crate::zarr::{Compression, ZarrError, MAX_CHUNK_BYTES};
 use crate::FileError;
@@ -26,7 +26,8 @@ pub struct Boxes {
     pub compression: Compression,
     /// Chunks in each dimension.
     grid: Vec<u64>,
-    /// The array and its chunks in bytes, with the dimensions that chunks do not cut joined to the one before.
+    /// The array and its chunks in bytes, with the dimensions that chunks do not cut joined to the one
+    /// before.
     folded: Vec<(u64, u64)>,
 }
 
@@ -162,8 +163,8 @@ impl Boxes {
         spot
     }
 
-    /// The bytes of which a stretch should have a whole number, so that it holds chunks whole: those of a chunk that is one stretch of
-    /// the array, and not so long that nobody wants to hold it.
+    /// The bytes of which a stretch should have a whole number, so that it holds chunks whole: those of a
+    /// chunk that is one stretch of the array, and not so long that nobody wants to hold it.
     pub fn stretch_unit(&self) -> u64 {
         match self.folded.split_last() {
             Some((&(_, chunk @ 1..=STRETCH_BYTES), outer))
@@ -175,7 +176,8 @@ impl Boxes {
         }
     }
 
-    /// The bytes of a chunk's file, not compressed, of the boxes of so many steps, which follow one another in `boxes`.
+    /// The bytes of a chunk's file, not compressed, of the boxes of so many steps, which follow one another
+    /// in `boxes`.
     pub fn padded(&self, chunk: u64, boxes: Vec<u8>, steps: u64) -> Vec<u8> {
         let extents = self.extents(chunk);
         if extents == self.chunk {
@@ -202,7 +204,8 @@ impl Boxes {
     }
 }
 
-/// The mapping of an array in chunks of a shape: each chunk is a unit, and holds its elements in `order` (`;order=…`).
+/// The mapping of an array in chunks of a shape: each chunk is a unit, and holds its elements in `order`
+/// (`;order=…`).
 ///
 /// # Errors
 /// [`LayoutError`].

@@ -1,8 +1,9 @@
 //! A Zarr array that is read: its chunks are the units of a mapping, and a plan says what of each goes where.
 //!
-//! A chunk's elements that are inside the array (and in one step) are a box, packed in the chunk's own order: that is what
-//! the plan counts in. Where that box lies in one piece in a file whose bytes are the array's own, it is read as any file
-//! is, window by window. Otherwise the chunk is decoded as a whole, and the box is packed.
+//! A chunk's elements that are inside the array (and in one step) are a box, packed in the chunk's own order:
+//! that is what the plan counts in. Where that box lies in one piece in a file whose bytes are the array's
+//! own, it is read as any file is, window by window. Otherwise the chunk is decoded as a whole, and the box
+//! is packed.
 
 use super::boxes;
 use super::io::Io;
@@ -137,10 +138,12 @@ fn open_beneath(dir: &OwnedFd, key: &str, path: &str) -> Result<Option<(File, u6
     }
 }
 
-/// The mapping of one step: each chunk is a unit, and holds its box in its own order. With it the chunks in each dimension.
+/// The mapping of one step: each chunk is a unit, and holds its box in its own order. With it the chunks in
+/// each dimension.
 ///
 /// # Errors
-/// [`FileError::BadZarr`] for more chunks than can be counted, [`PortError::Layout`](polyduct_port::PortError).
+/// [`FileError::BadZarr`] for more chunks than can be counted,
+/// [`PortError::Layout`](polyduct_port::PortError).
 pub fn mapping(array: &Array, dataset: &Dataset, path: &str) -> Result<(Mapping, Vec<u64>), FileError> {
     let shape = dataset.shape();
     let behind = array.shape.len().saturating_sub(shape.len());
@@ -178,7 +181,8 @@ impl Chunked {
     /// Reads what the plan says of one step.
     ///
     /// # Errors
-    /// [`FileError::BadZarr`], [`FileError::Truncated`], [`FileError::System`], [`PortError::Interrupted`](polyduct_port::PortError).
+    /// [`FileError::BadZarr`], [`FileError::Truncated`], [`FileError::System`],
+    /// [`PortError::Interrupted`](polyduct_port::PortError).
     pub fn gather(&mut self, step: u64, part: &mut [u8], mut work: Work<'_>) -> Result<(), FileError> {
         let within = match (self.steps, self.array.chunk.first()) {
             (true, Some(&of_steps)) => {
@@ -326,7 +330,8 @@ impl Chunked {
 
     /// Where a chunk lies, in the file that is opened for it; `None` for one that is not there.
     fn find(&mut self, coords: &[u64], work: &Work<'_>) -> Result<Option<Extent>, FileError> {
-        // Its number in the innermost shard, that one's number in the next, and so on to the file's place in the grid.
+        // Its number in the innermost shard, that one's number in the next, and so on to the file's place in
+        // the grid.
         let mut coords = coords.to_vec();
         let mut numbers = Vec::with_capacity(self.array.shards.len());
         for shard in self.array.shards.iter().rev() {

@@ -1,8 +1,9 @@
 //! Chunks that are boxes, on their way into files.
 //!
-//! A chunk is encoded once, by one unit. A unit that has all of it does that at once. Parts of others go to a draft, a file in the array's
-//! directory that holds the steps of one chunk; beside it stand counts of the bytes that are there of each chunk, and the unit that brings
-//! a chunk's last bytes encodes it. So nobody waits for others, and a draft is gone when its chunks are files.
+//! A chunk is encoded once, by one unit. A unit that has all of it does that at once. Parts of others go to a
+//! draft, a file in the array's directory that holds the steps of one chunk; beside it stand counts of the
+//! bytes that are there of each chunk, and the unit that brings a chunk's last bytes encodes it. So nobody
+//! waits for others, and a draft is gone when its chunks are files.
 
 use super::boxes::Boxes;
 use super::io::Io;
@@ -53,7 +54,8 @@ impl Drafts {
         Ok(Drafts { boxes: boxes.clone(), dataset, dir, group: None, wrote: BTreeMap::new(), encoded: 0 })
     }
 
-    /// Begins with a part or a stretch of a step. One that is `counted` when it is written takes the place of what was not.
+    /// Begins with a part or a stretch of a step. One that is `counted` when it is written takes the place of
+    /// what was not.
     ///
     /// # Errors
     /// [`FileError::System`].
@@ -113,11 +115,12 @@ impl Drafts {
         Ok(())
     }
 
-    /// Counts what was written, and encodes the chunks of which all is there. To be called when the bytes will not be written again.
+    /// Counts what was written, and encodes the chunks of which all is there. To be called when the bytes
+    /// will not be written again.
     ///
     /// # Errors
-    /// [`FileError::Timeout`] and [`FileError::Interrupted`] while nothing is counted; then [`FileError::NoSpace`],
-    /// [`FileError::System`].
+    /// [`FileError::Timeout`] and [`FileError::Interrupted`] while nothing is counted; then
+    /// [`FileError::NoSpace`], [`FileError::System`].
     pub fn count(&mut self, waited: &mut Duration, path: &str, options: &Options) -> Result<(), FileError> {
         let Some((first, last)) =
             self.wrote.first_key_value().map(|f| *f.0).zip(self.wrote.last_key_value().map(|l| *l.0))
@@ -181,7 +184,8 @@ impl Drafts {
     /// Encodes a chunk of which a draft holds so many steps, and which has room for `room`.
     ///
     /// # Errors
-    /// [`FileError::Truncated`] where no draft holds it, [`FileError::NoMemory`], [`FileError::NoSpace`], [`FileError::System`].
+    /// [`FileError::Truncated`] where no draft holds it, [`FileError::NoMemory`], [`FileError::NoSpace`],
+    /// [`FileError::System`].
     pub fn encode_drafted(
         &self,
         group: u64,

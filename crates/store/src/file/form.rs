@@ -36,8 +36,8 @@ impl Form {
     /// Sets aside room for the header before the number of steps is known.
     ///
     /// # Errors
-    /// [`FileError::NoForm`] for an element type that the format does not have, [`PortError::BadOption`] for a name that a
-    /// tensor cannot have.
+    /// [`FileError::NoForm`] for an element type that the format does not have, [`PortError::BadOption`] for
+    /// a name that a tensor cannot have.
     pub fn new(format: Format, dataset: Dataset, options: &Options, path: &str) -> Result<Form, FileError> {
         let tensor = options.tensor.as_deref().unwrap_or(safetensors::DEFAULT_NAME).to_owned();
         if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {

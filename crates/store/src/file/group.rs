@@ -1,9 +1,11 @@
-//! The groups that a Zarr array is written into: how its neighbours are written down, and what a group says of all arrays in it.
+//! The groups that a Zarr array is written into: how its neighbours are written down, and what a group says
+//! of all arrays in it.
 //!
-//! A group may have the metadata of all arrays beneath it in one place ("consolidated"), and readers look there alone. So whoever replaces
-//! an array makes that entry anew, and adds one for a new array. Where an entry becomes wrong the group first loses it all, which makes
-//! readers look at the arrays themselves; then the array gets its name, and then the group has its metadata again. However that ends in
-//! between, nobody reads old metadata of new bytes.
+//! A group may have the metadata of all arrays beneath it in one place ("consolidated"), and readers look
+//! there alone. So whoever replaces an array makes that entry anew, and adds one for a new array. Where an
+//! entry becomes wrong the group first loses it all, which makes readers look at the arrays themselves; then
+//! the array gets its name, and then the group has its metadata again. However that ends in between, nobody
+//! reads old metadata of new bytes.
 
 use super::chunks;
 use super::target::{Draft, Target};
@@ -39,7 +41,8 @@ pub fn version(dir: &OwnedFd, name: &str) -> Version {
     }
 }
 
-/// The groups around an array that is about to get its name. No other program renews their metadata until this is dropped.
+/// The groups around an array that is about to get its name. No other program renews their metadata until
+/// this is dropped.
 pub struct Group {
     place: Place,
     levels: Vec<Level>,
@@ -58,8 +61,8 @@ impl Group {
     /// Finds out what stands where an array is written.
     ///
     /// # Errors
-    /// [`FileError::BadZarr`] for metadata that are not understood and so cannot be renewed, [`PortError::Timeout`] where another program
-    /// does not end doing that, [`FileError::System`].
+    /// [`FileError::BadZarr`] for metadata that are not understood and so cannot be renewed,
+    /// [`PortError::Timeout`] where another program does not end doing that, [`FileError::System`].
     pub fn enter(target: &Target) -> Result<Group, FileError> {
         let version = target.version.unwrap_or_default();
         let mut levels = Vec::new();
@@ -158,8 +161,8 @@ impl Renewal {
     /// Gives the groups their new metadata.
     ///
     /// # Errors
-    /// [`FileError::System`], [`FileError::NoSpace`]: the array is there, and its group has no metadata of all arrays any more, or none of
-    /// this one.
+    /// [`FileError::System`], [`FileError::NoSpace`]: the array is there, and its group has no metadata of
+    /// all arrays any more, or none of this one.
     pub fn finish(self, path: &str) -> Result<(), FileError> {
         self.levels.iter().try_for_each(|(level, _, after)| level.write(after, path))
     }

@@ -1,8 +1,9 @@
 //! Unit 0's thread: brings the units of a program together, notices who is lost, and commits the file.
 //!
-//! It goes through three phases, in one loop: units join, until all are there and get the file; they write, until each
-//! has said after how many steps it closed; the file gets its header and its name. Whatever goes wrong before that is told
-//! to all, and nothing is left of the file. Unit 0 itself is a member like the others, over a connection of its own.
+//! It goes through three phases, in one loop: units join, until all are there and get the file; they write,
+//! until each has said after how many steps it closed; the file gets its header and its name. Whatever goes
+//! wrong before that is told to all, and nothing is left of the file. Unit 0 itself is a member like the
+//! others, over a connection of its own.
 
 use super::form::Form;
 use super::target::Draft;

@@ -82,8 +82,8 @@ impl Io<'_> {
         Ok(())
     }
 
-    /// Makes sure that `len` bytes from `at` can be written. Where the file system cannot reserve, nothing is done and a
-    /// full disk shows when writing.
+    /// Makes sure that `len` bytes from `at` can be written. Where the file system cannot reserve, nothing is
+    /// done and a full disk shows when writing.
     ///
     /// # Errors
     /// [`FileError::NoSpace`], before the disk is filled in vain.
@@ -112,10 +112,12 @@ impl Io<'_> {
         Ok(())
     }
 
-    /// Waits until no other unit reads or writes the file, until the turn is dropped. A unit that dies gives up its turn.
+    /// Waits until no other unit reads or writes the file, until the turn is dropped. A unit that dies gives
+    /// up its turn.
     ///
     /// # Errors
-    /// [`PortError::Timeout`](polyduct_port::PortError), [`PortError::Interrupted`](polyduct_port::PortError).
+    /// [`PortError::Timeout`](polyduct_port::PortError),
+    /// [`PortError::Interrupted`](polyduct_port::PortError).
     pub fn turn(&self, waited: &mut Duration) -> Result<Turn<'_>, FileError> {
         let start = clock::now();
         let mut pause = Duration::from_micros(50);

@@ -35,7 +35,8 @@ impl<'a> Wait<'a> {
         Wait { options, path, start: clock::now(), limit, what }
     }
 
-    /// Until the file is open. Unit 0 keeps the time for all and says who is missing: the others wait a little longer for its word.
+    /// Until the file is open. Unit 0 keeps the time for all and says who is missing: the others wait a
+    /// little longer for its word.
     fn opening(path: &'a str, options: &'a Options, what: &'static str) -> Self {
         Wait::new(path, options, Some(options.port.open_timeout.saturating_add(GRACE)), what)
     }
@@ -152,8 +153,8 @@ impl Member {
         }
     }
 
-    /// Says that this unit's bytes of so many steps are in the file. That unit 0 does not hear it is known when it
-    /// does not [commit](Self::committed).
+    /// Says that this unit's bytes of so many steps are in the file. That unit 0 does not hear it is known
+    /// when it does not [commit](Self::committed).
     ///
     /// # Errors
     /// The system's refusals; [`FileError::Timeout`] and [`FileError::Interrupted`].
@@ -165,7 +166,8 @@ impl Member {
     /// Waits until the file is there under its name.
     ///
     /// # Errors
-    /// Why it will not be; [`PortError::Timeout`] and [`PortError::Interrupted`], after which one may wait again.
+    /// Why it will not be; [`PortError::Timeout`] and [`PortError::Interrupted`], after which one may wait
+    /// again.
     pub fn committed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
         let path = self.path.clone();
         let wait = Wait::new(&path, options, options.port.timeout, "all other units to close the file");

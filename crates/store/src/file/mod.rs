@@ -65,8 +65,8 @@ pub enum Format {
     Raw,
     /// One tensor of a `.safetensors` file: [`Options::tensor`] names it.
     Safetensors,
-    /// A Zarr array: a directory with its metadata and a file for each chunk. Written, it has the version of the group that it
-    /// is in, or of the array that it replaces, and else 3.
+    /// A Zarr array: a directory with its metadata and a file for each chunk. Written, it has the version of
+    /// the group that it is in, or of the array that it replaces, and else 3.
     Zarr,
 }
 
@@ -91,26 +91,30 @@ pub type Attributes = serde_json::Map<String, serde_json::Value>;
 pub struct Options {
     /// What it says whatever it opens.
     pub port: polyduct_port::Options,
-    /// Name of the tensor in a safetensors file: the one that is read, where there are several, or the one that is written
-    /// (`data` if `None`, and then the file's only one). The
-    /// others of a file stay.
+    /// Name of the tensor in a safetensors file: the one that is read, where there are several, or the one
+    /// that is written (`data` if `None`, and then the file's only one). The others of a file stay.
     pub tensor: Option<String>,
-    /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several short steps.
+    /// The most bytes of a chunk of a Zarr array that is written (default 32 MiB): a few rows, or several
+    /// short steps.
     pub chunk_bytes: u64,
-    /// The sizes of a chunk of a Zarr array that is written, one for each dimension of a step, and before them, if there is one more, how
-    /// many steps it holds (1 if that is not said). `None`: as `chunk_bytes` says, of at most 2 MiB where they are compressed.
+    /// The sizes of a chunk of a Zarr array that is written, one for each dimension of a step, and before
+    /// them, if there is one more, how many steps it holds (1 if that is not said). `None`: as `chunk_bytes`
+    /// says, of at most 2 MiB where they are compressed.
     pub chunks: Option<Vec<u64>>,
-    /// What the chunks of a Zarr array that is written are compressed with. All units say the same of this and of the two before.
+    /// What the chunks of a Zarr array that is written are compressed with. All units say the same of this
+    /// and of the two before.
     pub compression: Compression,
-    /// What its users write down of an array that is written, where its form has a place for that: Zarr, and a store's new
-    /// dataset. Unit 0's count.
+    /// What its users write down of an array that is written, where its form has a place for that: Zarr, and
+    /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
-    /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr. Unit 0's count.
+    /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr.
+    /// Unit 0's count.
     pub dims: Option<Dims>,
-    /// What NumPy takes the elements of an array that is written for, where they are bytes to polyduct. Kept by `.npy` files, where all
-    /// units must say the same, and by a store.
+    /// What NumPy takes the elements of an array that is written for, where they are bytes to polyduct. Kept
+    /// by `.npy` files, where all units must say the same, and by a store.
     pub descr: Option<Descr>,
-    /// Whether the steps of an array that is written are its first dimension even where there is just one. Unit 0's counts.
+    /// Whether the steps of an array that is written are its first dimension even where there is just one.
+    /// Unit 0's counts.
     pub stepped: bool,
 }
 
@@ -148,7 +152,8 @@ impl Options {
         polyduct_port::Options { unit, units, ..Default::default() }.into()
     }
 
-    /// Checks what has the same limits whatever is opened. What only a pipe has a use for must make sense all the same.
+    /// Checks what has the same limits whatever is opened. What only a pipe has a use for must make sense all
+    /// the same.
     ///
     /// # Errors
     /// [`PortError::BadOption`], of the port that `of` names.
@@ -226,8 +231,8 @@ impl Options {
         }
     }
 
-    /// The time for the next sleep of a wait that began at `start`; an error when none is left, or the caller wants to
-    /// stop.
+    /// The time for the next sleep of a wait that began at `start`; an error when none is left, or the caller
+    /// wants to stop.
     fn patience(
         &self,
         path: &str,

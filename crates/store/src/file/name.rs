@@ -28,9 +28,9 @@ impl Name {
     /// where that is not there yet.
     ///
     /// # Errors
-    /// [`FileError::BadPath`] for what cannot be a file's name, links that lead to no end, and links of other users in
-    /// directories where all may write;
-    /// [`FileError::System`] where a directory on the way is not there.
+    /// [`FileError::BadPath`] for what cannot be a file's name, links that lead to no end, and links of other
+    /// users in directories where all may write; [`FileError::System`] where a directory on the way is not
+    /// there.
     pub fn find(path: &Path, shown: &str) -> Result<Name, FileError> {
         let bad = |problem| FileError::BadPath { path: shown.to_owned(), problem };
         let sys = |op: &str, e| FileError::sys(shown, op, e);

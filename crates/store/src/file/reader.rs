@@ -24,9 +24,9 @@ const FIRST_BYTES: u64 = 512;
 
 /// One unit's reading end of a file. Each unit reads on its own, only the bytes that it needs.
 ///
-/// A file that polyduct writes is replaced as a whole, so what is read is one version of it. Units that open it while it
-/// is being replaced may get different ones. Of a Zarr array that is replaced, later steps are an error
-/// ([`FileError::BadPath`]).
+/// A file that polyduct writes is replaced as a whole, so what is read is one version of it. Units that open
+/// it while it is being replaced may get different ones. Of a Zarr array that is replaced, later steps are an
+/// error ([`FileError::BadPath`]).
 pub struct FileReader {
     source: Source,
     path: String,
@@ -57,13 +57,15 @@ enum Source {
 impl FileReader {
     /// Opens a file to read unit `options.port.unit`'s part of each of its steps.
     ///
-    /// The file's dimensions are those of the expected shape, or of the layout, and it holds one step; or it has one
-    /// more, and its first dimension counts steps. A raw file holds as many steps as its length says.
+    /// The file's dimensions are those of the expected shape, or of the layout, and it holds one step; or it
+    /// has one more, and its first dimension counts steps. A raw file holds as many steps as its length says.
     ///
     /// # Errors
-    /// [`FileError::BadHeader`], [`FileError::BadSafetensors`], [`FileError::BadZarr`], [`FileError::Truncated`],
-    /// [`FileError::BadLength`] for files that are not what they should be, [`FileError::NoTensor`], [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`], [`FileError::ElemDiffers`],
-    /// [`PortError::Layout`] for expectations that it does not meet, [`FileError::System`] when it cannot be opened.
+    /// [`FileError::BadHeader`], [`FileError::BadSafetensors`], [`FileError::BadZarr`],
+    /// [`FileError::Truncated`], [`FileError::BadLength`] for files that are not what they should be,
+    /// [`FileError::NoTensor`], [`FileError::NeedsDataset`], [`FileError::ShapeDiffers`],
+    /// [`FileError::ElemDiffers`], [`PortError::Layout`] for expectations that it does not meet,
+    /// [`FileError::System`] when it cannot be opened.
     pub fn open(
         path: &Path,
         format: Format,
@@ -138,7 +140,8 @@ impl FileReader {
         }
     }
 
-    /// What the array's dimensions are called, that of the steps included; `None` where the form has no place for that.
+    /// What the array's dimensions are called, that of the steps included; `None` where the form has no place
+    /// for that.
     pub fn dims(&self) -> Option<&Dims> {
         match &self.source {
             Source::Chunks(chunks) => chunks.dims(),
@@ -171,12 +174,13 @@ impl FileReader {
         self.stats
     }
 
-    /// Reads this unit's part of the next step into `part`. Returns the number of the step, `None` after the last.
+    /// Reads this unit's part of the next step into `part`. Returns the number of the step, `None` after the
+    /// last.
     ///
     /// # Errors
     /// [`PortError::WrongSize`]; [`PortError::Interrupted`], after which the step can be read again;
-    /// [`FileError::Truncated`] when the file was cut since it was opened; [`FileError::System`]. After an error the
-    /// content of `part` is undefined.
+    /// [`FileError::Truncated`] when the file was cut since it was opened; [`FileError::System`]. After an
+    /// error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, FileError> {
         if self.closed {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
@@ -202,8 +206,8 @@ impl FileReader {
         Ok(Some(self.next - 1))
     }
 
-    /// Reads the next step into a buffer of the port's own, which the next call overwrites. Returns the number of the
-    /// step and this unit's part, `None` after the last.
+    /// Reads the next step into a buffer of the port's own, which the next call overwrites. Returns the
+    /// number of the step and this unit's part, `None` after the last.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -214,8 +218,9 @@ impl FileReader {
         Ok(read?.map(|step| (step, self.gathered.as_slice())))
     }
 
-    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps can be read: the file is
-    /// in Fortran's order, and each stretch would touch all of it; or elements are converted, which stretches, as bytes, are not.
+    /// Bytes of a [stretch](Self::read_stretch), but for the last of a step; `None` where only whole steps
+    /// can be read: the file is in Fortran's order, and each stretch would touch all of it; or elements are
+    /// converted, which stretches, as bytes, are not.
     pub fn stretch_len(&self) -> Option<u64> {
         let dataset = self.contents.program.dataset();
         match &self.source {
@@ -226,8 +231,9 @@ impl FileReader {
         }
     }
 
-    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte `at` on. Needs no more
-    /// memory than that and, of a Zarr array, a chunk. Steps that are read so do not count as [read](Self::read).
+    /// Reads a stretch of a step, whoever's part it is: `bytes.len()` bytes of the row-major array from byte
+    /// `at` on. Needs no more memory than that and, of a Zarr array, a chunk. Steps that are read so do not
+    /// count as [read](Self::read).
     ///
     /// ```
     /// use polyduct_layout::{Dataset, ElemType};

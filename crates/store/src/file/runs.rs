@@ -1,14 +1,14 @@
 //! An operation of a plan as windows of the file.
 //!
-//! An operation is a nest of loops around a run. Seen from the file, its loops are ordered by their step there, and the
-//! innermost of them that together cover a stretch of the file are taken as one window:
+//! An operation is a nest of loops around a run. Seen from the file, its loops are ordered by their step
+//! there, and the innermost of them that together cover a stretch of the file are taken as one window:
 //!
 //! - a run that is contiguous on both sides and long enough goes straight between file and memory;
-//! - shorter ones go through a buffer that holds the window, and a small operation table, the same for all windows of
-//!   the operation, carries them on.
+//! - shorter ones go through a buffer that holds the window, and a small operation table, the same for all
+//!   windows of the operation, carries them on.
 //!
-//! A reader's window may have gaps, bytes that are read and not used, where that is cheaper than another call. A writer's
-//! has none, unless it writes back what lies in them (see `writer`).
+//! A reader's window may have gaps, bytes that are read and not used, where that is cheaper than another
+//! call. A writer's has none, unless it writes back what lies in them (see `writer`).
 
 use polyduct_layout::{Loop, Op, OpTable, MAX_NEST};
 
@@ -29,7 +29,8 @@ pub struct View {
     pub file_elem: u64,
     /// Bytes of one element in memory.
     pub mem_elem: u64,
-    /// Elements of the file from one element of the step to the next: 1, but in a Fortran-ordered file of several steps.
+    /// Elements of the file from one element of the step to the next: 1, but in a Fortran-ordered file of
+    /// several steps.
     pub stride: u64,
     /// Whether the file is the source of the table.
     pub reading: bool,
@@ -37,8 +38,8 @@ pub struct View {
     pub gap: u64,
 }
 
-/// A stretch of the file and what it has to do with memory. Offsets and lengths are in bytes; those in the file count
-/// from the step's first byte.
+/// A stretch of the file and what it has to do with memory. Offsets and lengths are in bytes; those in the
+/// file count from the step's first byte.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Window<'t> {
     /// Contiguous on both sides.

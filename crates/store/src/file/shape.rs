@@ -59,9 +59,9 @@ pub fn file_mapping(dataset: &Dataset, fortran: bool) -> Result<Mapping, LayoutE
 
 /// What a .npy file holds.
 ///
-/// The file's dimensions are those of the expected shape, or of the layout: then it has one step. Or it has one more:
-/// then its first dimension counts steps. A layout that fits any number of dimensions (stripes, digits that count all
-/// elements) gets one step, unless a shape is expected.
+/// The file's dimensions are those of the expected shape, or of the layout: then it has one step. Or it has
+/// one more: then its first dimension counts steps. A layout that fits any number of dimensions (stripes,
+/// digits that count all elements) gets one step, unless a shape is expected.
 pub fn of_npy(
     path: &str,
     header: &Header,

@@ -1,8 +1,10 @@
 //! A Zarr array that is written: which file holds which stretch of the row-major array.
 //!
-//! Where nobody asks for other or for compressed chunks, each chunk is a slab: some indices of one dimension, with all of the dimensions behind it, at one index of each before it. So
-//! it is one stretch of the array, and its file is a piece of what would be one file. Short steps share a chunk. A step's
-//! first chunks are named as if it were the only one; at the end all get the names that they have in an array of so many steps.
+//! Where nobody asks for other or for compressed chunks, each chunk is a slab: some indices of one dimension,
+//! with all of the dimensions behind it, at one index of each before it. So it is one stretch of the array,
+//! and its file is a piece of what would be one file. Short steps share a chunk. A step's first chunks are
+//! named as if it were the only one; at the end all get the names that they have in an array of so many
+//! steps.
 
 use super::boxes::Boxes;
 use super::drafts::{self, Drafts};
@@ -416,8 +418,8 @@ impl Chunks {
         Ok(file)
     }
 
-    /// Makes room for a step that shares its chunk with others; the chunks of longer ones are reserved when they are first
-    /// written.
+    /// Makes room for a step that shares its chunk with others; the chunks of longer ones are reserved when
+    /// they are first written.
     ///
     /// # Errors
     /// As [`Io::reserve`].

@@ -1,7 +1,9 @@
-//! Steps in stretches: some bytes of the row-major array at a time, whoever's part they are, so that nobody has to hold a step.
+//! Steps in stretches: some bytes of the row-major array at a time, whoever's part they are, so that nobody
+//! has to hold a step.
 //!
-//! A stretch of a file whose bytes are the program's own is read where it lies. Of any other it is the part of one of many units, to
-//! which the row-major array is dealt in pieces of a stretch: a plan says where its elements are.
+//! A stretch of a file whose bytes are the program's own is read where it lies. Of any other it is the part
+//! of one of many units, to which the row-major array is dealt in pieces of a stretch: a plan says where its
+//! elements are.
 
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
@@ -15,7 +17,8 @@ pub fn of_elements(dataset: &Dataset) -> u64 {
     (STRETCH_BYTES / elem).max(1) * elem
 }
 
-/// Bytes of a stretch of an array in chunks of this shape: whole rows of chunks, so that each chunk is decoded once.
+/// Bytes of a stretch of an array in chunks of this shape: whole rows of chunks, so that each chunk is
+/// decoded once.
 pub fn of_chunks(dataset: &Dataset, chunk: &[u64]) -> u64 {
     let elem = dataset.elem().len_bytes();
     let shape = dataset.shape();

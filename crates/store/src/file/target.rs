@@ -39,8 +39,8 @@ impl Target {
     /// Looks a path up. What a symbolic link stands for is written, and the link stays.
     ///
     /// # Errors
-    /// [`FileError::BadPath`] for what cannot become a regular file, [`FileError::System`] where the directory is not
-    /// there or may not be written.
+    /// [`FileError::BadPath`] for what cannot become a regular file, [`FileError::System`] where the
+    /// directory is not there or may not be written.
     pub fn open(path: &Path, format: Format) -> Result<Target, FileError> {
         let shown = path.display().to_string();
         let tree = format == Format::Zarr;
@@ -115,8 +115,8 @@ impl Target {
         is_same(&self.dir, &self.name, file)
     }
 
-    /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and the one that a
-    /// commit passes through. `held` is what was being written, where this unit has it.
+    /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and
+    /// the one that a commit passes through. `held` is what was being written, where this unit has it.
     pub fn sweep(&self, temporary: Option<&str>, held: Option<&File>, pid: u32) {
         if self.tree {
             if let (Some(name), Some(held)) = (temporary, held) {
@@ -139,7 +139,8 @@ impl Target {
         }
     }
 
-    /// Removes a temporary directory that is still the one that is held: the name may be another program's by now.
+    /// Removes a temporary directory that is still the one that is held: the name may be another program's by
+    /// now.
     fn remove_own_tree(&self, name: &str, held: &File) {
         if is_same(&self.dir, name, held) {
             let _ = dir::remove_tree(self.dir.as_fd(), name);
@@ -156,8 +157,8 @@ impl Target {
         format!("{}old{PART}", self.temporary_prefix())
     }
 
-    /// Removes temporary directories of this target that nobody holds: those of programs that were killed, and arrays that a
-    /// program had replaced when it was killed.
+    /// Removes temporary directories of this target that nobody holds: those of programs that were killed,
+    /// and arrays that a program had replaced when it was killed.
     fn sweep_trees(&self) {
         let prefix = self.temporary_prefix();
         let Ok(entries) = rustix::fs::Dir::read_from(&self.dir) else { return };
@@ -167,7 +168,8 @@ impl Target {
                 continue;
             }
             if name == self.aside_name() {
-                // Where two names cannot change places, a program may have been killed between the two renames.
+                // Where two names cannot change places, a program may have been killed between the two
+                // renames.
                 let flags = RenameFlags::NOREPLACE;
                 if rustix::fs::renameat_with(&self.dir, name, &self.dir, &self.name, flags).is_ok() {
                     continue;
@@ -263,8 +265,8 @@ impl Draft {
         }
     }
 
-    /// The same with a temporary name. Whoever holds the file holds a lock on it, so that one left behind by processes
-    /// that were all killed is known as such.
+    /// The same with a temporary name. Whoever holds the file holds a lock on it, so that one left behind by
+    /// processes that were all killed is known as such.
     fn named(target: Target) -> Result<Draft, FileError> {
         let fail = |op: &str, e| FileError::sys(&target.path, op, e);
         let prefix = target.temporary_prefix();
@@ -272,8 +274,8 @@ impl Draft {
             let name = format!("{prefix}{serial}{PART}");
             for _ in 0..2 {
                 match create(&target, &name) {
-                    // Where there are no locks, others take it for one left behind; then this one has lost its name
-                    // and the commit says so.
+                    // Where there are no locks, others take it for one left behind; then this one has lost
+                    // its name and the commit says so.
                     Ok(fd) => {
                         let file = File::from(fd);
                         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

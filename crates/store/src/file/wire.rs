@@ -1,7 +1,7 @@
 //! What the units of a program that writes one file say to each other.
 //!
-//! Unit 0 listens at an abstract socket whose name is made of the user, the directory and the file's name; the others
-//! connect, and all talk in the messages of [`polyduct_message::handshake`].
+//! Unit 0 listens at an abstract socket whose name is made of the user, the directory and the file's name;
+//! the others connect, and all talk in the messages of [`polyduct_message::handshake`].
 
 use crate::FileError;
 use polyduct_message::handshake::Bad;
@@ -60,8 +60,8 @@ pub enum ToHost {
 /// What unit 0 says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// All units are there; the file comes with this. `shared`: units write whole windows of it in turns. `temporary` is
-    /// its name for the time being, where it has to have one.
+    /// All units are there; the file comes with this. `shared`: units write whole windows of it in turns.
+    /// `temporary` is its name for the time being, where it has to have one.
     Welcome { shared: bool, temporary: Option<String> },
     /// The file will not be.
     Failed(Fault),

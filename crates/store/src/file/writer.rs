@@ -24,7 +24,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in turns.
+/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
+/// turns.
 const SCATTERED_BYTES: u64 = 128;
 /// How long a unit whose write failed waits for news of another that had failed before.
 const NEWS: Duration = Duration::from_millis(500);
@@ -33,11 +34,12 @@ const SHARING_UNITS: u32 = 64;
 
 /// One unit's writing end of a file.
 ///
-/// All units of the program open it, write the same number of steps, and [close](FileWriter::close) it; then it appears
-/// under its name, complete, in place of what was there. Dropped without having been closed, a port gives the file up for
-/// all units.
+/// All units of the program open it, write the same number of steps, and [close](FileWriter::close) it; then
+/// it appears under its name, complete, in place of what was there. Dropped without having been closed, a
+/// port gives the file up for all units.
 ///
-/// A file of exactly one step is the array itself; one of any other number of steps has them as its first dimension.
+/// A file of exactly one step is the array itself; one of any other number of steps has them as its first
+/// dimension.
 pub struct FileWriter {
     state: State,
     path: String,
@@ -70,13 +72,14 @@ enum State {
 }
 
 impl FileWriter {
-    /// Opens a file to write unit `options.port.unit`'s part of each of its steps, and waits until all units have come. The
-    /// file is in row-major order, whatever the layout's.
+    /// Opens a file to write unit `options.port.unit`'s part of each of its steps, and waits until all units
+    /// have come. The file is in row-major order, whatever the layout's.
     ///
     /// # Errors
-    /// [`PortError::Layout`], [`PortError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before anything is done;
-    /// [`FileError::System`] where the directory cannot be written; [`FileError::Busy`]; [`PortError::Disagree`],
-    /// [`FileError::Missing`], [`FileError::Duplicate`], [`PortError::PeerLost`] when the units do not come together.
+    /// [`PortError::Layout`], [`PortError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before
+    /// anything is done; [`FileError::System`] where the directory cannot be written; [`FileError::Busy`];
+    /// [`PortError::Disagree`], [`FileError::Missing`], [`FileError::Duplicate`], [`PortError::PeerLost`]
+    /// when the units do not come together.
     pub fn open(
         path: &Path,
         format: Format,
@@ -189,9 +192,9 @@ impl FileWriter {
     /// Writes this unit's part of the next step. Does not wait for the other units.
     ///
     /// # Errors
-    /// [`PortError::WrongSize`]; [`PortError::Interrupted`] and [`PortError::Timeout`], after which the step can be
-    /// written again; [`FileError::NoSpace`], [`FileError::System`], and what has become of other units, after which
-    /// there will be no file.
+    /// [`PortError::WrongSize`]; [`PortError::Interrupted`] and [`PortError::Timeout`], after which the step
+    /// can be written again; [`FileError::NoSpace`], [`FileError::System`], and what has become of other
+    /// units, after which there will be no file.
     pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
         self.check_open()?;
         if part.len() != self.len {
@@ -213,8 +216,9 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Gives this unit's part of the next step to be filled and [published](StepMut::publish). Its content is undefined
-    /// (an older step's). Dropped without publishing, the step is not written and the next call gives it again.
+    /// Gives this unit's part of the next step to be filled and [published](StepMut::publish). Its content is
+    /// undefined (an older step's). Dropped without publishing, the step is not written and the next call
+    /// gives it again.
     ///
     /// # Errors
     /// What has become of other units.
@@ -224,8 +228,9 @@ impl FileWriter {
         Ok(StepMut { writer: self })
     }
 
-    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at` on. The units together
-    /// write each of its bytes, and then [end](Self::end_step) the step; none writes its [part](Self::write) of it as well.
+    /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at`
+    /// on. The units together write each of its bytes, and then [end](Self::end_step) the step; none writes
+    /// its [part](Self::write) of it as well.
     ///
     /// # Errors
     /// [`PortError::WrongSize`] for what is not in a step; then as [`write`](Self::write).
@@ -264,18 +269,19 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written twice; any does.
+    /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written
+    /// twice; any does.
     pub fn stretch_unit(&self) -> u64 {
         self.form.slabs.as_ref().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
-    /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut. All must
-    /// have written the same number of steps.
+    /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut.
+    /// All must have written the same number of steps.
     ///
     /// # Errors
-    /// [`PortError::UnevenSteps`]; [`PortError::PeerLost`], [`PortError::PeerAborted`]; [`FileError::System`]: there will
-    /// be no file, and what was there is unchanged. [`PortError::Timeout`] and [`PortError::Interrupted`], after which
-    /// one may close again, to go on waiting.
+    /// [`PortError::UnevenSteps`]; [`PortError::PeerLost`], [`PortError::PeerAborted`];
+    /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
+    /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
         self.chunks = None;
         match std::mem::replace(&mut self.state, State::Closed) {
@@ -331,7 +337,8 @@ impl FileWriter {
         Ok(self.stats)
     }
 
-    /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be empty.
+    /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be
+    /// empty.
     pub fn abort(&mut self, reason: &str) {
         let error = FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) });
         self.chunks = None;
@@ -344,7 +351,8 @@ impl FileWriter {
         }
     }
 
-    /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be on its way.
+    /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be
+    /// on its way.
     fn reason(&mut self, error: FileError) -> FileError {
         let State::Open(Link::Among { member, .. }) = &mut self.state else { return error };
         if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
@@ -464,8 +472,8 @@ impl DerefMut for StepMut<'_> {
     }
 }
 
-/// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each other that
-/// windows with gaps save most of the calls.
+/// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each
+/// other that windows with gaps save most of the calls.
 fn is_scattered(plan: &Plan, view: &View) -> bool {
     let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
     let (mut pieces, mut windows) = (0u64, 0u64);

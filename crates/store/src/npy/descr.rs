@@ -8,8 +8,9 @@ use std::fmt;
 /// The longest text, in bytes.
 pub const MAX_DESCR_BYTES: usize = 1 << 14;
 
-/// NumPy's type of elements that are [`ElemType::Bytes`], as the header of a `.npy` file has it: `'|S12'`, or a list of the fields
-/// of a structure, `[('x', '<f4'), ('n', '|u1', (3,))]`. A literal of Python in ASCII, with escapes for what is not.
+/// NumPy's type of elements that are [`ElemType::Bytes`], as the header of a `.npy` file has it: `'|S12'`, or
+/// a list of the fields of a structure, `[('x', '<f4'), ('n', '|u1', (3,))]`. A literal of Python in ASCII,
+/// with escapes for what is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descr {
     text: String,
@@ -20,8 +21,9 @@ impl Descr {
     /// Parses a literal.
     ///
     /// # Errors
-    /// [`NpyError::Syntax`], whose position counts from the start of the text; [`NpyError::Key`] for a type that is neither
-    /// bytes nor a structure of plain fields, and for what is no text in ASCII or longer than [`MAX_DESCR_BYTES`].
+    /// [`NpyError::Syntax`], whose position counts from the start of the text; [`NpyError::Key`] for a type
+    /// that is neither bytes nor a structure of plain fields, and for what is no text in ASCII or longer than
+    /// [`MAX_DESCR_BYTES`].
     pub fn parse(text: &str) -> Result<Descr, NpyError> {
         let stopped = |s: literal::Stopped| NpyError::Syntax { position: s.position, expected: s.expected };
         Descr::new(text.trim().to_owned(), &literal::single(text.as_bytes()).map_err(stopped)?)
@@ -41,8 +43,8 @@ impl Descr {
         }
     }
 
-    /// Of the fields in a header, which are parsed already. `utf8` says how characters that are not ASCII stand there; in Latin-1
-    /// otherwise.
+    /// Of the fields in a header, which are parsed already. `utf8` says how characters that are not ASCII
+    /// stand there; in Latin-1 otherwise.
     pub(super) fn of_fields(bytes: &[u8], value: &Value, utf8: bool) -> Result<Descr, NpyError> {
         let escaped = |text: &str| {
             let escape = |c: char| match u32::from(c) {

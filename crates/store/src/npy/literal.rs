@@ -1,5 +1,5 @@
-//! The small part of Python's literals that a .npy header is written in: strings, whole numbers, truth values, tuples,
-//! lists and one dictionary. Input is hostile: one pass, bounded depth, no panic.
+//! The small part of Python's literals that a .npy header is written in: strings, whole numbers, truth
+//! values, tuples, lists and one dictionary. Input is hostile: one pass, bounded depth, no panic.
 
 use std::ops::Range;
 

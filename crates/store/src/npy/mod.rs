@@ -7,8 +7,9 @@
 //! | 2 (version 1) or 4 | length of the rest of the header, little-endian |
 //! | that many | a Python dictionary: `descr`, `fortran_order`, `shape`; spaces; a line feed |
 //!
-//! NumPy has no bfloat16. An array of it is written with the type `|V2`, two bytes that NumPy carries and does not
-//! interpret (`a.view(ml_dtypes.bfloat16)` does), and is read back as bfloat16 where the reader says that it is.
+//! NumPy has no bfloat16. An array of it is written with the type `|V2`, two bytes that NumPy carries and
+//! does not interpret (`a.view(ml_dtypes.bfloat16)` does), and is read back as bfloat16 where the reader says
+//! that it is.
 
 mod descr;
 mod literal;
@@ -109,8 +110,8 @@ pub enum NpyError {
     },
 }
 
-/// Where the dictionary lies: reads the fixed part of the header, which is the first 12 bytes at most. Returns the
-/// offset of the dictionary and the offset of the data.
+/// Where the dictionary lies: reads the fixed part of the header, which is the first 12 bytes at most.
+/// Returns the offset of the dictionary and the offset of the data.
 ///
 /// # Errors
 /// [`NpyError::Magic`], [`NpyError::Version`], [`NpyError::Short`], [`NpyError::TooLong`].
@@ -237,8 +238,8 @@ impl Header {
         (10 + self.dictionary().len() + 1).next_multiple_of(ALIGN)
     }
 
-    /// Prints the header, version 1, padded with spaces to `len_bytes` bytes. `None` when it does not fit there, or in
-    /// version 1.
+    /// Prints the header, version 1, padded with spaces to `len_bytes` bytes. `None` when it does not fit
+    /// there, or in version 1.
     pub fn print(&self, len_bytes: usize) -> Option<Vec<u8>> {
         let dictionary = self.dictionary();
         let rest = u16::try_from(len_bytes.checked_sub(10)?).ok()?;

@@ -304,8 +304,9 @@ pub fn dtype(elem: ElemType) -> Option<&'static str> {
 
 /// What a file has besides the tensor that is written.
 ///
-/// Data lie in falling order of their elements' sizes, as the format's own library writes them: then each tensor begins at a multiple
-/// of its element's size. So some of the others stand before the one that is written, and some behind it.
+/// Data lie in falling order of their elements' sizes, as the format's own library writes them: then each
+/// tensor begins at a multiple of its element's size. So some of the others stand before the one that is
+/// written, and some behind it.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
     metadata: BTreeMap<String, String>,
@@ -377,14 +378,14 @@ impl Beside {
     }
 }
 
-/// The least number of bytes, a multiple of 64, that the header of a file of one tensor takes. `None` for an element type that
-/// the format does not have.
+/// The least number of bytes, a multiple of 64, that the header of a file of one tensor takes. `None` for an
+/// element type that the format does not have.
 pub fn len_bytes_of(name: &str, elem: ElemType, shape: &[u64]) -> Option<usize> {
     Beside::default().len_bytes_of(name, elem, shape)
 }
 
-/// Prints the header of a file of one tensor, padded with spaces to `len_bytes` bytes. `None` when it does not fit there, and for
-/// an element type that the format does not have.
+/// Prints the header of a file of one tensor, padded with spaces to `len_bytes` bytes. `None` when it does
+/// not fit there, and for an element type that the format does not have.
 pub fn print(name: &str, elem: ElemType, shape: &[u64], len_bytes: usize) -> Option<Vec<u8>> {
     Beside::default().print(name, elem, shape, len_bytes)
 }

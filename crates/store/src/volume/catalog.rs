@@ -1,8 +1,8 @@
-//! The names of a store as they stand on each unit: whole, and behind that what has changed since. So what an epoch writes is as
-//! long as what has changed, and not as what there is.
+//! The names of a store as they stand on each unit: whole, and behind that what has changed since. So what an
+//! epoch writes is as long as what has changed, and not as what there is.
 //!
-//! Additions go behind the newest catalog, which they leave as it is: one that is torn is none, and the logs still count. With as much
-//! behind it as it is long itself, all is written anew, in the other slot.
+//! Additions go behind the newest catalog, which they leave as it is: one that is torn is none, and the logs
+//! still count. With as much behind it as it is long itself, all is written anew, in the other slot.
 
 use super::error::VolumeError;
 use super::planted::Bug;
@@ -73,7 +73,8 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// What catalogs have of the epochs before counts if it reaches to those of the line, so that none is missing between.
+    /// What catalogs have of the epochs before counts if it reaches to those of the line, so that none is
+    /// missing between.
     fn recalls(&mut self, history: BTreeSet<(u32, u32)>) {
         let of_line = || self.line.iter().filter(|past| past.generation != 0);
         let first = of_line().map(|past| past.generation).min().unwrap_or(0);
@@ -101,7 +102,8 @@ impl<U: Units> Volume<U> {
         Some((catalog, written))
     }
 
-    /// Writes down the names on all who take part, durably: what is decided is in places then where the logs are not needed any more.
+    /// Writes down the names on all who take part, durably: what is decided is in places then where the logs
+    /// are not needed any more.
     pub(super) fn write_catalogs(&mut self, team: &Team) -> Result<(), VolumeError> {
         let (mut writes, mut syncs, mut after) = (Vec::new(), Vec::new(), Vec::new());
         let generation = last_of(&self.history);
@@ -137,8 +139,9 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// What a unit's catalog lacks; or all of it, where it is short or has as much behind it as it is long, where it is not known
-    /// what it lacks, a copy of it is damaged, or the unit is joining and may have anything.
+    /// What a unit's catalog lacks; or all of it, where it is short or has as much behind it as it is long,
+    /// where it is not known what it lacks, a copy of it is damaged, or the unit is joining and may have
+    /// anything.
     fn next_catalog(&self, unit: u32) -> Next {
         let (tx, next_object) = (self.tx, self.next_object);
         let there = self.roll[unit].written.filter(|there| {

@@ -53,8 +53,8 @@ struct Word<'a> {
     fits: Fits<'a>,
 }
 
-/// Decodes a word. `fits` says whether an entry is of a block of a chunk; `known`, whether it is certain that this
-/// store has written that: where units speak against each other, what is newest has to be.
+/// Decodes a word. `fits` says whether an entry is of a block of a chunk; `known`, whether it is certain that
+/// this store has written that: where units speak against each other, what is newest has to be.
 ///
 /// # Errors
 /// The chunks that are in doubt: more than parity makes up for.
@@ -155,7 +155,8 @@ impl<'a> Word<'a> {
         })
     }
 
-    /// Whether all units say the same of each chunk, or what is taken for the newest of it is certainly this store's.
+    /// Whether all units say the same of each chunk, or what is taken for the newest of it is certainly this
+    /// store's.
     fn is_certain(&self, (_, entries, _): &Decoded, known: Known<'_>) -> bool {
         let same = |c: usize| {
             let parity = (self.data()..self.units()).filter_map(|p| self.copies(p));

@@ -48,7 +48,8 @@ pub enum VolumeError {
         /// Units that had part in that.
         had_part: Vec<u32>,
     },
-    /// Units were copied, and both have served since. Each has what the other lacks, and they are not taken for one store.
+    /// Units were copied, and both have served since. Each has what the other lacks, and they are not taken
+    /// for one store.
     #[error(
         "units of this store have gone on apart, so that each has what the other lacks: {} in epoch {}, and {} in epoch \
          {}. Take the directories of one side away and the others serve; then `polyduct store replace` makes that side \
@@ -59,8 +60,9 @@ pub enum VolumeError {
         .0[1].epoch
     )]
     Forked(Box<[Side; 2]>),
-    /// What is kept in the store's own directory could not be read or written there, and nothing is read or acknowledged before that.
-    /// Whether a change that was to be acknowledged is there tells the next opening.
+    /// What is kept in the store's own directory could not be read or written there, and nothing is read or
+    /// acknowledged before that. Whether a change that was to be acknowledged is there tells the next
+    /// opening.
     #[error(
         "{what} could not be read or written in the store's directory, and nothing is done without it: {why}"
     )]
@@ -70,7 +72,8 @@ pub enum VolumeError {
         /// The system's words.
         why: String,
     },
-    /// A block is damaged, and so is too much of what would give it back; or what its units have does not tell what is newest.
+    /// A block is damaged, and so is too much of what would give it back; or what its units have does not
+    /// tell what is newest.
     #[error(
         "block {block} of object {object} is damaged: what {} have of its word is damaged, lost or contradicted by others, and parity \
          makes up for {parity}",
@@ -126,8 +129,8 @@ pub enum VolumeError {
         /// The most there is.
         limit: u64,
     },
-    /// The system refused this process something that it needs of a unit, which is as good as before. Whether a change that was to be
-    /// acknowledged is there tells the next opening; this one is of no more use.
+    /// The system refused this process something that it needs of a unit, which is as good as before. Whether
+    /// a change that was to be acknowledged is there tells the next opening; this one is of no more use.
     #[error("{0}: this process cannot use the unit, and nothing is wrong with the unit itself")]
     Refused(UnitError),
     /// A unit refused, and nothing was changed: its disk is full.

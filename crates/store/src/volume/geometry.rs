@@ -1,11 +1,12 @@
 //! Which unit holds which block.
 //!
-//! The blocks of an object, its linear bytes in pieces of 4 KiB, fill chunks (the stripe unit), chunks fill rows: `data` chunks,
-//! and `parity` chunks computed from them. A row has one chunk on each unit, and the chunks move on by one unit from row to
-//! row, so that every unit has its share of the parity (nCUBE, section 6: "the parity block moves from row to row").
+//! The blocks of an object, its linear bytes in pieces of 4 KiB, fill chunks (the stripe unit), chunks fill
+//! rows: `data` chunks, and `parity` chunks computed from them. A row has one chunk on each unit, and the
+//! chunks move on by one unit from row to row, so that every unit has its share of the parity (nCUBE, section
+//! 6: "the parity block moves from row to row").
 //!
-//! The blocks at one place in all chunks of a row are a *word*: the unit of coding. Whatever `parity` of its blocks are lost, the
-//! others give them back.
+//! The blocks at one place in all chunks of a row are a *word*: the unit of coding. Whatever `parity` of its
+//! blocks are lost, the others give them back.
 
 use super::error::VolumeError;
 use serde::{Deserialize, Serialize};

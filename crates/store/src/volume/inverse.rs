@@ -1,9 +1,10 @@
 //! Lost data blocks of a word out of its parity, for the few that are lost at a time.
 //!
-//! The decoder of `reed-solomon-simd` first evaluates polynomials over its whole field, 65536 elements, whatever the length: for a
-//! block that is hundreds of times what the arithmetic on it takes. But the code is linear: each 16 bits of a parity block are a
-//! sum of linear maps of the 16 bits at the same place in the data blocks. The encoder itself tells the maps: it is given each
-//! single bit. What is left is a small system of equations in bits.
+//! The decoder of `reed-solomon-simd` first evaluates polynomials over its whole field, 65536 elements,
+//! whatever the length: for a block that is hundreds of times what the arithmetic on it takes. But the code
+//! is linear: each 16 bits of a parity block are a sum of linear maps of the 16 bits at the same place in the
+//! data blocks. The encoder itself tells the maps: it is given each single bit. What is left is a small
+//! system of equations in bits.
 
 use super::geometry::{Geometry, BLOCK};
 use super::parity::{encode_shards, xor, zeros, Block};
@@ -16,7 +17,8 @@ const BITS: usize = 16;
 const PIECE: usize = 64;
 const HALF: usize = PIECE / 2;
 
-/// The lost data blocks of a word, in order, from the others and as many parity blocks as it takes. `None`: not this way.
+/// The lost data blocks of a word, in order, from the others and as many parity blocks as it takes. `None`:
+/// not this way.
 pub fn find(
     geometry: Geometry,
     data: &[Option<Block>],

@@ -17,24 +17,27 @@
 //!
 //! The hole in RAID-5 is that data and parity of a word cannot be changed at once. It is closed in two ways:
 //!
-//! 1. Whole rows go to an object that nobody reads yet ([`rows`], [`Volume::settle`]), are synced, and become visible by one
-//!    record in the log of every unit ([`Volume::commit`]). Nothing is written twice.
-//! 2. A block of a dataset that is in use is overwritten ([`Volume::overwrite`]) by first writing the new data and parity blocks,
-//!    as they are to be, into `parity` + 1 logs. When these are synced the change is agreed; only then it goes to its place.
+//! 1. Whole rows go to an object that nobody reads yet ([`rows`], [`Volume::settle`]), are synced, and become
+//!    visible by one record in the log of every unit ([`Volume::commit`]). Nothing is written twice.
+//! 2. A block of a dataset that is in use is overwritten ([`Volume::overwrite`]) by first writing the new
+//!    data and parity blocks, as they are to be, into `parity` + 1 logs. When these are synced the change is
+//!    agreed; only then it goes to its place.
 //!
-//! At [open](Volume::open), what stands in any log is done again: each log that has a change has all of it. Then a new epoch
-//! begins, on all units, before any serves. So what stood only in the log of a unit that was not there can never come back. A
-//! unit that missed an epoch is stale, and is not read. With as much parity as data, or more, units that have none in common could
-//! each serve: such a store also remembers which epoch was served last, and units that are all older do not serve.
+//! At [open](Volume::open), what stands in any log is done again: each log that has a change has all of it.
+//! Then a new epoch begins, on all units, before any serves. So what stood only in the log of a unit that was
+//! not there can never come back. A unit that missed an epoch is stale, and is not read. With as much parity
+//! as data, or more, units that have none in common could each serve: such a store also remembers which epoch
+//! was served last, and units that are all older do not serve.
 //!
-//! No clock tells which of two epochs is newer. Each has a count, and a nonce drawn at random; and each superblock names those that
-//! its epoch follows. So of a unit that was copied, and has served on its own, it is known that neither follows the other: the
-//! two are not mixed.
+//! No clock tells which of two epochs is newer. Each has a count, and a nonce drawn at random; and each
+//! superblock names those that its epoch follows. So of a unit that was copied, and has served on its own, it
+//! is known that neither follows the other: the two are not mixed.
 //!
-//! A unit that is to come back is *joining* until all of it is rebuilt ([`Volume::replace`], [`Volume::rebuild`]): it is written
-//! to like any other, and nothing of it is read.
+//! A unit that is to come back is *joining* until all of it is rebuilt ([`Volume::replace`],
+//! [`Volume::rebuild`]): it is written to like any other, and nothing of it is read.
 //!
-//! What was agreed survives the loss of any `parity` units, or as many damaged logs: `parity` + 1 logs have it.
+//! What was agreed survives the loss of any `parity` units, or as many damaged logs: `parity` + 1 logs have
+//! it.
 
 mod catalog;
 mod decode;
@@ -81,7 +84,8 @@ use units::{Cause, Done, File, Request, UnitError, Units};
 const LOG_LIMIT: u64 = 16 << 20;
 /// Log bytes of a unit, at most, where there is no room for what it takes to begin it anew.
 const LOG_MOST: u64 = 8 * LOG_LIMIT;
-/// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read again.
+/// Bytes of all names and of what is known of them, and of those in one commit: half of what can be read
+/// again.
 const NAMES_LIMIT: u64 = 128 << 20;
 
 /// What a batch came to, and what was in its way for want of room.
@@ -95,9 +99,11 @@ pub struct Volume<U> {
     geometry: Geometry,
     roll: Roll,
     epoch: Epoch,
-    /// Those that the next one follows, the newest first: all that may have been served, up to [`LINE`](state::LINE).
+    /// Those that the next one follows, the newest first: all that may have been served, up to
+    /// [`LINE`](state::LINE).
     line: Vec<Past>,
-    /// Of these, and of more that went before, when they began and their marks, as far as anything counts that was written in them.
+    /// Of these, and of more that went before, when they began and their marks, as far as anything counts
+    /// that was written in them.
     history: BTreeSet<(u32, u32)>,
     /// What was drawn for the epoch that began with the opening.
     drawn: u64,
@@ -149,7 +155,8 @@ impl<U: Units> Volume<U> {
         self.epoch.count
     }
 
-    /// A unit did not do what others than this volume asked of it: it is not used any more. What was written meanwhile lacks it.
+    /// A unit did not do what others than this volume asked of it: it is not used any more. What was written
+    /// meanwhile lacks it.
     pub fn report(&mut self, error: UnitError) {
         if self.uses(error.unit) {
             self.fail(error);
@@ -194,7 +201,8 @@ impl<U: Units> Volume<U> {
         self.roll.lost()
     }
 
-    /// Units that are used, and what was found wrong with them when this was opened, in words: others made up for it.
+    /// Units that are used, and what was found wrong with them when this was opened, in words: others made up
+    /// for it.
     pub fn unreadable(&self) -> &[(u32, &'static str)] {
         &self.unreadable
     }
@@ -214,8 +222,8 @@ impl<U: Units> Volume<U> {
         &self.units
     }
 
-    /// What does the work, to be told where a lost unit has its files from now on. Of units that are in use it must not change
-    /// that.
+    /// What does the work, to be told where a lost unit has its files from now on. Of units that are in use
+    /// it must not change that.
     pub fn units_mut(&mut self) -> &mut U {
         &mut self.units
     }
@@ -234,14 +242,16 @@ impl<U: Units> Volume<U> {
         Ok(object)
     }
 
-    /// Makes names stand for something else from now on, all at once, or for nothing any more. What was written to their objects
-    /// before is durable first. When this returns it survives any cut, and the loss of as many units as there is parity.
-    /// `nonce` is a number drawn at random, for an epoch that may begin.
+    /// Makes names stand for something else from now on, all at once, or for nothing any more. What was
+    /// written to their objects before is durable first. When this returns it survives any cut, and the loss
+    /// of as many units as there is parity. `nonce` is a number drawn at random, for an epoch that may begin.
     ///
     /// # Errors
-    /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them: nothing has changed.
+    /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them:
+    /// nothing has changed.
     /// [`VolumeError::Damaged`]: nothing has changed, and rows that were written to an object are lost, since units were
-    /// replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at the next opening.
+    /// replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at the next
+    /// opening.
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, nonce: u64) -> Result<(), VolumeError> {
         self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;
@@ -260,7 +270,8 @@ impl<U: Units> Volume<U> {
         self.mend_or_wait(nonce)
     }
 
-    /// A catalog that is too long to be read again must never be written. What the changes replace still counts.
+    /// A catalog that is too long to be read again must never be written. What the changes replace still
+    /// counts.
     fn fits_in_catalog(&self, changes: &[(String, Option<Entry>)]) -> Result<(), VolumeError> {
         let bytes =
             |name: &str, entry: Option<&Entry>| 64 + (name.len() + entry.map_or(0, |e| e.about.len())) as u64;
@@ -316,8 +327,8 @@ impl<U: Units> Volume<U> {
         if let Some(full) = full {
             let told = starts.into_iter().zip(done);
             self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())))?;
-            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that does not count. A unit
-            // that has no room for that either is lost, too.
+            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that
+            // does not count. A unit that has no room for that either is lost, too.
             loop {
                 match self.mend(nonce) {
                     Ok(()) => return Err(VolumeError::Full(full)),
@@ -340,8 +351,8 @@ impl<U: Units> Volume<U> {
         bytes
     }
 
-    /// A change for which there was no room somewhere is taken out of the logs that have it, where it is durable already. A unit
-    /// that cannot do that is lost. The change's number is not used again.
+    /// A change for which there was no room somewhere is taken out of the logs that have it, where it is
+    /// durable already. A unit that cannot do that is lost. The change's number is not used again.
     fn take_back(&mut self, starts: impl Iterator<Item = (u32, u64, bool)>) -> Result<(), VolumeError> {
         let mut writes = Vec::new();
         for (unit, at, has_it) in starts {
@@ -360,7 +371,8 @@ impl<U: Units> Volume<U> {
         self.run(syncs).map(drop)
     }
 
-    /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a new epoch begins.
+    /// Where units were lost in this epoch, or a log is long: all that was agreed goes to its place, and a
+    /// new epoch begins.
     fn mend(&mut self, nonce: u64) -> Result<(), VolumeError> {
         self.settle_known()?;
         let (longest, is_missed) = (self.roll.longest_log(), self.roll.is_missed());
@@ -372,8 +384,9 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// The same after a change was agreed, of which nobody must be told that nothing has changed: what has no room for it is for the
-    /// next change to begin with. Until then the logs have all that a unit lacks which was lost and comes back.
+    /// The same after a change was agreed, of which nobody must be told that nothing has changed: what has no
+    /// room for it is for the next change to begin with. Until then the logs have all that a unit lacks which
+    /// was lost and comes back.
     fn mend_or_wait(&mut self, nonce: u64) -> Result<(), VolumeError> {
         match self.mend(nonce) {
             Err(VolumeError::Full(_)) => Ok(()),
@@ -401,7 +414,8 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// What has to be known before anything is acknowledged is tried again where it could not be told or written down.
+    /// What has to be known before anything is acknowledged is tried again where it could not be told or
+    /// written down.
     fn settle_known(&mut self) -> Result<(), VolumeError> {
         if self.untold.is_some() {
             self.tell();
@@ -422,8 +436,9 @@ impl<U: Units> Volume<U> {
         self.settle_known()
     }
 
-    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are `None`, and so is
-    /// what cannot be read of an object. A unit that is joining does not hold up the others: if it has no room it joins no more.
+    /// Does a batch, without what is for lost units. Units that fail are lost from here on; their answers are
+    /// `None`, and so is what cannot be read of an object. A unit that is joining does not hold up the
+    /// others: if it has no room it joins no more.
     ///
     /// # Errors
     /// [`VolumeError::Full`], [`VolumeError::Refused`].
@@ -487,8 +502,8 @@ impl<U: Units> Volume<U> {
         self.goes_on().map(|()| (done, full))
     }
 
-    /// A unit could not read something of an object. Where it can still say who it is, that is like rot: it is made good, and who
-    /// writes a sector anew can mostly read it again. Else the unit failed.
+    /// A unit could not read something of an object. Where it can still say who it is, that is like rot: it
+    /// is made good, and who writes a sector anew can mostly read it again. Else the unit failed.
     fn doubt(&mut self, error: UnitError) {
         let unit = error.unit;
         let read = Request::Read { unit, file: File::Superblock, at: 0, len: 2 * SLOT };

@@ -17,8 +17,8 @@ impl<U: Units> Volume<U> {
     /// Makes the units of a new store, with the number `id`. `nonce` is a number drawn at random.
     ///
     /// # Errors
-    /// [`VolumeError::Limit`] where a unit is one already, [`VolumeError::TooManyLost`] where any does not work, and
-    /// [`VolumeError::Full`].
+    /// [`VolumeError::Limit`] where a unit is one already, [`VolumeError::TooManyLost`] where any does not
+    /// work, and [`VolumeError::Full`].
     pub fn create(units: U, id: [u8; 16], geometry: Geometry, nonce: u64) -> Result<Volume<U>, VolumeError> {
         let mut volume = Volume::new(units, id, geometry);
         let there = volume.read_all(File::Superblock, 2 * SLOT)?;
@@ -38,8 +38,8 @@ impl<U: Units> Volume<U> {
     /// drawn at random, which tells the epoch that begins then from others.
     ///
     /// # Errors
-    /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Outdated`] where other units served later;
-    /// [`VolumeError::Forked`] where copies of units served apart;
+    /// [`VolumeError::TooManyLost`], with what is the matter with each unit; [`VolumeError::Outdated`] where
+    /// other units served later; [`VolumeError::Forked`] where copies of units served apart;
     /// [`VolumeError::Home`]; [`VolumeError::Full`].
     pub fn open(units: U, id: [u8; 16], geometry: Geometry, nonce: u64) -> Result<Volume<U>, VolumeError> {
         Volume::open_with(units, id, geometry, nonce, None)
@@ -59,8 +59,8 @@ impl<U: Units> Volume<U> {
         volume.begin(nonce, &|_| false, false)
     }
 
-    /// [`open`](Volume::open) where others may be at work on objects that have no name yet, or none any more: those that are `in_use`
-    /// stay.
+    /// [`open`](Volume::open) where others may be at work on objects that have no name yet, or none any more:
+    /// those that are `in_use` stay.
     ///
     /// # Errors
     /// As [`open`](Volume::open).
@@ -75,8 +75,9 @@ impl<U: Units> Volume<U> {
         Volume::new(units, id, geometry).begin(nonce, in_use, false)
     }
 
-    /// [`open_among`](Volume::open_among) of units that are there, although others served later: what was acknowledged then is given
-    /// up, and those are stale from now on. Where nothing is newer it is like any opening. [`given_up`](Volume::given_up) tells.
+    /// [`open_among`](Volume::open_among) of units that are there, although others served later: what was
+    /// acknowledged then is given up, and those are stale from now on. Where nothing is newer it is like any
+    /// opening. [`given_up`](Volume::given_up) tells.
     ///
     /// # Errors
     /// As [`open`](Volume::open), but for [`VolumeError::Outdated`].
@@ -107,7 +108,8 @@ impl<U: Units> Volume<U> {
         Ok(self)
     }
 
-    /// Puts everything in its place, so that the next opening has nothing to do. A store that is not closed loses nothing.
+    /// Puts everything in its place, so that the next opening has nothing to do. A store that is not closed
+    /// loses nothing.
     ///
     /// # Errors
     /// As [`commit`](Volume::commit).
@@ -227,11 +229,13 @@ impl<U: Units> Volume<U> {
         // Units that are away may know of one more, which did not come to serve.
         self.counted = blocks().map(|block| block.epoch.count).max().unwrap_or(0) + 1;
         self.line = newest.line.clone();
-        // All who were to serve would know of it, where some do not: then what comes next follows the one before.
+        // All who were to serve would know of it, where some do not: then what comes next follows the one
+        // before.
         if !never_served {
             self.follows(newest.epoch, newest.generation);
         }
-        // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be waited for.
+        // A stale unit may know of a change that nobody was told of, and that is discarded: it must not be
+        // waited for.
         let counts = |block: &&Superblock| self.uses(block.unit) || self.has(Bug::StaleCounts);
         self.tx = blocks().filter(counts).map(|block| block.trimmed).max().unwrap_or(0);
         if self.lost().count() > self.geometry.parity() as usize {
@@ -265,8 +269,8 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Whether it is clear who goes on with the store: those with the newest superblock are enough, and those that have
-    /// gone on apart are not.
+    /// Whether it is clear who goes on with the store: those with the newest superblock are enough, and those
+    /// that have gone on apart are not.
     fn is_one(&self, newest: &Superblock, apart: &[&Superblock]) -> Result<(), VolumeError> {
         let Some(other) = apart.iter().max_by_key(|block| (block.served().count, block.epoch.count)) else {
             return Ok(());
@@ -320,11 +324,12 @@ impl<U: Units> Volume<U> {
         writes
     }
 
-    /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those. Units that fail
-    /// meanwhile are left behind.
+    /// Puts all that was agreed in its place on all units that are used, and begins an epoch with those.
+    /// Units that fail meanwhile are left behind.
     ///
     /// # Errors
-    /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again; [`VolumeError::Home`].
+    /// [`VolumeError::Limit`] where it was counted so far that what is written now could not be read again;
+    /// [`VolumeError::Home`].
     pub(super) fn begin_epoch(&mut self, nonce: u64) -> Result<(), VolumeError> {
         loop {
             for (what, found, limit) in [

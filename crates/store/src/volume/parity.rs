@@ -39,7 +39,8 @@ pub fn encode(geometry: Geometry, data: &[&[u8; BLOCK]]) -> Vec<Block> {
     }
 }
 
-/// The parity blocks of a word of which only one data block is not zeros: what a change of that block adds to each parity block.
+/// The parity blocks of a word of which only one data block is not zeros: what a change of that block adds to
+/// each parity block.
 pub fn encode_one(geometry: Geometry, chunk: u32, block: Block) -> Vec<Block> {
     if geometry.parity() == 1 {
         return vec![block];
@@ -62,7 +63,8 @@ pub(super) fn encode_shards<'a>(geometry: Geometry, data: impl Iterator<Item = &
     out.recovery_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// All blocks of a word, data and parity, from those that are there. `None` where more are missing than there is parity.
+/// All blocks of a word, data and parity, from those that are there. `None` where more are missing than there
+/// is parity.
 ///
 /// # Panics
 /// Never with as many places as the geometry has units.

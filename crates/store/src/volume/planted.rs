@@ -71,7 +71,8 @@ pub enum Bug {
     ForkTrusted,
 }
 
-/// Whether this bug is the one that is planted: never outside tests, where the compiler leaves the question out.
+/// Whether this bug is the one that is planted: never outside tests, where the compiler leaves the question
+/// out.
 #[inline]
 pub(super) fn has(planted: Option<Bug>, bug: Bug) -> bool {
     cfg!(feature = "planted") && planted == Some(bug)

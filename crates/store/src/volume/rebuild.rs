@@ -1,18 +1,19 @@
 //! A unit that comes back, or a new one in its place.
 //!
-//! A unit that missed something is not read again as it is. It *joins*: [`replace`](Volume::replace) gives it a superblock of the
-//! running epoch that says so, and from then on all that is written goes to it as to any other, and what stands in the logs of
-//! the others at an opening is done again on it, too. But it keeps no log, counts as lost, and nothing of it is read.
-//! [`rebuild`](Volume::rebuild) goes through the words of all named objects and writes its blocks from what the others have. How
-//! far that is stands in its superblock, and is written when what lies behind is durable: so it goes on from there after a cut.
-//! At the end all begin an epoch of which the unit is a member.
+//! A unit that missed something is not read again as it is. It *joins*: [`replace`](Volume::replace) gives it
+//! a superblock of the running epoch that says so, and from then on all that is written goes to it as to any
+//! other, and what stands in the logs of the others at an opening is done again on it, too. But it keeps no
+//! log, counts as lost, and nothing of it is read. [`rebuild`](Volume::rebuild) goes through the words of all
+//! named objects and writes its blocks from what the others have. How far that is stands in its superblock,
+//! and is written when what lies behind is durable: so it goes on from there after a cut. At the end all
+//! begin an epoch of which the unit is a member.
 //!
-//! 1. A unit in an epoch as a joiner has all that was written to objects in this epoch and is behind its mark; a joiner that
-//!    misses anything is left behind by a new epoch, like a member, and begins again.
-//! 2. Objects that were begun after it came to join are written to it by all writers, and are not gone through. One that was
-//!    begun before, and has no name yet, is completed on it before it gets one.
-//! 3. Both of its catalogs are written anew before it is a member: one when it comes to join or the store is opened, the other when
-//!    it is whole. So it does not bring back names that the others have discarded.
+//! 1. A unit in an epoch as a joiner has all that was written to objects in this epoch and is behind its
+//!    mark; a joiner that misses anything is left behind by a new epoch, like a member, and begins again.
+//! 2. Objects that were begun after it came to join are written to it by all writers, and are not gone
+//!    through. One that was begun before, and has no name yet, is completed on it before it gets one.
+//! 3. Both of its catalogs are written anew before it is a member: one when it comes to join or the store is
+//!    opened, the other when it is whole. So it does not bring back names that the others have discarded.
 
 use super::error::VolumeError;
 use super::planted::Bug;
@@ -57,15 +58,17 @@ struct Held {
 }
 
 impl<U: Units> Volume<U> {
-    /// Takes a lost unit back: it joins, and [`rebuild`](Volume::rebuild) brings it to what the others have. Its directory may be
-    /// the one that it had, or an empty one. What it holds of objects is removed. A unit that is joining goes on where it was.
+    /// Takes a lost unit back: it joins, and [`rebuild`](Volume::rebuild) brings it to what the others have.
+    /// Its directory may be the one that it had, or an empty one. What it holds of objects is removed. A unit
+    /// that is joining goes on where it was.
     ///
-    /// A directory that is another unit's, of this store or of another, is not touched unless `force` is given; then what it holds
-    /// is lost. `nonce` is a number drawn at random.
+    /// A directory that is another unit's, of this store or of another, is not touched unless `force` is
+    /// given; then what it holds is lost. `nonce` is a number drawn at random.
     ///
     /// # Errors
-    /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::InUse`]; [`VolumeError::NotJoined`] for a unit that does not
-    /// work; [`VolumeError::NotThere`]; and as [`commit`](Volume::commit).
+    /// [`VolumeError::Foreign`], with whose the directory is; [`VolumeError::InUse`];
+    /// [`VolumeError::NotJoined`] for a unit that does not work; [`VolumeError::NotThere`]; and as
+    /// [`commit`](Volume::commit).
     pub fn replace(&mut self, unit: u32, force: bool, nonce: u64) -> Result<Progress, VolumeError> {
         if unit >= self.geometry.units() {
             return Err(VolumeError::NotThere { what: "unit", found: unit.to_string() });
@@ -95,8 +98,8 @@ impl<U: Units> Volume<U> {
         Ok(self.progress(unit))
     }
 
-    /// Whether these units' directory of a unit may become that unit's: [`replace`](Volume::replace) would take it. With `force` only
-    /// whether it can be read. Nothing is changed.
+    /// Whether these units' directory of a unit may become that unit's: [`replace`](Volume::replace) would
+    /// take it. With `force` only whether it can be read. Nothing is changed.
     ///
     /// # Errors
     /// [`VolumeError::Foreign`], [`VolumeError::NotJoined`].
@@ -111,16 +114,16 @@ impl<U: Units> Volume<U> {
         self.may_take(unit, &held)
     }
 
-    /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What was rebuilt is durable
-    /// when this returns; a call that was cut short is gone through again. When nothing is left the unit is a member. `nonce` is a
-    /// number drawn at random.
+    /// Rebuilds the next so many words of a unit that is joining: up to 16,384, which are 64 MiB of it. What
+    /// was rebuilt is durable when this returns; a call that was cut short is gone through again. When
+    /// nothing is left the unit is a member. `nonce` is a number drawn at random.
     ///
     /// Words of which too much is damaged on the other units are left out and counted.
     ///
     /// # Errors
     /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to be
-    /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as it was;
-    /// [`VolumeError::Full`].
+    /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as
+    /// it was; [`VolumeError::Full`].
     pub fn rebuild(&mut self, unit: u32, words: u64, nonce: u64) -> Result<Progress, VolumeError> {
         let Some(mut next) = self.mark(unit) else {
             return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() });
@@ -277,7 +280,8 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// Objects that get a name, and were begun before some unit came to join, lack rows on that unit: it gets them now.
+    /// Objects that get a name, and were begun before some unit came to join, lack rows on that unit: it gets
+    /// them now.
     pub(super) fn catch_up(&mut self, changes: &[(String, Option<Entry>)]) -> Result<(), VolumeError> {
         for entry in changes.iter().filter_map(|(_, entry)| entry.as_ref()) {
             let late = |unit: u32| self.roll[unit].whole_from > entry.object;
@@ -294,8 +298,9 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// Rows of an object that get a name with the next [commit](Volume::commit), and were not written to these units, though they are
-    /// used now: they were lost, or replaced, while others wrote. They get them from what the others have.
+    /// Rows of an object that get a name with the next [commit](Volume::commit), and were not written to
+    /// these units, though they are used now: they were lost, or replaced, while others wrote. They get them
+    /// from what the others have.
     ///
     /// # Errors
     /// [`VolumeError::Damaged`]: the others have not enough of them. As [`commit`](Volume::commit).
@@ -306,7 +311,8 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Makes good rows of an object that must be whole, and gives those of these units that are used their part of them.
+    /// Makes good rows of an object that must be whole, and gives those of these units that are used their
+    /// part of them.
     fn go_through(&mut self, object: u64, rows: Range<u64>, onto: &[u32]) -> Result<(), VolumeError> {
         let row_blocks = self.geometry.row_blocks();
         let first = rows.start.saturating_mul(self.geometry.chunk_blocks().into());

@@ -27,8 +27,8 @@ struct Tail {
 }
 
 impl<U: Units> Volume<U> {
-    /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere: of later changes to
-    /// the same word some logs may be gone.
+    /// Does again what stands in the logs, but for what one unit knows to have reached its place everywhere:
+    /// of later changes to the same word some logs may be gone.
     pub(super) fn replay(&mut self, epochs: &[(Epoch, u64)]) -> Result<(), VolumeError> {
         let (mut told, mut tails): (BTreeMap<u64, Action>, _) = (BTreeMap::new(), Vec::new());
         let logs = self.read_all(File::Log, LOG_READ)?;
@@ -86,15 +86,17 @@ impl<U: Units> Volume<U> {
             let places: Places = places;
             self.run_or_lose(places.into_values().collect())?;
         }
-        // Numbers that were given out to what was not committed are used again: their files go at the end of the opening.
+        // Numbers that were given out to what was not committed are used again: their files go at the end of
+        // the opening.
         let highest = self.names.values().map(|entry| entry.object + 1).max().unwrap_or(0);
         self.next_object = self.next_object.max(highest);
         Ok(())
     }
 
-    /// Sees to it that of each change of blocks that is told as many logs tell as did when it was agreed. Nobody may have been told
-    /// of it, so that a cut left it in fewer. Where it has come to some of its places and not to others when the next cut comes,
-    /// and the only log that has it is lost, its word is neither what it was nor what it is to be.
+    /// Sees to it that of each change of blocks that is told as many logs tell as did when it was agreed.
+    /// Nobody may have been told of it, so that a cut left it in fewer. Where it has come to some of its
+    /// places and not to others when the next cut comes, and the only log that has it is lost, its word is
+    /// neither what it was nor what it is to be.
     ///
     /// A unit that has no room for that goes without.
     fn spread(&mut self, mut tails: Vec<Tail>, told: &BTreeMap<u64, Action>) -> Result<(), VolumeError> {
@@ -116,8 +118,8 @@ impl<U: Units> Volume<U> {
         self.attempt(writes, true).map(drop)
     }
 
-    /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what was overwritten
-    /// must not be seen again.
+    /// Adds what a change puts into the places of each word. The last counts: others may be reading, and what
+    /// was overwritten must not be seen again.
     fn gather(&mut self, patches: Vec<(u32, Patch)>, words: &mut BTreeMap<(u64, u64), Places>) {
         let each = stride(self.geometry) as u64;
         let sums = patches.iter().flat_map(|(_, patch)| &patch.sums);

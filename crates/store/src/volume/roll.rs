@@ -1,5 +1,5 @@
-//! What the owner of a store knows of each of its units: whether it is read, joins or is lost, and where the next of what is written
-//! to it in turn goes.
+//! What the owner of a store knows of each of its units: whether it is read, joins or is lost, and where the
+//! next of what is written to it in turn goes.
 
 use super::rebuild::Join;
 
@@ -53,8 +53,8 @@ pub(super) struct Written {
     pub generation: u32,
 }
 
-/// All units of a store, in order. Of a number that is none of theirs it says that it is neither read nor joining; to use such a
-/// one is a panic.
+/// All units of a store, in order. Of a number that is none of theirs it says that it is neither read nor
+/// joining; to use such a one is a panic.
 #[derive(Debug)]
 pub(super) struct Roll(Vec<Unit>);
 
@@ -154,7 +154,8 @@ impl Roll {
         self.read().map(|unit| self[unit].log).max().unwrap_or(0)
     }
 
-    /// An epoch has begun: units that are whole are members, the lost ones are left behind, and all logs begin anew.
+    /// An epoch has begun: units that are whole are members, the lost ones are left behind, and all logs
+    /// begin anew.
     pub fn begin(&mut self) {
         for of in &mut self.0 {
             of.log = 0;

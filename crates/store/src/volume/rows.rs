@@ -1,5 +1,6 @@
-//! Whole rows of an object that nobody changes, between one memory and the chunks of the units: encoded to be written, checked and
-//! decoded when they were read. Computation only, for those who write and read rows themselves, without the [`Volume`](super::Volume).
+//! Whole rows of an object that nobody changes, between one memory and the chunks of the units: encoded to be
+//! written, checked and decoded when they were read. Computation only, for those who write and read rows
+//! themselves, without the [`Volume`](super::Volume).
 //!
 //! Each byte is taken into the first-level cache once: copied, summed and added to the parity there.
 
@@ -18,8 +19,8 @@ use std::sync::Arc;
 
 /// Blocks of each chunk that are worked on together: those of some chunks fit the second-level cache.
 const PIECE: usize = 8;
-/// Bytes of a block that are fetched while the one before it is worked on. It lies in another chunk, where the processor does not
-/// see it coming; the rest it does.
+/// Bytes of a block that are fetched while the one before it is worked on. It lies in another chunk, where
+/// the processor does not see it coming; the rest it does.
 const AHEAD: usize = 2 << 10;
 
 /// What one unit has of a row, as it was read: its chunk and the entries of it.
@@ -80,13 +81,14 @@ impl Rows {
     }
 
     fn home(&self, row: u64, chunk: usize, at: usize) -> Home {
-        // Whoever writes beyond what files can hold is told by the system; here the number only has to be the same each time.
+        // Whoever writes beyond what files can hold is told by the system; here the number only has to be the
+        // same each time.
         let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
         Home { of: self.of, chunk: chunk as u32, block }.summed(self.planted)
     }
 
-    /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the chunks in order, data
-    /// before parity, each with its entries; they are written whole.
+    /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the
+    /// chunks in order, data before parity, each with its entries; they are written whole.
     ///
     /// # Panics
     /// With parts of other sizes or numbers than the geometry has.
@@ -175,9 +177,10 @@ impl Rows {
         }
     }
 
-    /// Checks what was read of a row and copies its data, as many as fit, to `to`. `parts` are the chunks in order; none are those of
-    /// units that are lost. Gives the places in the chunk of the words for which this was not enough: something is damaged, lost
-    /// twice, or being changed. Their bytes in `to` mean nothing.
+    /// Checks what was read of a row and copies its data, as many as fit, to `to`. `parts` are the chunks in
+    /// order; none are those of units that are lost. Gives the places in the chunk of the words for which
+    /// this was not enough: something is damaged, lost twice, or being changed. Their bytes in `to` mean
+    /// nothing.
     ///
     /// # Panics
     /// With parts of other sizes or numbers than the geometry has.

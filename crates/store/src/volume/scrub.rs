@@ -1,7 +1,7 @@
 //! All words of all named objects checked, and made good: data, parity, and every entry of the checksums.
 //!
-//! It goes in steps, between which the store may be used: the caller keeps a [`Scrub`] and says how many words are next. What it
-//! writes anew counts as made good when the disk gives it back.
+//! It goes in steps, between which the store may be used: the caller keeps a [`Scrub`] and says how many
+//! words are next. What it writes anew counts as made good when the disk gives it back.
 
 use super::error::VolumeError;
 use super::span::{Cursor, Progress};
@@ -30,8 +30,8 @@ pub struct Report {
     pub checked: BTreeMap<u32, u64>,
     /// Of each unit, how many blocks were damaged and are made good: they were read back.
     pub repaired: BTreeMap<u32, u64>,
-    /// Of each unit, how many blocks were damaged and are so still, and what the first of them came to: they could not be written
-    /// anew, or the disk does not give back what was written.
+    /// Of each unit, how many blocks were damaged and are so still, and what the first of them came to: they
+    /// could not be written anew, or the disk does not give back what was written.
     pub unrepaired: BTreeMap<u32, (u64, String)>,
     /// Words that cannot be repaired: too much of them is damaged or lost.
     pub damaged: u64,
@@ -68,13 +68,14 @@ impl Report {
 }
 
 impl<U: Units> Volume<U> {
-    /// Checks the next so many words, and makes good what is damaged. The repairs are durable when this returns, and were read back. A
-    /// unit that cannot write a block anew stays in use as it is; one that fails otherwise is [lost](Volume::lost), and the others are
-    /// checked on. Objects that get a name meanwhile are met if the scrub has not passed them.
+    /// Checks the next so many words, and makes good what is damaged. The repairs are durable when this
+    /// returns, and were read back. A unit that cannot write a block anew stays in use as it is; one that
+    /// fails otherwise is [lost](Volume::lost), and the others are checked on. Objects that get a name
+    /// meanwhile are met if the scrub has not passed them.
     ///
     /// # Errors
-    /// [`VolumeError::TooManyLost`]; [`VolumeError::Full`] where there is no room to go on without a unit that was lost: the step may
-    /// be taken again. What cannot be repaired is no error.
+    /// [`VolumeError::TooManyLost`]; [`VolumeError::Full`] where there is no room to go on without a unit
+    /// that was lost: the step may be taken again. What cannot be repaired is no error.
     pub fn scrub(&mut self, scrub: &mut Scrub, words: u64) -> Result<Progress, VolumeError> {
         let extents = self.extents(u64::MAX);
         let mut left = words.max(1);

@@ -39,7 +39,8 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     bytes.get(12..HEAD).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is damaged.
+/// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is
+/// damaged.
 pub fn unseal<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Option<(T, usize)> {
     let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -1,16 +1,19 @@
 //! What a store remembers beside its units: the epoch that was served last.
 //!
-//! Two openings of a store with less parity than data always have a unit in common, which tells the second of the first. Where there
-//! is as much parity as data, or more (mirrors), two sets of units without a common one can each serve: unit 1 is away and unit 0
-//! serves, then unit 0 is away and unit 1 would serve what it knows, and give up what was acknowledged meanwhile. So such a store
-//! remembers, in a place that is no unit's ([`HOME`]):
+//! Two openings of a store with less parity than data always have a unit in common, which tells the second of
+//! the first. Where there is as much parity as data, or more (mirrors), two sets of units without a common
+//! one can each serve: unit 1 is away and unit 0 serves, then unit 0 is away and unit 1 would serve what it
+//! knows, and give up what was acknowledged meanwhile. So such a store remembers, in a place that is no
+//! unit's ([`HOME`]):
 //!
-//! 1. an epoch that *begins*, before any unit knows of it: the next one is higher, whichever units begin it, and names it among
-//!    those that nobody is to go on from;
-//! 2. an epoch that was *served*, when the superblocks that say so are durable on all who take part, and before anything is
-//!    acknowledged or read in it. Units of which the newest is older than that have missed something, and do not serve.
+//! 1. an epoch that *begins*, before any unit knows of it: the next one is higher, whichever units begin it,
+//!    and names it among those that nobody is to go on from;
+//! 2. an epoch that was *served*, when the superblocks that say so are durable on all who take part, and
+//!    before anything is acknowledged or read in it. Units of which the newest is older than that have missed
+//!    something, and do not serve.
 //!
-//! A cut between the two leaves units that are newer than what is remembered, which does no harm: nothing was acknowledged.
+//! A cut between the two leaves units that are newer than what is remembered, which does no harm: nothing was
+//! acknowledged.
 
 use super::error::{Side, VolumeError};
 use super::planted::Bug;
@@ -55,13 +58,14 @@ pub(super) struct Memory {
 }
 
 impl<U: Units> Volume<U> {
-    /// What was wrong with what the store remembers of its epochs when this was opened, in words. It is written anew.
+    /// What was wrong with what the store remembers of its epochs when this was opened, in words. It is
+    /// written anew.
     pub fn forgotten(&self) -> Option<&'static str> {
         self.memory.damaged
     }
 
-    /// If something newer was [given up](Volume::open_giving_up) when this was opened: the epoch of the units that were there, and
-    /// the one that was served since.
+    /// If something newer was [given up](Volume::open_giving_up) when this was opened: the epoch of the units
+    /// that were there, and the one that was served since.
     pub fn given_up(&self) -> Option<(u64, u64)> {
         self.memory.given_up
     }
@@ -71,8 +75,8 @@ impl<U: Units> Volume<U> {
         self.geometry.parity() >= self.geometry.data() && !self.has(Bug::NothingRemembered)
     }
 
-    /// Reads what is remembered. What is damaged is not known, and stops nobody; but of two records one says what the other would.
-    /// With `give_up` it stops nobody either that nothing can be read.
+    /// Reads what is remembered. What is damaged is not known, and stops nobody; but of two records one says
+    /// what the other would. With `give_up` it stops nobody either that nothing can be read.
     ///
     /// # Errors
     /// [`VolumeError::Home`]: what cannot be read may be there at the next try.
@@ -117,8 +121,8 @@ impl<U: Units> Volume<U> {
         Ok(())
     }
 
-    /// Whether the newest units that are there have missed nothing that was served, and nobody else has gone on; or
-    /// that is given up.
+    /// Whether the newest units that are there have missed nothing that was served, and nobody else has gone
+    /// on; or that is given up.
     pub(super) fn is_newest(&mut self, newest: &Superblock, give_up: bool) -> Result<(), VolumeError> {
         let Some(last) = &self.memory.last else { return Ok(()) };
         let (found, served) = (newest.epoch, last.epoch);
@@ -172,8 +176,8 @@ impl<U: Units> Volume<U> {
         self.write_down(begun, served, members)
     }
 
-    /// All who take part know of the epoch: it is written down before anybody is told of anything in it. What could not be written
-    /// is tried again before the next change.
+    /// All who take part know of the epoch: it is written down before anybody is told of anything in it. What
+    /// could not be written is tried again before the next change.
     pub(super) fn serves(&mut self) -> Result<(), VolumeError> {
         self.memory.owed = self.remembers();
         self.settle_known()
@@ -192,7 +196,8 @@ impl<U: Units> Volume<U> {
         let seq = self.memory.last.as_ref().map_or(0, |last| last.seq) + 1;
         let record = Served { volume: self.id, seq, begun, epoch, members };
         let (mut bytes, at) = (seal(SERVED, &record), seq % 2 * SLOT as u64);
-        // What another slot may hold is nobody's where nothing was known. With all of it there is room for what is written later.
+        // What another slot may hold is nobody's where nothing was known. With all of it there is room for
+        // what is written later.
         let at = match seq {
             1 => {
                 bytes.splice(0..0, std::iter::repeat_n(0, SLOT));

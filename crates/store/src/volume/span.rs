@@ -1,6 +1,7 @@
 //! Runs of words: read at once, checked, made good. What scrubbing and rebuilding go along.
 //!
-//! The words of an object lie in each unit's file one after the other, over all rows: a run of them is one request to each file.
+//! The words of an object lie in each unit's file one after the other, over all rows: a run of them is one
+//! request to each file.
 
 use super::decode::Found;
 use super::error::VolumeError;
@@ -115,8 +116,8 @@ impl<U: Units> Volume<U> {
         blocks.div_ceil(self.geometry.row_blocks()).saturating_mul(chunk).min(MAX_UNIT_BLOCKS)
     }
 
-    /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`, which hold nothing that
-    /// counts.
+    /// Reads a run of words, makes good what of it is damaged, and writes the blocks of the units `onto`,
+    /// which hold nothing that counts.
     ///
     /// # Errors
     /// [`VolumeError::TooManyLost`], [`VolumeError::Full`]. Words of which too much is damaged are none.
@@ -197,8 +198,8 @@ impl<U: Units> Volume<U> {
         line
     }
 
-    /// What a unit can say of a word that cannot be read. Its own block is nothing; but if it is of parity it must not speak
-    /// against those data that are right.
+    /// What a unit can say of a word that cannot be read. Its own block is nothing; but if it is of parity it
+    /// must not speak against those data that are right.
     fn known(&self, chunk: u32, found: &Found) -> Vec<u8> {
         let mut line = vec![0; stride(self.geometry)];
         if chunk >= self.geometry.data() {

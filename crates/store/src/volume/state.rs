@@ -20,7 +20,8 @@ pub const ADDITION: Kind = *b"pd-more\x01";
 pub const MAX_OBJECTS: u64 = 1 << 48;
 /// Nobody counts so far: epochs, transactions, writes of a superblock.
 const MOST: u64 = 1 << 62;
-/// Where one of these is so far no epoch begins any more: what it takes up to its end can still be read again.
+/// Where one of these is so far no epoch begins any more: what it takes up to its end can still be read
+/// again.
 pub const LAST: u64 = MOST - (1 << 48);
 /// The same of generations.
 pub const LAST_GENERATION: u64 = u32::MAX as u64 - (1 << 16);
@@ -47,8 +48,9 @@ impl Members {
     }
 }
 
-/// An epoch. Its count is higher than that of any other that its units know of. Who begins one draws its nonce at
-/// random: of two copies of a unit each may begin one of the same count, and they are not the same one.
+/// An epoch. Its count is higher than that of any other that its units know of. Who begins one draws its
+/// nonce at random: of two copies of a unit each may begin one of the same count, and they are not the same
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch {
     /// Its number.
@@ -84,7 +86,8 @@ impl std::fmt::Display for Epoch {
 pub enum Relation {
     /// It is the one, or comes before it.
     Known,
-    /// It is none that came before, though all of that time are known: it belongs to units that have gone on apart.
+    /// It is none that came before, though all of that time are known: it belongs to units that have gone on
+    /// apart.
     Apart,
     /// It is older than what is still known.
     Unknown,
@@ -92,8 +95,9 @@ pub enum Relation {
 
 /// Who a unit is, and since when it has taken part without a gap.
 ///
-/// An epoch begins when a store is opened, and when a unit is lost while it is in use. It goes to all units that take part before
-/// any serves in it; so one that shows an older epoch has missed something, unless the new one never came to serve.
+/// An epoch begins when a store is opened, and when a unit is lost while it is in use. It goes to all units
+/// that take part before any serves in it; so one that shows an older epoch has missed something, unless the
+/// new one never came to serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superblock {
     /// The store's own number.
@@ -268,7 +272,8 @@ pub struct Catalog {
     pub next_object: u64,
     /// The names.
     pub names: BTreeMap<String, Entry>,
-    /// Of the epochs before, up to [`HISTORY`], the lowest generation of what was written in each, and its mark.
+    /// Of the epochs before, up to [`HISTORY`], the lowest generation of what was written in each, and its
+    /// mark.
     pub history: BTreeSet<(u32, u32)>,
 }
 

@@ -1,13 +1,15 @@
 //! Checksums of blocks, apart from the blocks.
 //!
-//! An entry is 12 bytes: the CRC32C of the block, of where it belongs and of what follows; the generation, which
-//! is raised with each write; and a mark of the epoch in which that was. A generation of zero stands for a block
-//! that was never written. Since the place is part of it, a block that went to a wrong place is found out, and so
-//! is one of another store, object or unit, however high its generation: it is nobody's. The mark is drawn at
-//! random with its epoch: so what a copy of the store wrote that went on apart is told from what this one did.
+//! An entry is 12 bytes: the CRC32C of the block, of where it belongs and of what follows; the generation,
+//! which is raised with each write; and a mark of the epoch in which that was. A generation of zero stands
+//! for a block that was never written. Since the place is part of it, a block that went to a wrong place is
+//! found out, and so is one of another store, object or unit, however high its generation: it is nobody's.
+//! The mark is drawn at random with its epoch: so what a copy of the store wrote that went on apart is told
+//! from what this one did.
 //!
-//! A unit has an entry for each block that it holds, and with a parity block the entries of all data blocks of its word too: so
-//! a unit that said it had written a block and has not is found out, though what it has is right in itself.
+//! A unit has an entry for each block that it holds, and with a parity block the entries of all data blocks
+//! of its word too: so a unit that said it had written a block and has not is found out, though what it has
+//! is right in itself.
 
 use super::geometry::{Geometry, BLOCK};
 use super::planted::{self, Bug};
@@ -88,8 +90,8 @@ impl Sum {
         Sum { crc: crc32c(&[&place, block]), generation, mark }
     }
 
-    /// Whether this is the block that the entry was made for. A block that was never written is nobody's. All who read blocks ask
-    /// here, be it with the [`Volume`](super::Volume) or without.
+    /// Whether this is the block that the entry was made for. A block that was never written is nobody's. All
+    /// who read blocks ask here, be it with the [`Volume`](super::Volume) or without.
     pub fn is_of(self, home: Home, block: &[u8; BLOCK]) -> bool {
         self.generation != 0 && Sum::of(home, self.stamp(), block) == self
     }

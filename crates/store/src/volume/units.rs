@@ -1,11 +1,13 @@
 //! The seam between the protocol and the disks: requests, in batches.
 //!
-//! The protocol says what is to be done, a driver does it: on files, or on a simulated disk that forgets what was not synced.
-//! What one batch asks for may be done in any order, or at once; the next batch follows when all of it is done.
+//! The protocol says what is to be done, a driver does it: on files, or on a simulated disk that forgets what
+//! was not synced. What one batch asks for may be done in any order, or at once; the next batch follows when
+//! all of it is done.
 
 use serde::{Deserialize, Serialize};
 
-/// The place of what a store keeps beside its units, named like one: of its requests only [`File::Served`] is asked for.
+/// The place of what a store keeps beside its units, named like one: of its requests only [`File::Served`] is
+/// asked for.
 pub const HOME: u32 = u32::MAX;
 
 /// A file of a unit.
@@ -39,7 +41,8 @@ pub enum Request {
         /// Bytes.
         len: usize,
     },
-    /// The same of what was made durable before: as the disk has it, and not the system's cache, where that can be.
+    /// The same of what was made durable before: as the disk has it, and not the system's cache, where that
+    /// can be.
     ReadBack {
         /// The unit.
         unit: u32,
@@ -137,13 +140,14 @@ pub struct UnitError {
 /// What a unit did not do something for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
-    /// The unit's own failing: it is not used any more. Of a sync that failed nobody knows what it left out, and to sync again would
-    /// hide it. Only what cannot be read of an object is like rot.
+    /// The unit's own failing: it is not used any more. Of a sync that failed nobody knows what it left out,
+    /// and to sync again would hide it. Only what cannot be read of an object is like rot.
     Disk,
     /// There was no room; what was there is as it was.
     Full,
-    /// The system refused this process what it would have given another, or the same at another time: descriptors, memory, rights.
-    /// The unit is as good as before; who asked goes no further, as if it ended here. The system's number.
+    /// The system refused this process what it would have given another, or the same at another time:
+    /// descriptors, memory, rights. The unit is as good as before; who asked goes no further, as if it ended
+    /// here. The system's number.
     Caller(i32),
 }
 
@@ -152,8 +156,9 @@ pub trait Units {
     /// Does all of a batch. The answers are in the order of the requests.
     fn run(&mut self, batch: Vec<Request>) -> Vec<Result<Done, UnitError>>;
 
-    /// Tells those who read without the protocol which units are not to be read: bit u is unit u. They know when this returns, and
-    /// before anything is acknowledged that those units lack. Where nobody reads so there is nothing to do.
+    /// Tells those who read without the protocol which units are not to be read: bit u is unit u. They know
+    /// when this returns, and before anything is acknowledged that those units lack. Where nobody reads so
+    /// there is nothing to do.
     ///
     /// # Errors
     /// The system's words: nothing is acknowledged until it could be told.

@@ -34,12 +34,14 @@ const MAX_REPAIRS: usize = 1 << 16;
 pub(super) struct Rewritten {
     /// The units whose blocks were written anew.
     pub written: Vec<u32>,
-    /// Those whose could not be: they are used as before, and their blocks are as they were, or still damaged.
+    /// Those whose could not be: they are used as before, and their blocks are as they were, or still
+    /// damaged.
     pub failed: Vec<UnitError>,
 }
 
 impl Rewritten {
-    /// Whether what was damaged is written anew, but for units that failed for another reason than want of room.
+    /// Whether what was damaged is written anew, but for units that failed for another reason than want of
+    /// room.
     fn had_room(self) -> Result<(), VolumeError> {
         self.failed
             .into_iter()
@@ -120,8 +122,9 @@ impl<U: Units> Volume<U> {
         Ok(good.then_some(block))
     }
 
-    /// Overwrites a block of an object that is in use. When this returns it survives any cut, and the loss of as many units as
-    /// there is parity; until then it may be there or not, whole in any case. `nonce` is a number drawn at random.
+    /// Overwrites a block of an object that is in use. When this returns it survives any cut, and the loss of
+    /// as many units as there is parity; until then it may be there or not, whole in any case. `nonce` is a
+    /// number drawn at random.
     ///
     /// # Errors
     /// As [`read`](Volume::read) and [`commit`](Volume::commit).
@@ -135,8 +138,8 @@ impl<U: Units> Volume<U> {
         self.overwrite_run(object, block, bytes, nonce)
     }
 
-    /// The same for blocks that follow each other, whole in `bytes`. Those of one chunk go with one change of the logs, as many as
-    /// that takes.
+    /// The same for blocks that follow each other, whole in `bytes`. Those of one chunk go with one change of
+    /// the logs, as many as that takes.
     ///
     /// # Errors
     /// As [`overwrite`](Volume::overwrite); some of the blocks may be there then.
@@ -189,7 +192,8 @@ impl<U: Units> Volume<U> {
         self.mend_or_wait(nonce)
     }
 
-    /// What is to be written where a block is overwritten: that block first, and then what is computed from it.
+    /// What is to be written where a block is overwritten: that block first, and then what is computed from
+    /// it.
     fn patches(
         &mut self,
         object: u64,
@@ -221,8 +225,9 @@ impl<U: Units> Volume<U> {
         Ok(changed.into_iter().map(patch).collect())
     }
 
-    /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone: the change is added to
-    /// each parity block, which is right whatever the other data are. `None` where a unit is lost or something is not as it should be.
+    /// What becomes of a word when one of its blocks is overwritten, from that block and the parity alone:
+    /// the change is added to each parity block, which is right whatever the other data are. `None` where a
+    /// unit is lost or something is not as it should be.
     fn change(
         &mut self,
         home: Home,
@@ -338,8 +343,8 @@ impl<U: Units> Volume<U> {
         (0..).zip(word).map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.stamp(), block)).collect()
     }
 
-    /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the data chunks that are
-    /// `wanted`.
+    /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the
+    /// data chunks that are `wanted`.
     pub(super) fn lines(
         &self,
         chunk: u32,
@@ -378,8 +383,8 @@ impl<U: Units> Volume<U> {
         Ok(found)
     }
 
-    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be are written anew; what came
-    /// of that is told apart.
+    /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be
+    /// are written anew; what came of that is told apart.
     fn read_word(&mut self, object: u64, block: u64, place: Place) -> Result<(Word, Rewritten), VolumeError> {
         let home = self.home(object, place)?;
         let found = self.find_word(home, place.row, false)?;
@@ -410,7 +415,8 @@ impl<U: Units> Volume<U> {
         VolumeError::Damaged { object, block, doubtful, parity: self.geometry.parity() }
     }
 
-    /// A word from what was found of it, and which of its chunks were right. Or which are in doubt, where they are too many.
+    /// A word from what was found of it, and which of its chunks were right. Or which are in doubt, where
+    /// they are too many.
     pub(super) fn check_word(&self, home: Home, found: &Found) -> Result<(Word, Vec<bool>), Vec<usize>> {
         let g = self.geometry;
         let data = g.data() as usize;
@@ -457,9 +463,9 @@ impl<U: Units> Volume<U> {
         (0..g.units()).filter(|&unit| self.roll.is_read(unit) && wrong(g.chunk(row, unit))).collect()
     }
 
-    /// Writes anew what is not as it should be; then a unit that joins gets its block of the word, too. A repair is nothing that
-    /// anybody was told of: a unit that cannot make it is damaged as it was, and used like before. Units `but` are given their blocks
-    /// otherwise.
+    /// Writes anew what is not as it should be; then a unit that joins gets its block of the word, too. A
+    /// repair is nothing that anybody was told of: a unit that cannot make it is damaged as it was, and used
+    /// like before. Units `but` are given their blocks otherwise.
     ///
     /// # Errors
     /// [`VolumeError::Refused`]. [`VolumeError::Full`] never comes of what is repaired.
@@ -512,7 +518,8 @@ impl<U: Units> Volume<U> {
         Ok(rewritten)
     }
 
-    /// A part of what cannot be read cannot be written either: whole blocks of entries that nobody can read are zeros first.
+    /// A part of what cannot be read cannot be written either: whole blocks of entries that nobody can read
+    /// are zeros first.
     fn clear_sums(&mut self, unit: u32, home: Home) -> Result<Vec<Request>, VolumeError> {
         let (file, each, block) = (File::Sums(home.of.object), stride(self.geometry) as u64, BLOCK as u64);
         let blocks = home.block * each / block..((home.block + 1) * each).div_ceil(block);

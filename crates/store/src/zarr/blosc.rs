@@ -12,10 +12,10 @@
 //! | 16 … | for each block, 4 bytes: where in the frame its first stream begins |
 //! | | streams, each behind 4 bytes with its length |
 //!
-//! A block that is split has a stream for each byte of an element, any other has one. A stream that is as long as what it
-//! decodes to is not compressed. Shuffled, a block has the first bytes of all its elements, then all second bytes, and so
-//! on; or of each byte of the elements first all lowest bits, eight elements to a byte, and so on. What is left after its
-//! last whole element follows as it is.
+//! A block that is split has a stream for each byte of an element, any other has one. A stream that is as
+//! long as what it decodes to is not compressed. Shuffled, a block has the first bytes of all its elements,
+//! then all second bytes, and so on; or of each byte of the elements first all lowest bits, eight elements to
+//! a byte, and so on. What is left after its last whole element follows as it is.
 
 use super::blosclz;
 use super::codec::zeros;
@@ -61,8 +61,8 @@ enum Compressor {
     Zstd(Box<FrameDecoder>),
 }
 
-/// The bytes of a frame. Takes memory for them and for a block or a few, and none for a frame that says they are more than
-/// `limit`; looks at no byte of its streams twice.
+/// The bytes of a frame. Takes memory for them and for a block or a few, and none for a frame that says they
+/// are more than `limit`; looks at no byte of its streams twice.
 pub fn decode(frame: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     let header = Header::parse(frame, limit)?;
     if header.is_copy() {
@@ -106,8 +106,9 @@ pub fn decode(frame: &[u8], limit: u64) -> Result<Vec<u8>, String> {
 /// Bytes of a block that is encoded: a whole number of elements of any size that has a place in a header.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A frame of bytes, shuffled as elements of `element` bytes (at least 1) and compressed with LZ4, that [`decode`] and c-blosc take.
-/// It is at most a header longer than `bytes`, of which there are less than 2 GiB.
+/// A frame of bytes, shuffled as elements of `element` bytes (at least 1) and compressed with LZ4, that
+/// [`decode`] and c-blosc take. It is at most a header longer than `bytes`, of which there are less than 2
+/// GiB.
 pub fn encode(bytes: &[u8], element: u8) -> Vec<u8> {
     /// Blocks of LZ4 that are not split, and bytes as they are.
     const LZ4_WHOLE: u8 = 1 << 5 | 1 << 4;
@@ -302,7 +303,8 @@ fn load<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     })
 }
 
-/// A byte of each of many elements, of the rows of its bits: `at` is where the first begins, `stride` how far they are apart.
+/// A byte of each of many elements, of the rows of its bits: `at` is where the first begins, `stride` how far
+/// they are apart.
 fn gather_bits(from: &[u8], at: usize, stride: usize) -> [u8; MANY] {
     let rows: [[u8; 8]; 8] = std::array::from_fn(|bit| load(from, at + bit * stride));
     let mut bytes = [0; MANY];

@@ -1,14 +1,15 @@
-//! Streams of blosclz, the compressor that c-blosc has of its own. Nothing describes them but its `blosclz.c`.
+//! Streams of blosclz, the compressor that c-blosc has of its own. Nothing describes them but its
+//! `blosclz.c`.
 //!
 //! | first byte | what it begins |
 //! |---|---|
 //! | below 32 | as many bytes as it says and one more follow as they are |
 //! | others | a copy of bytes that came before |
 //!
-//! The upper three bits of a copy's first byte are its length less 2; where all three are set, the bytes that follow are
-//! added to it, up to the first that is not 255. The lower five bits and the next byte, the higher bits first, are how far
-//! it goes back less 1; where all thirteen are set, the next two bytes are added, the higher first. The upper three bits of
-//! a stream's first byte are a mark: no stream begins with a copy.
+//! The upper three bits of a copy's first byte are its length less 2; where all three are set, the bytes that
+//! follow are added to it, up to the first that is not 255. The lower five bits and the next byte, the higher
+//! bits first, are how far it goes back less 1; where all thirteen are set, the next two bytes are added, the
+//! higher first. The upper three bits of a stream's first byte are a mark: no stream begins with a copy.
 
 /// A copy that is at least so long says how much longer.
 const MANY: usize = 9;

@@ -35,8 +35,8 @@ pub struct Chain {
     pub bytes: Vec<Bytes>,
 }
 
-/// The codecs of a chunk, its shape, and the shards that it lies in, the outermost first; `outer` is the shape of the
-/// grid's chunks.
+/// The codecs of a chunk, its shape, and the shards that it lies in, the outermost first; `outer` is the
+/// shape of the grid's chunks.
 pub fn inner_codecs(codecs: &[Value], outer: &[u64]) -> Result<(Chain, Vec<u64>, Vec<Shard>), ZarrError> {
     let (mut codecs, mut chunk) = (codecs, outer.to_vec());
     let mut shards = Vec::new();
@@ -239,8 +239,9 @@ impl Bytes {
                 .read_to_end(&mut bytes)
                 .map_err(|e| format!("gzip: {e}"))?,
             Bytes::Zstd => {
-                // A window is decoded before any of it is read. One that is larger than the chunk is only asked for by who did not
-                // know how long it would be, and RFC 8878 bids all decoders take so much.
+                // A window is decoded before any of it is read. One that is larger than the chunk is only
+                // asked for by who did not know how long it would be, and RFC 8878 bids all decoders take so
+                // much.
                 let window = limit.max(ZSTD_WINDOW_BYTES);
                 let mut zstd = StreamingDecoder::new_with_max_window_size(encoded.as_slice(), window)
                     .map_err(|e| format!("zstd: {e}"))?;

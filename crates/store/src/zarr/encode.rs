@@ -1,7 +1,8 @@
-//! How the chunks of an array that is written are compressed: what users say, what metadata say of it, and the bytes.
+//! How the chunks of an array that is written are compressed: what users say, what metadata say of it, and
+//! the bytes.
 //!
-//! All encoders are in Rust and were in the tree for reading. That of Zstandard has one level; frames of Blosc hold blocks of LZ4,
-//! which has none either, with shuffled bytes.
+//! All encoders are in Rust and were in the tree for reading. That of Zstandard has one level; frames of
+//! Blosc hold blocks of LZ4, which has none either, with shuffled bytes.
 
 use super::blosc;
 use flate2::{write::GzEncoder, Compression as Level};

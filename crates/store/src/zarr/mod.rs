@@ -1,9 +1,10 @@
-//! The metadata of Zarr arrays, version 3 (`zarr.json`) and 2 (`.zarray`, `.zattrs`): parsed, checked and printed; and the codecs of their
-//! chunks.
+//! The metadata of Zarr arrays, version 3 (`zarr.json`) and 2 (`.zarray`, `.zattrs`): parsed, checked and
+//! printed; and the codecs of their chunks.
 //!
-//! An array is a directory with such a file and one for each chunk of a regular grid. All chunks have one shape, also at
-//! the edges of the array, where they are padded with the fill value; a chunk without a file holds nothing else. In a sharded
-//! array a file holds a grid of chunks and an index of them, or of shards that do again; chunks are then the innermost ones.
+//! An array is a directory with such a file and one for each chunk of a regular grid. All chunks have one
+//! shape, also at the edges of the array, where they are padded with the fill value; a chunk without a file
+//! holds nothing else. In a sharded array a file holds a grid of chunks and an index of them, or of shards
+//! that do again; chunks are then the innermost ones.
 //!
 //! | what | supported |
 //! |---|---|
@@ -12,9 +13,9 @@
 //! | compressors of version 2 | `zlib`, `gzip`, `zstd`, `blosc`, `lz4`; no filters |
 //! | names of chunks | `default` and `v2`, with `/` and `.` |
 //!
-//! Frames of Blosc are taken apart here, with libraries for what they are compressed with. zarrs decodes gzip and zstd without
-//! a limit, so that a file of a megabyte may take all memory; and c-blosc is C that would parse what anybody wrote, needs
-//! `unsafe` in this crate, and costs a minute of every clean build.
+//! Frames of Blosc are taken apart here, with libraries for what they are compressed with. zarrs decodes gzip
+//! and zstd without a limit, so that a file of a megabyte may take all memory; and c-blosc is C that would
+//! parse what anybody wrote, needs `unsafe` in this crate, and costs a minute of every clean build.
 
 mod blosc;
 mod blosclz;
@@ -41,7 +42,8 @@ pub const MAX_METADATA_BYTES: usize = 4 << 20;
 pub const MAX_ARRAY_DIMS: usize = polyduct_layout::MAX_DIMS + 1;
 /// Raw bits have fewer bytes than this: a fill value of them is kept.
 pub const MAX_RAW_BYTES: u32 = 1 << 20;
-/// The largest chunk that is decoded, in bytes. Chunks that are not compressed and lie in one piece have no limit.
+/// The largest chunk that is decoded, in bytes. Chunks that are not compressed and lie in one piece have no
+/// limit.
 pub const MAX_CHUNK_BYTES: u64 = 1 << 30;
 
 /// What an array's metadata say.

@@ -1,4 +1,5 @@
-//! How an array is written down, beside what others have written: version, names of chunks, fill value, names of dimensions.
+//! How an array is written down, beside what others have written: version, names of chunks, fill value, names
+//! of dimensions.
 
 use super::{fill, sizes, v2, wrong, Compression, Configuration, ZarrError};
 use polyduct_layout::ElemType;
@@ -65,7 +66,8 @@ impl Keys {
     }
 }
 
-/// What an array's metadata say of it, as far as it is understood: it may be replaced, and others stand beside it, whatever its codecs are.
+/// What an array's metadata say of it, as far as it is understood: it may be replaced, and others stand
+/// beside it, whatever its codecs are.
 #[derive(Clone, Debug)]
 pub struct Described {
     elem: Option<ElemType>,
@@ -241,8 +243,9 @@ impl Style {
 }
 
 impl Place {
-    /// The names of the dimensions, where any is told or the array's group has names. Two arrays of a group whose dimensions have one
-    /// name but not one size could not be opened together: those get names that nobody has.
+    /// The names of the dimensions, where any is told or the array's group has names. Two arrays of a group
+    /// whose dimensions have one name but not one size could not be opened together: those get names that
+    /// nobody has.
     fn dims(&self, about: &About, shape: &[u64]) -> Option<Dims> {
         let of_this = |dims: &Option<Dims>| dims.clone().filter(|dims| dims.len() == shape.len());
         let told = of_this(&about.dims).or_else(|| of_this(&self.old.as_ref()?.dims));
@@ -250,7 +253,8 @@ impl Place {
         let mut dims = match told {
             Some(dims) => dims,
             None if sizes().next().is_none() => return None,
-            // The values of a dimension have its name, and what has the shape of another mostly has its dimensions.
+            // The values of a dimension have its name, and what has the shape of another mostly has its
+            // dimensions.
             None if shape.len() == 1 && sizes().any(|found| found == (&self.name, shape[0])) => {
                 vec![Some(self.name.clone())]
             }

@@ -76,7 +76,8 @@ fn what_is_flipped_is_given_right_repaired_and_written_down() {
     assert!(results[0].as_ref().unwrap_err().to_string().contains("damaged"), "{results:?}");
 }
 
-/// Both units of the reading program meet damage, each in its own window: the one that repairs does not hold up the other.
+/// Both units of the reading program meet damage, each in its own window: the one that repairs does not hold
+/// up the other.
 #[test]
 fn units_that_both_have_to_repair_do_not_wait_for_each_other() {
     let place = Place::store(3, 1, 64 << 10);
@@ -147,7 +148,8 @@ fn what_is_appended_goes_along_when_the_dataset_is_renamed_and_is_refused_when_i
     assert_eq!(store.datasets().unwrap()["x"].attributes, named, "what others wrote down meanwhile stays");
 }
 
-/// A unit that is replaced while a program writes has none of its rows: it does not count as one that has them.
+/// A unit that is replaced while a program writes has none of its rows: it does not count as one that has
+/// them.
 #[test]
 fn a_unit_replaced_during_a_write_gets_what_was_written() {
     for elsewhere in [false, true] {
@@ -239,7 +241,8 @@ fn threads_read_and_write_one_array_while_units_are_rebuilt() {
     });
 }
 
-/// Nothing is opened anew while nobody else has a turn; and when somebody had one, nothing of before is gone on with.
+/// Nothing is opened anew while nobody else has a turn; and when somebody had one, nothing of before is gone
+/// on with.
 #[test]
 fn a_turn_goes_on_where_the_last_one_ended_unless_another_had_one_between() {
     let place = Place::store(2, 1, 4096);
@@ -375,7 +378,8 @@ fn nothing_is_made_where_something_is_and_nothing_is_left_of_what_failed() {
     assert!(create(named(&["c", "d"]), 1, 4096).unwrap_err().contains("a store is there already"));
 }
 
-/// What a maker has left that died is removed only by who makes the same store, and only where nobody has used it.
+/// What a maker has left that died is removed only by who makes the same store, and only where nobody has
+/// used it.
 #[test]
 fn what_another_maker_left_is_not_removed() {
     let place = Place::new();

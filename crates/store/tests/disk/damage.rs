@@ -1,5 +1,5 @@
-//! Units that were cut short, or whose disks lost writes or made them elsewhere: found by whoever reads and by a scrub, given
-//! right, and repaired.
+//! Units that were cut short, or whose disks lost writes or made them elsewhere: found by whoever reads and
+//! by a scrub, given right, and repaired.
 
 use crate::rig::{part, Place};
 use polyduct_layout::{Dataset, ElemType};
@@ -94,7 +94,8 @@ impl Used {
         scrub.report().repaired.clone()
     }
 
-    /// A unit's files are not what they were. Whoever looks first, what was written is given, and a scrub makes `blocks` good.
+    /// A unit's files are not what they were. Whoever looks first, what was written is given, and a scrub
+    /// makes `blocks` good.
     fn is_found(&self, unit: u32, right: &Files, wrong: &Files, blocks: u64, case: &str) {
         assert!(wrong != right, "{case}: else it shows nothing");
         self.put(unit, wrong);

@@ -1,4 +1,5 @@
-//! A copy of the manifest in another directory is a second door to the same units, with a file of locks of its own.
+//! A copy of the manifest in another directory is a second door to the same units, with a file of locks of
+//! its own.
 
 use crate::rig::{check, options, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
@@ -117,7 +118,8 @@ fn who_comes_by_the_other_door_waits_and_begins_anew() {
     assert_eq!(waits.own().unwrap().lost().count(), 0);
 }
 
-/// An appender by either directory, while one by this one is at it, is refused until that is done: nothing it was told of is lost.
+/// An appender by either directory, while one by this one is at it, is refused until that is done: nothing it
+/// was told of is lost.
 #[test]
 fn of_two_that_append_through_both_doors_one_does() {
     let dataset = Dataset::new(&[10_000], ElemType::U8).unwrap();
@@ -143,8 +145,8 @@ fn of_two_that_append_through_both_doors_one_does() {
     }
 }
 
-/// Of two appenders who did not see each other, since the files by which they would have were put in the place of others, the one who
-/// ends later is refused: the steps that the other was told of stay.
+/// Of two appenders who did not see each other, since the files by which they would have were put in the
+/// place of others, the one who ends later is refused: the steps that the other was told of stay.
 #[test]
 fn who_appended_unseen_beside_another_is_refused_when_it_ends() {
     // One that fills rows, and one that shares them.

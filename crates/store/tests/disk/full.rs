@@ -1,5 +1,6 @@
-//! Disks that are full in earnest: each unit on a file system of its own, of some MiB of memory, in a mount namespace that is gone
-//! with its process. Where nobody may have one, files may not grow beyond a limit, which units take for a full disk, too.
+//! Disks that are full in earnest: each unit on a file system of its own, of some MiB of memory, in a mount
+//! namespace that is gone with its process. Where nobody may have one, files may not grow beyond a limit,
+//! which units take for a full disk, too.
 
 use super::rig::{each, options};
 use polyduct_layout::{Dataset, ElemType};
@@ -20,8 +21,8 @@ const KEPT: u64 = 4 * MIB;
 /// Enough to say which unit it is, and not for what a unit has of what is kept.
 const SPARE: u64 = KEPT / 2;
 
-/// Runs a test of this module in a process of its own, where `body` gets a place with small disks, `unit0` to `unit2` and `spare`, or
-/// one where files are small.
+/// Runs a test of this module in a process of its own, where `body` gets a place with small disks, `unit0` to
+/// `unit2` and `spare`, or one where files are small.
 fn on_small_disks(test: &str, body: impl FnOnce(&Path, bool)) {
     if let Some(place) = std::env::var_os(PLACE) {
         let place = PathBuf::from(place);
@@ -129,8 +130,8 @@ fn what_does_not_fit_is_refused_and_all_else_stays() {
     });
 }
 
-/// The disks are full to the last byte: of one unit, or of all. Whatever is asked for is done or refused; nothing is lost, and what
-/// is there can be removed.
+/// The disks are full to the last byte: of one unit, or of all. Whatever is asked for is done or refused;
+/// nothing is lost, and what is there can be removed.
 #[test]
 fn without_any_room_nothing_is_lost() {
     on_small_disks("without_any_room_nothing_is_lost", |dir, small| {

@@ -1,4 +1,5 @@
-//! Files of a unit that are symbolic links to somewhere else: they are never followed, however right it looks what lies there.
+//! Files of a unit that are symbolic links to somewhere else: they are never followed, however right it looks
+//! what lies there.
 
 use crate::rig::{check, part, write, Place};
 use polyduct_layout::{Dataset, ElemType};
@@ -90,7 +91,8 @@ fn a_link_is_not_followed_and_the_others_make_up_for_it() {
     }
 }
 
-/// The unit is replaced where the link is, or that is refused; then elsewhere. The link's end stays as it was.
+/// The unit is replaced where the link is, or that is refused; then elsewhere. The link's end stays as it
+/// was.
 fn comes_back(place: &Place, file: &str, before: &BTreeMap<PathBuf, Vec<u8>>) {
     let mut store = Store::open(&place.0).unwrap();
     if let Err(e) = store.replace(1, None, true) {

@@ -51,7 +51,8 @@ fn the_newest_copy_counts() {
     }
 }
 
-/// A process that has had the store open for long finds what was changed meanwhile, with the manifest and without.
+/// A process that has had the store open for long finds what was changed meanwhile, with the manifest and
+/// without.
 #[test]
 fn a_manifest_that_was_read_long_ago_is_not_gone_on_with() {
     let (place, long_lived, _) = moved_twice();

@@ -101,8 +101,8 @@ fn get(dir: &Path) -> Result<Vec<u8>, StoreError> {
     Ok(got)
 }
 
-/// A store is copied, and both serve; then one has a unit of the other. Nobody takes the one for the other, and it is said which they
-/// are; who takes one side away has the other.
+/// A store is copied, and both serve; then one has a unit of the other. Nobody takes the one for the other,
+/// and it is said which they are; who takes one side away has the other.
 #[test]
 fn a_copy_that_has_served_is_not_mixed_into_its_store() {
     for (ours, theirs) in [(1, 1), (1, 3), (3, 1)] {

@@ -75,7 +75,8 @@ fn steps_are_appended_and_readers_keep_the_version_that_they_opened() {
     }
 }
 
-/// Appended again and again, small steps lie in the blocks that follow those before them: what a store takes grows with them.
+/// Appended again and again, small steps lie in the blocks that follow those before them: what a store takes
+/// grows with them.
 #[test]
 fn small_appends_fill_the_row_that_is_there() {
     for (data, parity) in [(2, 1), (4, 1), (2, 2), (1, 1), (3, 0)] {

@@ -1,4 +1,5 @@
-//! Who has a dataset open learns that a unit is not read any more, or again, whatever becomes of the manifest.
+//! Who has a dataset open learns that a unit is not read any more, or again, whatever becomes of the
+//! manifest.
 
 use crate::rig::{options, write, Place};
 use polyduct_layout::{Dataset, ElemType};

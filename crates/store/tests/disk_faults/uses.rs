@@ -1,5 +1,5 @@
-//! What one process does with a store while a system call fails. What was acknowledged is there when that is over, and the store
-//! can be used, and brought into order.
+//! What one process does with a store while a system call fails. What was acknowledged is there when that is
+//! over, and the store can be used, and brought into order.
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::inject;
@@ -17,8 +17,8 @@ const LONG: usize = 40_000;
 /// What a store has: of each name, its steps.
 type Known = BTreeMap<String, Vec<Vec<u8>>>;
 
-/// Does something with a store, of which calls fail from where it says so. Gives what the store may have then, one of these, and
-/// the error to which it came.
+/// Does something with a store, of which calls fail from where it says so. Gives what the store may have
+/// then, one of these, and the error to which it came.
 type Use = fn(&Path) -> (Vec<Known>, Option<StoreError>);
 
 /// The uses.

@@ -1,4 +1,5 @@
-//! Processes to which the system refuses files: their calls end with an error that says so, and the store stays as good as it was.
+//! Processes to which the system refuses files: their calls end with an error that says so, and the store
+//! stays as good as it was.
 
 use crate::replaced::{open, step, store, LEN};
 use polyduct_rig::{say, Scratch, Unit};

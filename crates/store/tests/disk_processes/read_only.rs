@@ -69,7 +69,8 @@ fn content(dir: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// A store whose units, but for their logs, are as before a change that was acknowledged; and whose file of locks may be gone.
+/// A store whose units, but for their logs, are as before a change that was acknowledged; and whose file of
+/// locks may be gone.
 fn cut(scratch: &Scratch) {
     let dir = scratch.path();
     store(scratch, 2, 1);
@@ -117,7 +118,8 @@ fn mounted_to_read(program: &Path, dirs: &[PathBuf]) -> Command {
     mounted
 }
 
-/// The store's own directory can be written, and units cannot: all are there, and none becomes stale by reading.
+/// The store's own directory can be written, and units cannot: all are there, and none becomes stale by
+/// reading.
 pub fn units_that_can_only_be_read_are_read_and_nothing_changes() {
     let scratch = Scratch::new("processes-units-read-only");
     cut(&scratch);

@@ -52,7 +52,8 @@ pub fn store(scratch: &Scratch, data: u32, parity: u32) -> Store {
     Store::create(scratch.path(), &Create { units, parity, stripe: 8192 }).unwrap()
 }
 
-/// Gives unit 1 a new directory; its old one is away first. Gives how often it was tried until the unit was whole.
+/// Gives unit 1 a new directory; its old one is away first. Gives how often it was tried until the unit was
+/// whole.
 fn replace(dir: &Path, n: u64) -> u64 {
     let mut store = Store::open(dir).unwrap();
     let old = store.manifest().units[1][0].clone();
@@ -97,7 +98,8 @@ fn is_whole(dir: &Path, names: &[&str]) {
     }
 }
 
-/// Appends to a dataset, or begins one, with the unit there or lost when it opened; with steps before, while and after.
+/// Appends to a dataset, or begins one, with the unit there or lost when it opened; with steps before, while
+/// and after.
 pub fn a_writer_that_was_open_while_a_unit_was_replaced_keeps_it() {
     for (appends, lost_before) in [(false, false), (false, true), (true, false), (true, true)] {
         let scratch = Scratch::new("processes-replaced");

@@ -1,4 +1,5 @@
-//! Files of tensors: any layout writes the one right file, any other reads it, and what is no such file is refused.
+//! Files of tensors: any layout writes the one right file, any other reads it, and what is no such file is
+//! refused.
 
 use crate::oracle::*;
 use crate::roundtrip::{case, check_read};

@@ -24,8 +24,8 @@ pub fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
     })
 }
 
-/// All units' parts of a step: every element where the mapping says that it lies. With `halo`, copies in halos too;
-/// otherwise these are rubbish.
+/// All units' parts of a step: every element where the mapping says that it lies. With `halo`, copies in
+/// halos too; otherwise these are rubbish.
 pub fn parts(mapping: &Mapping, step: u64, halo: bool) -> Vec<Vec<u8>> {
     let len = |unit| mapping.local_len_bytes(unit).unwrap() as usize;
     let mut parts: Vec<Vec<u8>> = (0..mapping.units()).map(|u| vec![0xEE; len(u)]).collect();

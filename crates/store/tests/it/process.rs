@@ -126,8 +126,8 @@ pub fn ask_all(units: &mut [Unit], command: &str) -> Vec<String> {
     units.iter_mut().map(Unit::hear).collect()
 }
 
-/// The other side: in a process made by [`Unit::start`], does what it is told; otherwise checks that there is nothing to
-/// do.
+/// The other side: in a process made by [`Unit::start`], does what it is told; otherwise checks that there is
+/// nothing to do.
 #[test]
 fn a_unit() {
     let Ok(what) = std::env::var(WHAT) else {

@@ -189,7 +189,8 @@ fn windows_larger_than_the_buffer() {
 
 #[test]
 fn a_part_with_holes_leaves_its_neighbours_alone() {
-    // One unit has single bytes, the others long pieces: all must take turns, and none may write back what is old.
+    // One unit has single bytes, the others long pieces: all must take turns, and none may write back what is
+    // old.
     let dataset = Dataset::new(&[600, 300], ElemType::U8).unwrap();
     let map = bind("*,cut(0,1,200)", &dataset, 3);
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! Zarr arrays that polyduct writes: any layout writes the right one, any other reads it, and what is none is not replaced.
+//! Zarr arrays that polyduct writes: any layout writes the right one, any other reads it, and what is none is
+//! not replaced.
 
 use crate::oracle::*;
 use crate::roundtrip::{case, check_read};
@@ -15,8 +16,8 @@ fn numbers(value: &Value) -> Vec<u64> {
     value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
 }
 
-/// All that an array as polyduct writes them has, read without the crate's help: data type, shape, bytes. `None` where
-/// there is no such array.
+/// All that an array as polyduct writes them has, read without the crate's help: data type, shape, bytes.
+/// `None` where there is no such array.
 pub fn read_all(path: &Path) -> Option<(String, Vec<u64>, Vec<u8>)> {
     let document: Value = serde_json::from_slice(&std::fs::read(path.join("zarr.json")).ok()?).unwrap();
     let shape = numbers(&document["shape"]);
@@ -144,7 +145,8 @@ proptest! {
 
 #[test]
 fn drafts_are_gone_as_soon_as_their_chunks_are_files() {
-    // Two units that have a half of each chunk: the one that brings the other half makes it a file, before anything is closed.
+    // Two units that have a half of each chunk: the one that brings the other half makes it a file, before
+    // anything is closed.
     let dataset = Dataset::new(&[64, 64], ElemType::F32).unwrap();
     let place = Place::new();
     let path = place.file("d.zarr");
@@ -220,7 +222,8 @@ fn only_zarr_has_chunks() {
 
 #[test]
 fn short_pieces_are_written_in_turns() {
-    // Single bytes of one unit between the longer pieces of others, over chunks of every size, and several steps in one.
+    // Single bytes of one unit between the longer pieces of others, over chunks of every size, and several
+    // steps in one.
     let dataset = Dataset::new(&[600, 300], ElemType::U8).unwrap();
     let place = Place::new();
     let path = place.file("turns.zarr");
@@ -477,7 +480,8 @@ fn an_array_in_a_group_is_written_as_the_group_is() {
             write("other", &[3, 6], ElemType::U8, 3)["dimension_names"],
             json!(["other_dim_0", "other_dim_1"])
         );
-        // Another size of a dimension that others have, too, is another dimension; a fill value is of its own type alone.
+        // Another size of a dimension that others have, too, is another dimension; a fill value is of its own
+        // type alone.
         let t = write("t", &[4, 5], ElemType::I16, 1);
         assert_eq!(t["dimension_names"], json!(["y", "t_dim_1"]));
         assert_eq!(t["fill_value"], if version == 3 { json!(0) } else { Value::Null });

@@ -155,8 +155,8 @@ fn what_was_agreed_is_not_refused() {
     }
 }
 
-/// A change that one log has no room for stays refused, though another log had it already: it is taken out there, or who cannot do
-/// that is not believed any more.
+/// A change that one log has no room for stays refused, though another log had it already: it is taken out
+/// there, or who cannot do that is not believed any more.
 #[test]
 fn a_refused_change_never_comes_back() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
@@ -209,8 +209,8 @@ fn a_change_that_may_come_back_is_not_called_refused() {
     }
 }
 
-/// A change is agreed, a unit is lost by that, and another has no room for a new epoch: the change is there. The epoch comes before
-/// the next change.
+/// A change is agreed, a unit is lost by that, and another has no room for a new epoch: the change is there.
+/// The epoch comes before the next change.
 #[test]
 fn what_was_agreed_is_done_though_no_epoch_can_begin() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
@@ -255,7 +255,8 @@ fn what_was_agreed_is_done_though_no_epoch_can_begin() {
     }
 }
 
-/// Each dataset comes with an epoch of its own. What that writes is as long as what has changed, and not as all there is.
+/// Each dataset comes with an epoch of its own. What that writes is as long as what has changed, and not as
+/// all there is.
 #[test]
 fn what_many_names_take_grows_with_them() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
@@ -303,7 +304,8 @@ fn what_many_names_take_grows_with_them() {
     }
 }
 
-/// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was agreed.
+/// A log that is long and cannot begin anew, since there is no room for a catalog, goes on. What it has was
+/// agreed.
 #[test]
 fn a_long_log_waits_for_room() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();
@@ -357,7 +359,8 @@ fn a_unit_that_missed_something_is_not_read() {
     }
 }
 
-/// An epoch of which only one unit came to know before a cut, and the one that the others begin then, may have the same number.
+/// An epoch of which only one unit came to know before a cut, and the one that the others begin then, may
+/// have the same number.
 #[test]
 fn a_unit_that_missed_an_epoch_of_the_same_number_is_not_read() {
     let (g, sim, object) = one_row();

@@ -1,6 +1,6 @@
-//! Every state in which a cut may leave a store: old or new content of each write, nothing between, and what was
-//! acknowledged is there, with each unit lost in turn. So it is while a unit is rebuilt and while the store is scrubbed, and when
-//! that is done everything can be lost again that parity allows.
+//! Every state in which a cut may leave a store: old or new content of each write, nothing between, and what
+//! was acknowledged is there, with each unit lost in turn. So it is while a unit is rebuilt and while the
+//! store is scrubbed, and when that is done everything can be lost again that parity allows.
 
 use super::scenario::{Count, Run, Step};
 use polyduct_store::volume::planted::Bug;
@@ -57,7 +57,8 @@ const STALE_UNIT: &[Step] = &[
     Step::Rebuild(0, 2),
 ];
 
-/// A unit fails, which only reading finds, and works again: it still says that it is a member when it is to join.
+/// A unit fails, which only reading finds, and works again: it still says that it is a member when it is to
+/// join.
 const FLAKY_UNIT: &[Step] = &[
     Step::Replace("a", 100),
     Step::Lose(1),
@@ -146,7 +147,8 @@ fn all(run: Run, least: u64, scenarios: &[(&str, &[Step])]) {
     assert!(opened >= least, "{data}+{parity}: {opened} states; {least} are to be looked at");
 }
 
-/// Scenarios in which so few writes are on their way at any time that each subset of them is opened: 2¹² at most.
+/// Scenarios in which so few writes are on their way at any time that each subset of them is opened: 2¹² at
+/// most.
 const FEW_AT_ONCE: &[(u32, u32, &[&[Step]])] = {
     const ONE: &[Step] = &[Step::Overwrite("a", 1, 900)];
     const TWO: &[Step] = &[Step::Overwrite("a", 1, 900), Step::Overwrite("a", 1, 901)];

@@ -1,5 +1,6 @@
-//! Each sync, and each change for a log, fails once while a store is in use, on a unit that goes on living. The unit is lost, or
-//! the change is refused; what was acknowledged is there, also after a cut, with other units lost, and when the unit is back.
+//! Each sync, and each change for a log, fails once while a store is in use, on a unit that goes on living.
+//! The unit is lost, or the change is refused; what was acknowledged is there, also after a cut, with other
+//! units lost, and when the unit is back.
 
 use super::basics::{block, ID};
 use super::scenario::{after, see, take, Beside, Run, Step, View};
@@ -59,7 +60,8 @@ struct Told {
 }
 
 impl Case<'_> {
-    /// What may come of a step, by what was there before it and is to be after it. `lost` are the units that are not used then.
+    /// What may come of a step, by what was there before it and is to be after it. `lost` are the units that
+    /// are not used then.
     fn judge(
         &self,
         unit: u32,
@@ -145,7 +147,8 @@ impl Case<'_> {
         states.and_then(|n| Ok(n + open?)).map_err(context)
     }
 
-    /// What is there after the step in which it failed, which began after so many events, and when the store goes on.
+    /// What is there after the step in which it failed, which began after so many events, and when the store
+    /// goes on.
     fn rest(
         &self,
         mut v: Volume<&mut Sim>,
@@ -193,8 +196,8 @@ impl Case<'_> {
         Ok(states)
     }
 
-    /// States in which a cut after so many events leaves the disks: with nothing of what was not synced, with all of it, and with
-    /// some; where that is too much, in turn.
+    /// States in which a cut after so many events leaves the disks: with nothing of what was not synced, with
+    /// all of it, and with some; where that is too much, in turn.
     fn cut(&self, history: &[Event], at: usize, known: &[&View], beside: &Beside) -> Result<u64, String> {
         let mut cut = Cut::new(self.base.clone(), history);
         while cut.len < at && cut.advance() {}
@@ -240,7 +243,8 @@ fn never_wrong(v: &mut Volume<&mut Sim>, known: &[&View]) -> Result<(), String> 
     Ok(())
 }
 
-/// Every sync of a history fails, and every change for a log has no room. Gives how many of each that were, and the states.
+/// Every sync of a history fails, and every change for a log has no room. Gives how many of each that were,
+/// and the states.
 fn each(run: Run, steps: &[Step]) -> Result<([u64; 2], u64), String> {
     let mut sim = Sim::default();
     drop(Volume::create(&mut sim, ID, run.geometry, 1000).unwrap());

@@ -1,5 +1,5 @@
-//! Superblocks, logs and catalogs that are whole and say what nobody can have written: nothing panics, and the other units are
-//! unharmed.
+//! Superblocks, logs and catalogs that are whole and say what nobody can have written: nothing panics, and
+//! the other units are unharmed.
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Disks, Sim};

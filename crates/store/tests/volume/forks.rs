@@ -171,8 +171,9 @@ fn copies_that_went_on_apart_are_not_taken_for_the_store() {
     }
 }
 
-/// Some units have the files of the object as a copy of the store has them that went on apart. Readers and a scrub find what was
-/// written here, and then any unit may be lost. Gives how many blocks were given up instead.
+/// Some units have the files of the object as a copy of the store has them that went on apart. Readers and a
+/// scrub find what was written here, and then any unit may be lost. Gives how many blocks were given up
+/// instead.
 fn files_of_a_copy(
     ours: &Disks,
     theirs: &Disks,
@@ -257,8 +258,8 @@ fn files_of_a_copy_that_went_on_apart_are_made_good() {
     }
 }
 
-/// Catalogs name 4096 epochs. What a copy wrote that went apart before them, and is newer than what was written here, is not told
-/// from a write that units here lack: it is given up, and nothing strange is read.
+/// Catalogs name 4096 epochs. What a copy wrote that went apart before them, and is newer than what was
+/// written here, is not told from a write that units here lack: it is given up, and nothing strange is read.
 #[test]
 fn files_of_a_copy_that_went_apart_long_ago_are_never_read() {
     for (data, parity, epochs) in [(1, 1, 300), (2, 1, 300), (2, 2, 300), (2, 1, 4200)] {

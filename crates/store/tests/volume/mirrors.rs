@@ -1,5 +1,5 @@
-//! Stores with as much parity as data, or more: units that have none in common may each be enough. Whoever is there when it is
-//! opened, all that was acknowledged is seen, or the opening is refused.
+//! Stores with as much parity as data, or more: units that have none in common may each be enough. Whoever is
+//! there when it is opened, all that was acknowledged is seen, or the opening is refused.
 
 use super::basics::{block, ID};
 use super::scenario::{after, see, take, Beside, Run, Step, View};
@@ -86,7 +86,8 @@ fn what_is_newer_can_be_given_up() {
     }
 }
 
-/// What is remembered may be gone, damaged, or of another store: then it is not known, and is known again after an opening.
+/// What is remembered may be gone, damaged, or of another store: then it is not known, and is known again
+/// after an opening.
 #[test]
 fn what_is_not_remembered_stops_nobody() {
     let (run, disks, _) = made(1, 1);
@@ -175,7 +176,8 @@ struct Tally {
     healed: u64,
 }
 
-/// Units come and go at random, owners die in openings and in changes, clocks go back; what was acknowledged is there.
+/// Units come and go at random, owners die in openings and in changes, clocks go back; what was acknowledged
+/// is there.
 fn walk(run: &Run, disks: Disks, view: View, rounds: u64, seed: u64) -> Result<Tally, String> {
     let (n, mut random) = (run.geometry.units(), Random(seed));
     let (mut disks, mut known, mut now, mut tally) = (disks, vec![view], 1000_u64, Tally::default());
@@ -280,8 +282,9 @@ fn the_walk_finds_planted_bugs() {
     }
 }
 
-/// A change that only one log has, and nobody was told of; that unit begins an epoch with it, in which nobody comes to serve, and is
-/// away. What it knows of the change, which the others discard, must not stop them when it is there again.
+/// A change that only one log has, and nobody was told of; that unit begins an epoch with it, in which nobody
+/// comes to serve, and is away. What it knows of the change, which the others discard, must not stop them
+/// when it is there again.
 #[test]
 fn a_stale_unit_that_counted_further_stops_nobody() {
     for (data, parity) in [(2, 1), (4, 2), (1, 1)] {

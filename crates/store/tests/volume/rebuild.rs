@@ -207,7 +207,8 @@ fn only_lost_units_are_replaced() {
     assert!(v.lost().any(|(unit, why)| unit == 1 && why.contains("gone")));
 }
 
-/// With one parity unit a second loss is said, and when the unit is there again the rebuild goes on. With two it just goes on.
+/// With one parity unit a second loss is said, and when the unit is there again the rebuild goes on. With two
+/// it just goes on.
 #[test]
 fn a_second_unit_is_lost_meanwhile() {
     for (data, parity) in [(2, 1), (4, 1), (4, 2)] {
@@ -271,7 +272,8 @@ fn two_units_join() {
     whole(&sim.disks, g, &seeds, None).unwrap();
 }
 
-/// Objects that were begun before a unit came to join, and get their names while it joins, or when it is a member.
+/// Objects that were begun before a unit came to join, and get their names while it joins, or when it is a
+/// member.
 fn late(bug: Option<Bug>, after_joining: bool) -> Result<(), String> {
     let g = geometry(2, 1);
     let (disks, mut seeds) = with_new(g, 1, 2);
@@ -372,7 +374,8 @@ fn discarded(epochs: u64) {
     }
 }
 
-/// What was written to an object that came to no name goes from a unit that is joining, too, when the store is opened.
+/// What was written to an object that came to no name goes from a unit that is joining, too, when the store
+/// is opened.
 #[test]
 fn nothing_is_left_of_objects_without_names() {
     let g = geometry(2, 1);

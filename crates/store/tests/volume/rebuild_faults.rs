@@ -6,7 +6,8 @@ use super::sim::{Disks, Fault, Sim};
 use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Scrub, Volume, VolumeError, BLOCK};
 
-/// Each write of a rebuild that the unit says it has made, and has not, or has made elsewhere: found by the next scrub.
+/// Each write of a rebuild that the unit says it has made, and has not, or has made elsewhere: found by the
+/// next scrub.
 #[test]
 fn a_new_unit_loses_or_misdirects_writes() {
     for (data, parity) in [(2, 1), (4, 2)] {
@@ -119,7 +120,8 @@ fn a_new_unit_that_fails_holds_up_nobody() {
     whole(&sim.disks, g, &seeds, None).unwrap();
 }
 
-/// Words that cannot be rebuilt, since another block of them has rotted, are counted. What could be read of them before still can.
+/// Words that cannot be rebuilt, since another block of them has rotted, are counted. What could be read of
+/// them before still can.
 #[test]
 fn words_beyond_repair_are_left_out() {
     let g = geometry(3, 1);
@@ -151,7 +153,8 @@ fn words_beyond_repair_are_left_out() {
     }
 }
 
-/// A word that was left out, since a unit did not answer, is repaired when that is there again: then on the joining unit, too.
+/// A word that was left out, since a unit did not answer, is repaired when that is there again: then on the
+/// joining unit, too.
 #[test]
 fn repairs_go_to_a_unit_that_joins() {
     let g = geometry(4, 2);

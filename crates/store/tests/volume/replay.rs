@@ -21,7 +21,8 @@ fn overwritten(g: Geometry) -> (Disks, u64) {
     (sim.disks, object)
 }
 
-/// A reader without a lock may look at any time: what is in its place already never goes back to what it was before.
+/// A reader without a lock may look at any time: what is in its place already never goes back to what it was
+/// before.
 #[test]
 fn nothing_that_was_overwritten_is_seen_again() {
     for (data, parity) in [(1, 0), (2, 1), (4, 1), (4, 2)] {
@@ -45,7 +46,8 @@ fn nothing_that_was_overwritten_is_seen_again() {
     }
 }
 
-/// A change of a block is in few logs: that others do not have it says nothing. A log that was cut short is told of.
+/// A change of a block is in few logs: that others do not have it says nothing. A log that was cut short is
+/// told of.
 #[test]
 fn only_a_log_that_lacks_something_is_told_of() {
     for (data, parity) in [(2, 1), (4, 1), (4, 2)] {

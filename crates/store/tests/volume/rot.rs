@@ -1,5 +1,5 @@
-//! Damage of what is stored: bits that flip, writes that were lost or went elsewhere, units cut short. All is found, and made good
-//! as far as there is parity; wrong bytes are never given.
+//! Damage of what is stored: bits that flip, writes that were lost or went elsewhere, units cut short. All is
+//! found, and made good as far as there is parity; wrong bytes are never given.
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Disks, Sim};
@@ -9,7 +9,8 @@ use polyduct_store::volume::units::File;
 use polyduct_store::volume::{Geometry, Scrub, Volume, VolumeError, BLOCK};
 use std::sync::Arc;
 
-/// A store in the middle of its use: two rows of "a", some blocks overwritten and not yet in their places for good.
+/// A store in the middle of its use: two rows of "a", some blocks overwritten and not yet in their places for
+/// good.
 fn used(g: Geometry, bug: Option<Bug>) -> (Disks, Vec<u64>) {
     let mut sim = Sim::default();
     drop(Volume::create(&mut sim, ID, g, 1000).unwrap());
@@ -29,7 +30,8 @@ fn used(g: Geometry, bug: Option<Bug>) -> (Disks, Vec<u64>) {
     (sim.disks, seeds)
 }
 
-/// Reads all. An error is one, and so is a block that is not right. Gives what was found damaged and made good.
+/// Reads all. An error is one, and so is a block that is not right. Gives what was found damaged and made
+/// good.
 fn read(disks: Disks, g: Geometry, seeds: &[u64], bug: Option<Bug>) -> Result<(Disks, usize), String> {
     let mut sim = Sim::of(disks, &[]);
     let mut v = Volume::open_with(&mut sim, ID, g, 10_000, bug).map_err(|e| e.to_string())?;
@@ -103,7 +105,8 @@ fn joining(g: Geometry) -> (Disks, Vec<u64>) {
     (sim.disks, seeds)
 }
 
-/// A bit flips, half of them on the unit that joins. It goes on where it was; and what can be given back is, now and then.
+/// A bit flips, half of them on the unit that joins. It goes on where it was; and what can be given back is,
+/// now and then.
 fn flips_while_joining(g: Geometry, count: u64, bug: Option<Bug>) -> Result<u64, String> {
     let (disks, seeds) = joining(g);
     let all: Vec<(u32, File)> = disks.keys().copied().collect();

@@ -1,4 +1,5 @@
-//! What a store goes through in a test, step by step; and the check of a state in which that may be cut short.
+//! What a store goes through in a test, step by step; and the check of a state in which that may be cut
+//! short.
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Cut, Disks, Event, Sim};
@@ -218,7 +219,8 @@ impl Run {
         Volume::open_with(sim, ID, self.geometry, now, self.bug)
     }
 
-    /// Opens a state and looks at all of it. Gives which of the views it is. Units that came to join are not left behind.
+    /// Opens a state and looks at all of it. Gives which of the views it is. Units that came to join are not
+    /// left behind.
     fn look(&self, sim: &mut Sim, now: u64, known: &[&View], joined: u32) -> Result<View, String> {
         let mut v = self.open(sim, now).map_err(text)?;
         let behind = |v: &Volume<_>, unit| !v.joining().any(|(joining, _)| joining == unit);
@@ -256,9 +258,9 @@ impl Run {
         Ok(1 + u64::from(self.geometry.units()))
     }
 
-    /// The state is right as it is and with each unit lost; and what was seen once stays so, whatever is lost or comes back.
-    /// Some units were lost before, or have rotted: with these, more than parity makes up for may be lost, and that is said.
-    /// In turn, one of those that were lost for a while is rebuilt.
+    /// The state is right as it is and with each unit lost; and what was seen once stays so, whatever is lost
+    /// or comes back. Some units were lost before, or have rotted: with these, more than parity makes up for
+    /// may be lost, and that is said. In turn, one of those that were lost for a while is rebuilt.
     pub fn check(&self, disks: &Disks, known: &[&View], beside: &Beside, turn: u64) -> Result<u64, String> {
         let units = self.geometry.units();
         let Beside { lost: gone, rotten, joined, .. } = *beside;
@@ -308,8 +310,8 @@ impl Run {
         Ok(states)
     }
 
-    /// Half of the units serve while the others are away, and change something; these do not serve then without them, and see it
-    /// when they are there again. In turn, either half is first.
+    /// Half of the units serve while the others are away, and change something; these do not serve then
+    /// without them, and see it when they are there again. In turn, either half is first.
     fn by_turns(&self, disks: &Disks, known: &[&View], turn: u64) -> Result<u64, String> {
         let (units, enough) = (self.geometry.units(), self.geometry.data());
         let some = if turn.is_multiple_of(2) { 0..enough } else { units - enough..units };
@@ -364,7 +366,8 @@ impl Run {
         Ok(Played { base, history: sim.history, views, beside, acknowledged })
     }
 
-    /// Goes through the states that cuts of a history leave. Gives how many cuts left more than were looked at.
+    /// Goes through the states that cuts of a history leave. Gives how many cuts left more than were looked
+    /// at.
     pub fn each_cut(
         &self,
         base: Disks,
@@ -418,8 +421,8 @@ impl Run {
         Ok(Count { drawn, ..count })
     }
 
-    /// Goes through the states in which a second cut leaves the disks, while what a first one left is opened. Some of the first are
-    /// gone through: one of so many.
+    /// Goes through the states in which a second cut leaves the disks, while what a first one left is opened.
+    /// Some of the first are gone through: one of so many.
     pub fn enumerate_openings(&self, made: &[Step], steps: &[Step], one_of: u64) -> Result<Count, String> {
         let Played { base, history, views, acknowledged, .. } = self.play(made, steps)?;
         let (mut count, mut seen) = (Count::default(), 0);

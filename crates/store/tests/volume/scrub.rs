@@ -77,7 +77,8 @@ fn scrubbed(g: Geometry, bug: Option<Bug>, steps: u64) -> Result<(), String> {
                 return Err("not each repair is told".to_owned());
             }
             drop(v);
-            // As it was before anything was damaged: the repairs are durable, and another scrub finds nothing.
+            // As it was before anything was damaged: the repairs are durable, and another scrub finds
+            // nothing.
             for other in (0..g.units()).filter(|&other| other != unit) {
                 let mut sim = Sim::of(sim.disks.clone(), &[other]);
                 read(&mut Volume::open(&mut sim, ID, g, 5000).unwrap())?;

@@ -294,8 +294,8 @@ impl Units for &mut Sim {
     }
 }
 
-/// What a cut leaves: what was synced before it, and any of the writes and removals that were not, writes whole or in part.
-/// A removal is durable when anything of its unit is synced after it.
+/// What a cut leaves: what was synced before it, and any of the writes and removals that were not, writes
+/// whole or in part. A removal is durable when anything of its unit is synced after it.
 pub struct Cut<'a> {
     history: &'a [Event],
     /// Events before the cut.
@@ -304,8 +304,8 @@ pub struct Cut<'a> {
     synced: Disks,
     /// What may be missing: where it stands in the history.
     pub open: Vec<usize>,
-    /// Of these, writes that no later sync makes durable, since one failed; and those that came after them to the same files and
-    /// are not missing.
+    /// Of these, writes that no later sync makes durable, since one failed; and those that came after them to
+    /// the same files and are not missing.
     doubtful: BTreeSet<usize>,
     certain: BTreeSet<usize>,
 }
@@ -385,7 +385,8 @@ impl<'a> Cut<'a> {
         doubtful.retain(|i| open.contains(i));
     }
 
-    /// The disks, where of each open write `kept` says how many of its parts of 512 bytes, of so many, are there.
+    /// The disks, where of each open write `kept` says how many of its parts of 512 bytes, of so many, are
+    /// there.
     pub fn disks(&self, kept: impl Fn(usize, usize) -> usize) -> Disks {
         let mut disks = self.synced.clone();
         for (i, &event) in self.open.iter().enumerate() {

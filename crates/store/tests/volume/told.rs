@@ -1,4 +1,5 @@
-//! Those who read without the protocol are told which units are not read, before anything is acknowledged that those lack.
+//! Those who read without the protocol are told which units are not read, before anything is acknowledged
+//! that those lack.
 
 use super::basics::{block, entry, rows, ID};
 use super::sim::{Failure, Sim};

@@ -1,4 +1,5 @@
-//! Sectors that cannot be read until they are written anew: like rot, they cost their blocks and not their unit.
+//! Sectors that cannot be read until they are written anew: like rot, they cost their blocks and not their
+//! unit.
 
 use super::basics::{block, ID};
 use super::rebuild::{geometry, put, read, rebuild, whole, with_new, Seeds};

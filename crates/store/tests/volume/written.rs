@@ -1,4 +1,5 @@
-//! Rows written as programs write them: encoded apart from the volume, given to the units, and made durable by a commit.
+//! Rows written as programs write them: encoded apart from the volume, given to the units, and made durable
+//! by a commit.
 
 use polyduct_store::volume::rows::{Bytes, BytesMut, Part, Rows};
 use polyduct_store::volume::sums::stride;
@@ -10,7 +11,8 @@ type Parts = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What programs do with rows of objects that nobody changes.
 pub trait WholeRows {
-    /// Writes a row of an object that nobody reads yet; what is missing of it is zeros. The next commit makes it durable.
+    /// Writes a row of an object that nobody reads yet; what is missing of it is zeros. The next commit makes
+    /// it durable.
     fn write_row(&mut self, object: u64, row: u64, data: &[u8]) -> Result<(), VolumeError>;
 
     /// Reads a row. Gives its blocks in order, and none for those that have to be read by the volume.

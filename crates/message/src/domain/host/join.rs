@@ -14,8 +14,8 @@ use polyduct_os::socket::DESCRIPTOR_LIMIT;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-/// The lowest unit waits for the others. Where it does not go on, all who have come are told why; where units meet across
-/// hosts, each hears of a loss by itself.
+/// The lowest unit waits for the others. Where it does not go on, all who have come are told why; where units
+/// meet across hosts, each hears of a loss by itself.
 pub(super) fn gather(
     who: &Who<'_>,
     watch: Option<Watch<'_>>,
@@ -122,7 +122,8 @@ fn gather_all(
     }
 }
 
-/// Waits until all that was sent to these is on its way: who goes on may leave, and what waited would go with it.
+/// Waits until all that was sent to these is on its way: who goes on may leave, and what waited would go with
+/// it.
 fn wait_until_taken(
     patience: &Patience<'_>,
     connections: &mut Connections,
@@ -200,13 +201,14 @@ pub(super) fn ask_to_join(
 ) -> Result<(Board, Processes), MessageError> {
     let question = Ask::Join(Join { unit: who.unit, units: who.units, process: Process::current()? });
     let own = PidFd::own()?;
-    // The lowest keeps the time for all and says who is missing: the others wait a little longer for its word.
+    // The lowest keeps the time for all and says who is missing: the others wait a little longer for its
+    // word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
     let mut pause = RETRY.0;
     let told = loop {
         match ask(&patience, first, &question, &[own.as_fd()]) {
-            // It may have closed an earlier domain of this name, which this unit has left already: asked again, it
-            // listens, or its process has ended.
+            // It may have closed an earlier domain of this name, which this unit has left already: asked
+            // again, it listens, or its process has ended.
             Err(MessageError::PeerLost { .. }) if watch.is_none() && !patience.is_gone() => {
                 if patience.slice()?.is_none() {
                     return Err(

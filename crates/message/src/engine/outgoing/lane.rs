@@ -1,5 +1,5 @@
-//! Messages on their way out in order: one [`OutLane`] for each channel, priority and order. It says which of them gives the next
-//! fragment, and whether any may after refusals.
+//! Messages on their way out in order: one [`OutLane`] for each channel, priority and order. It says which of
+//! them gives the next fragment, and whether any may after refusals.
 
 use super::{Outgoing, Payload};
 use crate::engine::config::Config;
@@ -47,7 +47,8 @@ pub(crate) struct OutLane {
     resend: BTreeSet<u64>,
     /// Messages refused and not known to be accepted since.
     retry: BTreeSet<u64>,
-    /// Messages refused before and accepted now, with more to send. They go on whatever the gate says: they hold buffers.
+    /// Messages refused before and accepted now, with more to send. They go on whatever the gate says: they
+    /// hold buffers.
     active: BTreeSet<u64>,
     pub gate: Gate,
     backoff: Duration,
@@ -146,7 +147,8 @@ impl OutLane {
         self.next_new(true).is_some() && self.next_new(false).is_none()
     }
 
-    /// Cuts the next fragment: at most `room` bytes with its header, which is at least the greatest header and a byte.
+    /// Cuts the next fragment: at most `room` bytes with its header, which is at least the greatest header
+    /// and a byte.
     pub fn cut(&mut self, room: usize, path: u8, begin: bool, config: &Config) -> Option<Cut> {
         while let Some(&number) = self.resend.first() {
             match self.get(number) {
@@ -171,7 +173,8 @@ impl OutLane {
         }
         let probe = m.attempt > 0 && !m.accepted;
         let start = if again { m.lost.first().map_or(m.sent, |r| r.0) } else { m.sent };
-        // The head goes along until the receiver is known to have it. A path that loses nothing carries it once.
+        // The head goes along until the receiver is known to have it. A path that loses nothing carries it
+        // once.
         let sure = m.accepted || config.lossless && m.head_path == Some(path);
         let head = (start == 0 || !sure).then_some(m.head);
         let header = 12 + if start == 0 { 0 } else { 8 } + if head.is_some() { 28 } else { 0 };
@@ -319,8 +322,8 @@ impl OutLane {
     pub fn gate_time(&mut self, now: Duration, config: &Config) {
         match self.gate {
             Gate::Paused(at) if at <= now => self.go(now, config),
-            // Not a word about it: others of the lane may try. The message itself waits until its head is known to be there;
-            // what follows without a head would be of no use before.
+            // Not a word about it: others of the lane may try. The message itself waits until its head is
+            // known to be there; what follows without a head would be of no use before.
             Gate::Probing(_, at) if at <= now => self.gate = Gate::Open,
             _ => {}
         }
@@ -358,8 +361,9 @@ impl OutLane {
 }
 
 impl OutLane {
-    /// Forgets the content of a message that its sender gave up; its number stays until the receiver has passed it. Returns
-    /// whether the receiver may know of it already; if not, it hears when the message's turn comes.
+    /// Forgets the content of a message that its sender gave up; its number stays until the receiver has
+    /// passed it. Returns whether the receiver may know of it already; if not, it hears when the message's
+    /// turn comes.
     pub fn give_up(&mut self, number: u64) -> bool {
         let known = number < self.begun;
         if let Some(m) = self.get_mut(number) {

@@ -1,5 +1,5 @@
-//! The side that connects by datagrams, which may be lost: each message goes again until it is answered, and a handshake whose
-//! end nobody answers begins anew.
+//! The side that connects by datagrams, which may be lost: each message goes again until it is answered, and
+//! a handshake whose end nobody answers begins anew.
 
 use super::cookie::{answered, knock, nonce_of_first, Nonce};
 use super::{datagram, Fault};
@@ -11,12 +11,13 @@ use crate::types::Address;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-/// Messages of the handshake go again after this long without an answer, then after twice as long, and so on …
+/// Messages of the handshake go again after this long without an answer, then after twice as long, and so on
+/// …
 pub const REPEAT: Duration = Duration::from_millis(50);
 /// … up to this long.
 pub const REPEAT_MAX: Duration = Duration::from_millis(200);
-/// How long the last message may stay unanswered until all begins anew: the other side has forgotten it, or never had it.
-/// Twice as long the next time.
+/// How long the last message may stay unanswered until all begins anew: the other side has forgotten it, or
+/// never had it. Twice as long the next time.
 const ANEW: Duration = Duration::from_secs(1);
 
 enum Stage {
@@ -47,7 +48,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Begins to call unit `to`, which may take `timeout` in all. The index in `terms` is what it is to send with.
+    /// Begins to call unit `to`, which may take `timeout` in all. The index in `terms` is what it is to send
+    /// with.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -115,7 +117,8 @@ impl Call {
         }))
     }
 
-    /// Takes a message of a handshake for the side that connects. Returns whether it was of use: something is due then.
+    /// Takes a message of a handshake for the side that connects. Returns whether it was of use: something is
+    /// due then.
     pub fn handle(&mut self, bytes: &[u8], now: Duration) -> bool {
         match self.next(bytes) {
             Ok(Some(stage)) => {
@@ -156,8 +159,9 @@ impl Call {
         (self.stage, self.again, self.pause, self.confirms) = (stage, now, REPEAT, now);
     }
 
-    /// Takes a datagram that came with this side's index: the frame in it, opened into `scratch`, if it is of the other side, which
-    /// shows that that has come to the end. Then [`into_established`](Call::into_established) has the keys.
+    /// Takes a datagram that came with this side's index: the frame in it, opened into `scratch`, if it is of
+    /// the other side, which shows that that has come to the end. Then
+    /// [`into_established`](Call::into_established) has the keys.
     pub fn proof<'a>(&mut self, number: u64, record: &'a [u8], scratch: &'a mut [u8]) -> Option<&'a [u8]> {
         let Stage::Confirms(established, _) = &mut self.stage else { return None };
         datagram::open(&mut established.opener, number, record, scratch).ok()

@@ -21,8 +21,8 @@ pub enum Transport {
     Udp,
 }
 
-/// Called when there is something to [poll](super::endpoint::NetEndpoint::poll_event), from any thread; must not block, nor
-/// call the endpoint.
+/// Called when there is something to [poll](super::endpoint::NetEndpoint::poll_event), from any thread; must
+/// not block, nor call the endpoint.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// Settings of an endpoint.
@@ -38,11 +38,13 @@ pub struct NetConfig {
     pub key: JobKey,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// A listener that is bound already, in the place of `listen`. For TCP; made by [`listen`](super::socket::listen).
+    /// A listener that is bound already, in the place of `listen`. For TCP; made by
+    /// [`listen`](super::socket::listen).
     pub bound: Option<Arc<TcpListener>>,
     /// What carries the links. All units of a domain have the same.
     pub transport: Transport,
-    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must declare the same.
+    /// The network is declared trusted: the key is proved, but what follows is not encrypted. All units must
+    /// declare the same.
     pub trusted: bool,
     /// When a host that says nothing more is dead.
     pub patience: Patience,
@@ -50,8 +52,8 @@ pub struct NetConfig {
     pub limits: Limits,
     /// How long an attempt to reach a unit may take.
     pub connect_timeout: Duration,
-    /// Another life of a unit takes the place of one that is connected: for who is restarted where its end was not noticed
-    /// yet. Without it, only of one that is lost or has left.
+    /// Another life of a unit takes the place of one that is connected: for who is restarted where its end
+    /// was not noticed yet. Without it, only of one that is lost or has left.
     pub replaces: bool,
     /// Settings of the sessions; all units of a domain have the same.
     pub session: engine::Config,
@@ -74,7 +76,8 @@ impl NetConfig {
         transport: Transport,
     ) -> NetConfig {
         let session = match transport {
-            // High priority waits for this much, 0.06 ms at 2 GB/s; shorter fragments cost throughput. On a slow link they are shorter.
+            // High priority waits for this much, 0.06 ms at 2 GB/s; shorter fragments cost throughput. On a
+            // slow link they are shorter.
             Transport::Tcp => engine::Config { max_fragment: 128 << 10, ..engine::Config::stream() },
             Transport::Udp => engine::Config::datagram(),
         };

@@ -1,5 +1,5 @@
-//! What a side that listens for datagrams gives to whoever knocks, and recognises without having kept anything: a keyed hash of
-//! the address and the time.
+//! What a side that listens for datagrams gives to whoever knocks, and recognises without having kept
+//! anything: a keyed hash of the address and the time.
 
 use crate::link::hello::{Header, Kind};
 use crate::link::key;
@@ -80,7 +80,8 @@ pub(crate) fn knock(terms: &Terms, to: Address, nonce: &Nonce) -> Message {
     Message::new(terms.header(Kind::Knock, to), &[*nonce, [0; COOKIE]].concat())
 }
 
-/// The answer to a knock, or to a first message without a good cookie; `None` where it would be longer than the question.
+/// The answer to a knock, or to a first message without a good cookie; `None` where it would be longer than
+/// the question.
 pub(crate) fn answer(asked: &Header, body: &[u8], cookie: &Cookie) -> Option<Message> {
     let nonce: &Nonce = match asked.kind {
         Kind::Knock if body.len() == 2 * COOKIE => body.first_chunk()?,

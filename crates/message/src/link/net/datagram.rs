@@ -1,9 +1,9 @@
 //! The datagram socket of an endpoint: one for all peers, many datagrams in a system call.
 //!
-//! Datagrams of one length to one address go out as one segmented send where the kernel splits it (UDP GSO), else as one
-//! `sendmmsg`; what comes is read by `recvmmsg`, joined where the kernel joins it (UDP GRO). A datagram is a header of
-//! [`HEADER`] bytes and a frame, sealed or plain. Hosts on the way may cut it (IPv4's DF is not set), so that a path for shorter
-//! ones carries it, too, if more slowly.
+//! Datagrams of one length to one address go out as one segmented send where the kernel splits it (UDP GSO),
+//! else as one `sendmmsg`; what comes is read by `recvmmsg`, joined where the kernel joins it (UDP GRO). A
+//! datagram is a header of [`HEADER`] bytes and a frame, sealed or plain. Hosts on the way may cut it (IPv4's
+//! DF is not set), so that a path for shorter ones carries it, too, if more slowly.
 
 use super::ports;
 use super::socket::sys;
@@ -60,7 +60,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Binds a socket; port 0 takes a free one, of those that the [environment](super::ports) allows. `offload` lets the kernel cut and join where it can.
+    /// Binds a socket; port 0 takes a free one, of those that the [environment](super::ports) allows.
+    /// `offload` lets the kernel cut and join where it can.
     ///
     /// # Errors
     /// [`OsError::AddrInUse`], or the system's.
@@ -171,8 +172,8 @@ impl Datagrams {
         self.runs.push(Run { to, segment: len, bytes: start..end, closed: false });
     }
 
-    /// Sends what waits. Returns whether nothing is left; what the system or a peer's host refuses counts as lost on the way, and is
-    /// of no matter to the others.
+    /// Sends what waits. Returns whether nothing is left; what the system or a peer's host refuses counts as
+    /// lost on the way, and is of no matter to the others.
     ///
     /// # Errors
     /// The system's: the socket is of no further use.
@@ -197,7 +198,8 @@ impl Datagrams {
                     self.take_apart(sent);
                     self.segments = self.segments.min(self.state.max_gso_segments());
                 }
-                // A full device queue, a route that refuses, an answer to an earlier datagram: this one is lost, as datagrams are.
+                // A full device queue, a route that refuses, an answer to an earlier datagram: this one is
+                // lost, as datagrams are.
                 Err(_) => sent += 1,
             }
         }
@@ -245,8 +247,8 @@ impl Datagrams {
         rustix::io::retry_on_intr(|| net::sendmmsg(&self.socket, &mut messages, SendFlags::DONTWAIT))
     }
 
-    /// Reads what has come, one system call's worth, and gives out each datagram with where it came from. Returns whether
-    /// there may be more.
+    /// Reads what has come, one system call's worth, and gives out each datagram with where it came from.
+    /// Returns whether there may be more.
     ///
     /// # Errors
     /// The system's: the socket is of no further use.

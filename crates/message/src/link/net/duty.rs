@@ -1,14 +1,15 @@
 //! Who is to serve an endpoint's sockets: its thread, or the program that polls.
 //!
-//! A thread that sleeps at the sockets and then wakes the program costs every message two wake-ups, and takes the processor from the
-//! program where there are not enough. So a program that polls looks at the sockets itself, and while it does so again and again the
-//! thread keeps away from them: until [`AWAY`] after the last look. A program that is about to sleep says so: the thread serves alone
-//! then until there was news. A program that computes is found out after that time.
+//! A thread that sleeps at the sockets and then wakes the program costs every message two wake-ups, and takes
+//! the processor from the program where there are not enough. So a program that polls looks at the sockets
+//! itself, and while it does so again and again the thread keeps away from them: until [`AWAY`] after the
+//! last look. A program that is about to sleep says so: the thread serves alone then until there was news. A
+//! program that computes is found out after that time.
 
 use core::time::Duration;
 
-/// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when it does something else
-/// waits so long, at most.
+/// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when
+/// it does something else waits so long, at most.
 const AWAY: Duration = Duration::from_micros(250);
 /// Looks so far apart are no longer one after the other.
 const APART: Duration = Duration::from_micros(20);
@@ -16,10 +17,11 @@ const APART: Duration = Duration::from_micros(20);
 const SETTLED: Duration = Duration::from_micros(5);
 /// How often a program that polls looks at the sockets, at most. It may look at more than those.
 const LOOK: Duration = Duration::from_micros(1);
-/// How often it does while messages come one behind the other, or it waits for room: more of them come at once then, and are
-/// acknowledged at once.
+/// How often it does while messages come one behind the other, or it waits for room: more of them come at
+/// once then, and are acknowledged at once.
 const BATCH: Duration = Duration::from_micros(10);
-/// Looks that find something, each within four times [`BATCH`] and none behind a message of this side, after which that is so.
+/// Looks that find something, each within four times [`BATCH`] and none behind a message of this side, after
+/// which that is so.
 const STREAM: u32 = 8;
 /// How often a program that polls looks for what is due.
 const TICK: Duration = Duration::from_micros(100);
@@ -27,7 +29,8 @@ const TICK: Duration = Duration::from_micros(100);
 /// What is known of the program's looks. Times are of [`polyduct_os::clock::now`].
 #[derive(Debug, Default)]
 pub struct Duty {
-    /// The last look, unless the thread was asked to serve since, and the first of those that came one after the other.
+    /// The last look, unless the thread was asked to serve since, and the first of those that came one after
+    /// the other.
     last: Option<Duration>,
     first: Duration,
     /// The last look that found something, and how many did so in a row.
@@ -69,7 +72,8 @@ impl Duty {
         is_due
     }
 
-    /// The program has sent something and may wait for the answer; or there was no `room`, and it waits for that.
+    /// The program has sent something and may wait for the answer; or there was no `room`, and it waits for
+    /// that.
     pub fn sent(&mut self, room: bool) {
         self.streak = if room { 0 } else { STREAM };
         self.rests &= !room;

@@ -1,4 +1,5 @@
-//! An endpoint on the network: the program's own threads, which send and poll, and one for the sockets where nobody polls.
+//! An endpoint on the network: the program's own threads, which send and poll, and one for the sockets where
+//! nobody polls.
 //!
 //! ```no_run
 //! # use polyduct_message::link::net::{config::{NetConfig, NetEvent, Transport}, endpoint::NetEndpoint, pool::Pool};
@@ -60,9 +61,9 @@ pub struct NetEndpoint<B: AsMut<[u8]> + Send + 'static> {
 }
 
 impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
-    /// Binds the sockets and starts the thread. `give` is asked for a buffer when a message begins to come; `None` refuses
-    /// it for now: the sender keeps it. What is given for a message without payload is dropped at once. It must not block,
-    /// nor call the endpoint.
+    /// Binds the sockets and starts the thread. `give` is asked for a buffer when a message begins to come;
+    /// `None` refuses it for now: the sender keeps it. What is given for a message without payload is dropped
+    /// at once. It must not block, nor call the endpoint.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] where `me` is outside the domain; [`MessageError::System`].
@@ -120,7 +121,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.peers.get(&unit).map(|p| p.session.status(priority))
     }
 
-    /// Sends without payload to a unit, on such a channel, that are sure not to be refused; `None` where it is not connected.
+    /// Sends without payload to a unit, on such a channel, that are sure not to be refused; `None` where it
+    /// is not connected.
     pub fn room(&self, unit: Address, channel: ChannelId, priority: Priority, order: Order) -> Option<usize> {
         let state = self.shared.lock();
         state.hub.peers.get(&unit).map(|p| p.session.room(channel, priority, order))
@@ -161,7 +163,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.lock().hub.lost.remove(&unit);
     }
 
-    /// Begins to connect to a unit, unless it is connected; [`NetEvent::Connected`] or [`NetEvent::Unreachable`] follows.
+    /// Begins to connect to a unit, unless it is connected; [`NetEvent::Connected`] or
+    /// [`NetEvent::Unreachable`] follows.
     ///
     /// # Errors
     /// [`MessageError::NoUnit`] where nobody said where it listens; what it is lost by.
@@ -180,17 +183,19 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// What somebody answered, without a proof, to an attempt to reach a unit by datagrams that is still under way.
+    /// What somebody answered, without a proof, to an attempt to reach a unit by datagrams that is still
+    /// under way.
     pub fn refused(&self, unit: Address) -> Option<Fault> {
         self.shared.lock().hub.refused(unit)
     }
 
-    /// Sends a message to a unit. Each channel has one writer. The payload is kept, not copied, until the receiver's program
-    /// has the message; then [`NetEvent::Delivered`] names the token.
+    /// Sends a message to a unit. Each channel has one writer. The payload is kept, not copied, until the
+    /// receiver's program has the message; then [`NetEvent::Delivered`] names the token.
     ///
     /// # Errors
     /// [`MessageError::Full`]: too much waits already, or the unit is not yet connected (this call has begun to); nothing
-    /// was taken, poll and send again; what ends a peer is polled before it is returned here. [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
+    /// was taken, poll and send again; what ends a peer is polled before it is returned here.
+    /// [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
     pub fn send(&self, to: Address, channel: ChannelId, message: Outgoing) -> Result<Token, MessageError> {
         let now = clock::now();
         let (len, urgent) = (message.payload.len(), message.priority == Priority::High);
@@ -230,8 +235,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(token)
     }
 
-    /// The receiver's program has buffers again: peers are told to go ahead with what was refused. Without it they try by
-    /// themselves after a while.
+    /// The receiver's program has buffers again: peers are told to go ahead with what was refused. Without it
+    /// they try by themselves after a while.
     ///
     /// # Errors
     /// [`MessageError::System`].
@@ -249,8 +254,9 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// What happened next, if anything did. Looks at the sockets, too: who calls this again and again is served sooner than by the
-    /// endpoint's thread, and who will not for a while had better [`rest`](NetEndpoint::rest).
+    /// What happened next, if anything did. Looks at the sockets, too: who calls this again and again is
+    /// served sooner than by the endpoint's thread, and who will not for a while had better
+    /// [`rest`](NetEndpoint::rest).
     ///
     /// # Errors
     /// [`MessageError::System`]: the sockets are of no further use.
@@ -259,8 +265,9 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.poll(&mut state)
     }
 
-    /// Whoever polls is about to sleep until the waker wakes it: the endpoint's thread looks at the sockets meanwhile. What had come
-    /// before is polled as ever; the next poll after some news looks at the sockets again.
+    /// Whoever polls is about to sleep until the waker wakes it: the endpoint's thread looks at the sockets
+    /// meanwhile. What had come before is polled as ever; the next poll after some news looks at the sockets
+    /// again.
     ///
     /// # Errors
     /// [`MessageError::System`].
@@ -268,7 +275,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.rest(&mut self.shared.lock()).map_err(MessageError::from)
     }
 
-    /// Waits for what happens next, for `timeout` at most (`None`: for ever): polls for a moment, then sleeps.
+    /// Waits for what happens next, for `timeout` at most (`None`: for ever): polls for a moment, then
+    /// sleeps.
     ///
     /// # Errors
     /// [`MessageError::System`]: the sockets are of no further use.
@@ -312,8 +320,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         }
     }
 
-    /// Says good-bye: waits until all that was sent is delivered and every peer knows that no more comes, for `timeout` at
-    /// most. Messages that come meanwhile are dropped.
+    /// Says good-bye: waits until all that was sent is delivered and every peer knows that no more comes, for
+    /// `timeout` at most. Messages that come meanwhile are dropped.
     ///
     /// # Errors
     /// [`MessageError::Timeout`] where some peer did not take everything; [`MessageError::System`].
@@ -321,13 +329,14 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.say_goodbye(|_| true, |_| false, within(timeout))
     }
 
-    /// The same, for one that others may still refer to, and that waits only for those who are `waited_for`: what is on its way
-    /// to the others may be lost. Nothing can be sent any more. `go_on` is asked again and again, with what is waited for: how
-    /// long to wait until it is asked again, or the error to end with. Other threads may poll meanwhile.
+    /// The same, for one that others may still refer to, and that waits only for those who are `waited_for`:
+    /// what is on its way to the others may be lost. Nothing can be sent any more. `go_on` is asked again and
+    /// again, with what is waited for: how long to wait until it is asked again, or the error to end with.
+    /// Other threads may poll meanwhile.
     ///
     /// # Errors
-    /// What `go_on` gives. Those that do not have everything, and those to whom the caller `owes` what it could not even send, are
-    /// told that the session is over before its time. [`MessageError::System`].
+    /// What `go_on` gives. Those that do not have everything, and those to whom the caller `owes` what it
+    /// could not even send, are told that the session is over before its time. [`MessageError::System`].
     pub fn say_goodbye(
         &self,
         waited_for: impl Fn(Address) -> bool,
@@ -393,7 +402,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// Who has not yet said that it has everything, or leaves, or is lost. Who leaves, too, may be gone before it could say it.
+    /// Who has not yet said that it has everything, or leaves, or is lost. Who leaves, too, may be gone
+    /// before it could say it.
     fn open(&self, of: impl Fn(Address) -> bool) -> Vec<Address> {
         let answers =
             |p: &Peer<B>| p.gone.is_none() && !p.left && !p.session.is_closed() && !p.session.is_broken();
@@ -439,7 +449,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Drop for NetEndpoint<B> {
         self.shared.stop.store(true, Ordering::Release);
         // Where it cannot be woken it ends at its next deadline.
         let _ = self.shared.wake.signal();
-        // The thread itself drops the endpoint where its `give` had the last hold of it. The state is locked then.
+        // The thread itself drops the endpoint where its `give` had the last hold of it. The state is locked
+        // then.
         let is_other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(is_other) {
             let _ = thread.join();

@@ -47,7 +47,8 @@ impl Events {
         epoll::delete(&self.0, fd).map_err(|e| sys("epoll_ctl", "delete", e))
     }
 
-    /// Waits until something came or `timeout` is over (`None`: for ever); puts the numbers of what is ready into `ready`.
+    /// Waits until something came or `timeout` is over (`None`: for ever); puts the numbers of what is ready
+    /// into `ready`.
     pub fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) -> Result<(), OsError> {
         ready.clear();
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());

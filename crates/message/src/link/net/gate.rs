@@ -1,11 +1,11 @@
 //! Where strangers come in: bounded in number, bytes and time, until they have proved that they know the key.
 //!
-//! 1. There are at most [`STRANGERS`] at once, each with one fixed buffer; what else it costs to read them is made only
-//!    after the proof in their first message. Together they hold less than 128 KiB.
-//! 2. When all places are taken, a newcomer gets that of a stranger from an address that has more than half of them and has not
-//!    said its first message; or of any that has been silent for [`Limits::grace`], or not confirmed for [`Limits::confirm`].
-//!    Where there is none, newcomers wait in the kernel. One that has not come through within [`Limits::deadline`] goes in any
-//!    case.
+//! 1. There are at most [`STRANGERS`] at once, each with one fixed buffer; what else it costs to read them is
+//!    made only after the proof in their first message. Together they hold less than 128 KiB.
+//! 2. When all places are taken, a newcomer gets that of a stranger from an address that has more than half
+//!    of them and has not said its first message; or of any that has been silent for [`Limits::grace`], or
+//!    not confirmed for [`Limits::confirm`]. Where there is none, newcomers wait in the kernel. One that has
+//!    not come through within [`Limits::deadline`] goes in any case.
 //! 3. A first message that came before is a recorded one: it is dropped at the cost of a look.
 //! 4. Whatever one of them does, the others go on.
 
@@ -174,7 +174,8 @@ impl Gate {
         self.lives.bury(unit, incarnation);
     }
 
-    /// That life of a unit is connected: others are turned away until it is [freed](Gate::free) or [buried](Gate::bury).
+    /// That life of a unit is connected: others are turned away until it is [freed](Gate::free) or
+    /// [buried](Gate::bury).
     pub fn hold(&mut self, unit: Address, incarnation: u64) {
         self.lives.hold(unit, incarnation);
     }
@@ -329,7 +330,8 @@ impl Gate {
         over.or_else(silent).or_else(pending).map(|(at, _)| at)
     }
 
-    /// Uses the spare descriptor to tell one newcomer that there is none left. Returns whether one more may wait.
+    /// Uses the spare descriptor to tell one newcomer that there is none left. Returns whether one more may
+    /// wait.
     fn refuse_one(&mut self, told: &mut impl FnMut(Visit)) -> bool {
         self.spare = None;
         let accepted = accept(&self.listener, self.patience);
@@ -408,7 +410,8 @@ fn refuse(stream: &TcpStream, refusal: Refusal, trusted: bool) {
     drain(stream);
 }
 
-/// A socket that is closed with bytes unread sends a reset, which takes the refusal away from the reader: take a few first.
+/// A socket that is closed with bytes unread sends a reset, which takes the refusal away from the reader:
+/// take a few first.
 fn drain(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
     let mut junk = [0; 512];

@@ -1,5 +1,5 @@
-//! What an endpoint holds: its peers and whoever is about to become one. Behind a lock; the thread of the endpoint and the
-//! program's own call it in turns. Calls take the time and never wait.
+//! What an endpoint holds: its peers and whoever is about to become one. Behind a lock; the thread of the
+//! endpoint and the program's own call it in turns. Calls take the time and never wait.
 
 mod arrive;
 mod away;
@@ -314,7 +314,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    /// Reads what came on a way that takes nothing any more: the last word of a peer that left is not to be missed.
+    /// Reads what came on a way that takes nothing any more: the last word of a peer that left is not to be
+    /// missed.
     fn hear_out(&mut self, unit: Address, at: usize, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         let give = &mut self.give;

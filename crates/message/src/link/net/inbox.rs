@@ -1,4 +1,5 @@
-//! One message of the handshake, as it comes in pieces over a stream: in a fixed buffer, and never a byte beyond it.
+//! One message of the handshake, as it comes in pieces over a stream: in a fixed buffer, and never a byte
+//! beyond it.
 
 use super::{socket, Fault};
 use crate::error::LinkError;

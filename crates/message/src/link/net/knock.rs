@@ -1,9 +1,10 @@
-//! Strangers that come by datagrams: nothing is kept of them before they have shown that they can be reached and know the key.
+//! Strangers that come by datagrams: nothing is kept of them before they have shown that they can be reached
+//! and know the key.
 //!
-//! Who knocks is given a cookie. A first message is made for that cookie, so it counts at one address and for seconds: one that
-//! was recorded and is sent again from elsewhere, or later, is answered like a knock. Only who knows the key takes up one of
-//! [`PLACES`], for as long as a handshake may take. Whoever connects repeats its message until it is answered, so nothing here
-//! has a timer.
+//! Who knocks is given a cookie. A first message is made for that cookie, so it counts at one address and for
+//! seconds: one that was recorded and is sent again from elsewhere, or later, is answered like a knock. Only
+//! who knows the key takes up one of [`PLACES`], for as long as a handshake may take. Whoever connects
+//! repeats its message until it is answered, so nothing here has a timer.
 
 use super::cookie::{answer, Cookies};
 use super::lives::Lives;
@@ -56,7 +57,8 @@ pub enum Reply {
 }
 
 impl Knock {
-    /// Nobody but `lives` has come yet. Each handshake may take `deadline`. The index in `terms` is drawn anew for each.
+    /// Nobody but `lives` has come yet. Each handshake may take `deadline`. The index in `terms` is drawn
+    /// anew for each.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -64,7 +66,8 @@ impl Knock {
         Ok(Knock { terms, deadline, cookies: Cookies::fresh()?, places: VecDeque::new(), lives })
     }
 
-    /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new peer.
+    /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new
+    /// peer.
     pub fn handle(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, index: u32) -> Reply {
         while self.places.front().is_some_and(|p| now >= p.since + self.deadline) {
             self.places.pop_front();
@@ -85,7 +88,8 @@ impl Knock {
                 cookie.map_or(Reply::Nothing, |cookie| Reply::Answer(cookie.bytes().to_vec()))
             }
             Kind::Confirm => {
-                // Several handshakes may be under way with one address; the right one is where the confirmation fits.
+                // Several handshakes may be under way with one address; the right one is where the
+                // confirmation fits.
                 for at in 0..self.places.len() {
                     if self.places[at].from != from {
                         continue;
@@ -144,7 +148,8 @@ impl Knock {
         self.lives.bury(unit, incarnation);
     }
 
-    /// That life of a unit is connected: others are turned away until it is [freed](Knock::free) or [buried](Knock::bury).
+    /// That life of a unit is connected: others are turned away until it is [freed](Knock::free) or
+    /// [buried](Knock::bury).
     pub fn hold(&mut self, unit: Address, incarnation: u64) {
         self.lives.hold(unit, incarnation);
     }

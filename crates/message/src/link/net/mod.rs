@@ -1,8 +1,9 @@
 //! Links over a network: TCP connections and UDP datagrams.
 //!
-//! Strangers come to the [gate]; whoever is to be reached is [dialled](dial), or [called](call). After the proof of the key a
-//! [stream] or the [datagram socket](datagram) carries frames; the [records] of a stream carry all else that is in order, too.
-//! Nothing here blocks and nothing reads a clock: calls that depend on the time take it as an argument.
+//! Strangers come to the [gate]; whoever is to be reached is [dialled](dial), or [called](call). After the
+//! proof of the key a [stream] or the [datagram socket](datagram) carries frames; the [records] of a stream
+//! carry all else that is in order, too. Nothing here blocks and nothing reads a clock: calls that depend on
+//! the time take it as an argument.
 //!
 //! [records]: record
 

@@ -1,7 +1,8 @@
 //! How much a connection is given at once.
 //!
-//! What a connection has been given, high priority waits for: in this program, and in the kernel while it is not sent. On a link that
-//! is slower than who sends there is always something. More at once costs fewer system calls, which counts where the link is fast.
+//! What a connection has been given, high priority waits for: in this program, and in the kernel while it is
+//! not sent. On a link that is slower than who sends there is always something. More at once costs fewer
+//! system calls, which counts where the link is fast.
 
 use core::time::Duration;
 
@@ -37,7 +38,8 @@ impl Pace {
         self.at_once
     }
 
-    /// Its socket took so many bytes, of `all` that there were or less. Returns whether it is given more or less from now on.
+    /// Its socket took so many bytes, of `all` that there were or less. Returns whether it is given more or
+    /// less from now on.
     pub fn wrote(&mut self, now: Duration, bytes: usize, all: bool) -> bool {
         // With less than it may have it was not the link that set the pace.
         if all && bytes < self.at_once {

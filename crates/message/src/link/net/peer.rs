@@ -15,7 +15,8 @@ use crate::wire::Frame;
 use core::time::Duration;
 use std::net::{SocketAddr, TcpStream};
 
-/// Ways between two units: one that the lower address began, one that the higher did, where both began at once.
+/// Ways between two units: one that the lower address began, one that the higher did, where both began at
+/// once.
 pub(crate) const WAYS: usize = 2;
 pub(crate) struct Conn {
     pub stream: TcpStream,
@@ -193,7 +194,8 @@ fn pump_route<B: AsMut<[u8]>>(
     Ok(())
 }
 
-/// Brings the frames of a connection to its session, and the bytes of long ones straight into the buffers of messages.
+/// Brings the frames of a connection to its session, and the bytes of long ones straight into the buffers of
+/// messages.
 struct Sink<'a, B> {
     session: &'a mut Session<B>,
     path: PathId,

@@ -1,4 +1,5 @@
-//! Buffers for payloads that are used again: the first touch of fresh memory costs more than a network link takes.
+//! Buffers for payloads that are used again: the first touch of fresh memory costs more than a network link
+//! takes.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +29,8 @@ impl Pool {
         Pool(Arc::new(Mutex::new(Inner { limit, out, refused, free, free_bytes })))
     }
 
-    /// A buffer of `len` bytes, with old content; `None` where the limit does not allow it now. One that is longer than the
-    /// whole limit is given where nothing else is out, so that every message can come.
+    /// A buffer of `len` bytes, with old content; `None` where the limit does not allow it now. One that is
+    /// longer than the whole limit is given where nothing else is out, so that every message can come.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let capacity = len.max(LEAST).checked_next_power_of_two()?;
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);

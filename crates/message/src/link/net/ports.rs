@@ -29,7 +29,8 @@ fn parse(words: &str) -> Result<RangeInclusive<u16>, OsError> {
     }
 }
 
-/// Binds at `addr`; where its port is 0, at the first of `ports` that is free, if there are any to choose from.
+/// Binds at `addr`; where its port is 0, at the first of `ports` that is free, if there are any to choose
+/// from.
 ///
 /// # Errors
 /// Those of `bind`; [`OsError::AddrInUse`] where none of the ports is free.

@@ -1,4 +1,5 @@
-//! An endpoint's sockets are served: by its thread or by the program that polls, as its [duty](super::duty) says.
+//! An endpoint's sockets are served: by its thread or by the program that polls, as its [duty](super::duty)
+//! says.
 
 use super::batch::Batch;
 use super::config::{NetEvent, Waker};
@@ -176,8 +177,8 @@ impl<B: AsMut<[u8]>> Shared<B> {
         }
     }
 
-    /// After the session of a unit was used: the thread must not sleep beyond its new deadline, and has to go on with what its
-    /// socket did not take.
+    /// After the session of a unit was used: the thread must not sleep beyond its new deadline, and has to go
+    /// on with what its socket did not take.
     pub fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
         if state.away && state.hub.waits_to_write(unit) {
             state.duty.hand_back();

@@ -15,12 +15,13 @@ const BACKLOG: i32 = 1024;
 /// The kernel asks an idle connection this often within the time after which it counts as dead, at most.
 const PROBES: u64 = 100;
 
-/// How sockets notice that the other host is gone. A process that dies is noticed at once, because its host says so.
+/// How sockets notice that the other host is gone. A process that dies is noticed at once, because its host
+/// says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// An idle connection stays silent for at most this long, which the kernel counts in whole seconds, two or more. What is sent
-    /// and not acknowledged is for the users of connections to look after: the kernel would count the time in which the
-    /// other end's window is shut, because its program is busy.
+    /// An idle connection stays silent for at most this long, which the kernel counts in whole seconds, two
+    /// or more. What is sent and not acknowledged is for the users of connections to look after: the kernel
+    /// would count the time in which the other end's window is shut, because its program is busy.
     pub dead_after: Duration,
 }
 
@@ -43,8 +44,8 @@ fn socket(addr: &SocketAddr) -> Result<OwnedFd, OsError> {
     Ok(fd)
 }
 
-/// The addresses of a host by its name, or the address that it is. None where the system knows no such host. It may ask a
-/// server, and wait for that.
+/// The addresses of a host by its name, or the address that it is. None where the system knows no such host.
+/// It may ask a server, and wait for that.
 pub fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
     (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
@@ -116,7 +117,8 @@ pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
     Ok(again)
 }
 
-/// Begins to connect: the socket becomes writable when it is connected or has failed; then ask [`is_connected`].
+/// Begins to connect: the socket becomes writable when it is connected or has failed; then ask
+/// [`is_connected`].
 ///
 /// # Errors
 /// [`OsError::NotListening`] where that is known at once, or the system's.
@@ -200,15 +202,16 @@ fn prepare(fd: &OwnedFd, patience: Patience) -> Result<(), OsError> {
     sockopt::set_socket_keepalive(fd, true).map_err(fail)
 }
 
-/// After how many seconds the kernel asks an idle connection, and then again; and how many unanswered questions end it after as
-/// many seconds more.
+/// After how many seconds the kernel asks an idle connection, and then again; and how many unanswered
+/// questions end it after as many seconds more.
 fn probes(patience: Patience) -> (u64, u32) {
     let seconds = patience.dead_after.as_millis().div_ceil(1000).clamp(2, 1 << 20) as u64;
     let step = seconds.div_ceil(PROBES);
     (step, (seconds.div_ceil(step) - 1).max(1) as u32)
 }
 
-/// How long the kernel tries to connect before it gives up with what it knows; 0: as long as it likes, and once connected.
+/// How long the kernel tries to connect before it gives up with what it knows; 0: as long as it likes, and
+/// once connected.
 fn connect_within(fd: impl std::os::fd::AsFd, millis: u32) -> Result<(), OsError> {
     sockopt::set_tcp_user_timeout(fd, millis).map_err(|e| sys("setsockopt", "a TCP socket", e))
 }
@@ -240,7 +243,8 @@ pub fn write(stream: &TcpStream, parts: &[std::io::IoSlice<'_>]) -> Result<Optio
     write_with(stream, parts, net::SendFlags::empty())
 }
 
-/// The same, and the kernel does not join what follows with it to longer packets: of those, two wait for the link at least.
+/// The same, and the kernel does not join what follows with it to longer packets: of those, two wait for the
+/// link at least.
 pub(crate) fn write_apart(
     stream: &TcpStream,
     parts: &[std::io::IoSlice<'_>],

@@ -29,8 +29,8 @@ pub trait FrameSink {
     /// What is wrong with it: the connection is dropped.
     fn frame(&mut self, frame: &[u8]) -> Result<(), LinkError>;
 
-    /// A frame of `len` bytes begins with `start`, which are [`START`] bytes or more. Returns whether its rest goes into
-    /// what [`body`](FrameSink::body) gives; otherwise it comes as a whole when it is there.
+    /// A frame of `len` bytes begins with `start`, which are [`START`] bytes or more. Returns whether its
+    /// rest goes into what [`body`](FrameSink::body) gives; otherwise it comes as a whole when it is there.
     ///
     /// # Errors
     /// What is wrong with it: the connection is dropped.
@@ -70,7 +70,8 @@ impl StreamReader {
         StreamReader { records, frames: Frames::new(limit), refusable: None }
     }
 
-    /// The other side may still refuse this one, unit `me`, which has come to the end of the handshake: it has not seen that yet.
+    /// The other side may still refuse this one, unit `me`, which has come to the end of the handshake: it
+    /// has not seen that yet.
     pub fn may_be_refused(&mut self, me: Address) {
         self.refusable = Some(me);
     }
@@ -78,8 +79,8 @@ impl StreamReader {
     /// Reads what has come and gives the frames to `sink`.
     ///
     /// # Errors
-    /// What the peer or the sink did wrong, [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed) at the end, or the
-    /// system's: the connection is over.
+    /// What the peer or the sink did wrong, [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed) at the
+    /// end, or the system's: the connection is over.
     pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Left, Fault> {
         let mut turn = TURN;
         while turn > 0 {
@@ -93,8 +94,9 @@ impl StreamReader {
 
     fn read_once(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
         let is_plain = self.records.is_plain();
-        // What is sealed is not opened where it belongs: that leaves a tag behind the bytes, and anything where the record is
-        // forged. Another connection may have brought these places of the message already.
+        // What is sealed is not opened where it belongs: that leaves a tag behind the bytes, and anything
+        // where the record is forged. Another connection may have brought these places of the message
+        // already.
         let body = if is_plain { self.frames.body(sink) } else { &mut [] };
         let ahead = if body.is_empty() { usize::MAX } else { NEXT };
         let Some(came) = self.records.read(stream, body, ahead)? else { return Ok(None) };
@@ -115,8 +117,8 @@ impl StreamReader {
     }
 }
 
-/// Whether the first bytes are a refusal in place of a record: they cannot be the beginning of a plain frame, and of a sealed one
-/// only by a chance of 2⁻⁶⁴.
+/// Whether the first bytes are a refusal in place of a record: they cannot be the beginning of a plain frame,
+/// and of a sealed one only by a chance of 2⁻⁶⁴.
 fn check_refusal(me: Option<Address>, first: &[u8]) -> Result<(), LinkError> {
     let (Some(from), Some((header, body))) = (me, first.split_at_checked(HEADER)) else { return Ok(()) };
     match Header::decode(header) {
@@ -230,7 +232,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes the first frame of `bytes`, or all of them as the beginning of a long one. Returns how many bytes were taken.
+    /// Takes the first frame of `bytes`, or all of them as the beginning of a long one. Returns how many
+    /// bytes were taken.
     fn take(&mut self, bytes: &[u8], sink: &mut impl FrameSink) -> Result<usize, LinkError> {
         let Some(len) = bytes.first_chunk::<4>() else { return Ok(0) };
         let len = u32::from_le_bytes(*len) as usize;

@@ -1,11 +1,11 @@
 //! Where an endpoint sleeps, and how its peers call it.
 //!
-//! Each endpoint has one bell, a small segment that all its peers map: a line with the futex, and a bit for each link. A
-//! peer that finds a link's alarm armed sets the bit and rings. So an endpoint with thousands of links looks at those few
-//! that are busy, and at one word for all the others.
+//! Each endpoint has one bell, a small segment that all its peers map: a line with the futex, and a bit for
+//! each link. A peer that finds a link's alarm armed sets the bit and rings. So an endpoint with thousands of
+//! links looks at those few that are busy, and at one word for all the others.
 //!
-//! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls of others,
-//! which is why nobody sleeps longer than [`SLICE`] at a time and then looks at everything.
+//! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls
+//! of others, which is why nobody sleeps longer than [`SLICE`] at a time and then looks at everything.
 
 use polyduct_os::bell::Sleeper;
 use polyduct_os::segment::{Access, Segment};
@@ -56,13 +56,15 @@ impl Bell {
     pub fn calls(&self) -> Calls<'_> {
         let base = self.segment.address() as *const Line;
         let bits = self.segment.len() / 64 - 1;
-        // SAFETY: the mapping lives as long as `self`, is writable, page-aligned and holds 1 + `bits` lines (at least
-        // two, checked when it was made); both types are 64 bytes of atomics, and no other view is ever made of it.
+        // SAFETY: the mapping lives as long as `self`, is writable, page-aligned and holds 1 + `bits` lines
+        // (at least two, checked when it was made); both types are 64 bytes of atomics, and no other view is
+        // ever made of it.
         unsafe { Calls { line: &*base, bits: core::slice::from_raw_parts(base.add(1).cast(), bits) } }
     }
 
-    /// Calls `ready` until it gives something: for as long as `spin` says, then asleep at this bell until `deadline` (a
-    /// time of [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the senders that they must call.
+    /// Calls `ready` until it gives something: for as long as `spin` says, then asleep at this bell until
+    /// `deadline` (a time of [`polyduct_os::clock::now`]). `arm` is called before each sleep: it says to the
+    /// senders that they must call.
     ///
     /// `ready` must have taken all that is there when it gives `None`: nobody calls for it again.
     ///

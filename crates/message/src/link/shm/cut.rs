@@ -3,13 +3,14 @@
 use super::layout::{Lane, UNIT};
 use std::time::Duration;
 
-/// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its senders; one may
-/// choose otherwise.
+/// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its
+/// senders; one may choose otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Messages up to so many bytes go as one piece.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the message.
+    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the
+    /// message.
     pub first_fragment: u32,
     /// The longest fragment.
     pub max_fragment: u32,
@@ -26,22 +27,23 @@ impl Cut {
 
     /// The longest fragment of a message of `len` bytes.
     ///
-    /// The receiver ends one fragment after the sender, so the last ones should not be a large part of the message; and each
-    /// costs a line from one processor to the other. Measured over first fragments of 1 to 8 KiB and parts of 1/16 to 1/4.
+    /// The receiver ends one fragment after the sender, so the last ones should not be a large part of the
+    /// message; and each costs a line from one processor to the other. Measured over first fragments of 1 to
+    /// 8 KiB and parts of 1/16 to 1/4.
     pub(super) fn longest(self, len: u64) -> u32 {
         let part = u64::min((len / 4).next_multiple_of(UNIT as u64), self.max_fragment.into()) as u32;
         part.max(self.first_fragment)
     }
 
-    /// Whether the receiver copies a message of `len` bytes while it is being written, and both end soon: it has several
-    /// fragments, and not so many that it is the rate that counts.
+    /// Whether the receiver copies a message of `len` bytes while it is being written, and both end soon: it
+    /// has several fragments, and not so many that it is the rate that counts.
     pub(super) fn overlaps(self, len: u64) -> bool {
         len > self.first_fragment.into() && len <= OVERLAPS
     }
 }
 
-/// Messages up to so many bytes may be streamed to a receiver that waits. Longer ones arrive sooner through the caches: 1 MiB in
-/// 130 µs instead of 180 between cores of one chip.
+/// Messages up to so many bytes may be streamed to a receiver that waits. Longer ones arrive sooner through
+/// the caches: 1 MiB in 130 µs instead of 180 between cores of one chip.
 pub(super) const OVERLAPS: u64 = 128 << 10;
 
 /// Which stores write a message's fragments.
@@ -58,27 +60,29 @@ impl Stores {
     pub const CACHED: Stores = Stores { streamed: false, timed: false };
 }
 
-/// Of so many messages one is timed with either stores: an odd number, so that each kind of message of a program that sends two
-/// by turns is timed with both.
+/// Of so many messages one is timed with either stores: an odd number, so that each kind of message of a
+/// program that sends two by turns is timed with both.
 const PERIOD: u32 = 61;
 /// Streaming is worth so much of the sender's time, since the receiver gains by it.
 const WORTH: f32 = 1.25;
-/// What was measured counts for so much more at each further measurement: a processor may have changed, and one that was
-/// interrupted says too much.
+/// What was measured counts for so much more at each further measurement: a processor may have changed, and
+/// one that was interrupted says too much.
 const AGE: f32 = 1.125;
 
 /// What either stores cost while a receiver reads what they write.
 ///
-/// Between cores that share only the last cache or nothing, ordinary stores wait for lines that the receiver has, and take
-/// those that it reads: 48 KiB arrive in 0.85 of the time by streaming. Where both share nearer caches ordinary stores are twice
-/// as fast. Nothing that a process can ask tells which it is, least of all in a virtual machine; the sender's own time does.
+/// Between cores that share only the last cache or nothing, ordinary stores wait for lines that the receiver
+/// has, and take those that it reads: 48 KiB arrive in 0.85 of the time by streaming. Where both share nearer
+/// caches ordinary stores are twice as fast. Nothing that a process can ask tells which it is, least of all
+/// in a virtual machine; the sender's own time does.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     messages: u32,
     /// Of the message that is timed, so far.
     bytes: usize,
     time: Duration,
-    /// The least times of late, nanoseconds for a byte; zero is unknown. Ordinary stores, then streaming ones.
+    /// The least times of late, nanoseconds for a byte; zero is unknown. Ordinary stores, then streaming
+    /// ones.
     least: [f32; 2],
 }
 
@@ -130,7 +134,8 @@ mod tests {
         assert!(!Cut { first_fragment: 64 << 10, ..CUT }.overlaps(48 << 10));
     }
 
-    /// Sends so many messages of two fragments of 500 bytes, which take so many nanoseconds, and says how many were streamed.
+    /// Sends so many messages of two fragments of 500 bytes, which take so many nanoseconds, and says how
+    /// many were streamed.
     fn streamed(pace: &mut Pace, messages: u32, cached: u64, streaming: u64) -> u32 {
         let mut streamed = 0;
         for _ in 0..messages {

@@ -7,8 +7,8 @@
 //! | then | lines of the four lanes, in the same order |
 //! | then | payload of the four lanes, in the same order |
 //!
-//! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0: its head; 1:
-//! alarm of senders that wait for it; 2: 1 where it can pull.
+//! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0:
+//! its head; 1: alarm of senders that wait for it; 2: 1 where it can pull.
 
 use crate::error::LinkError;
 use crate::types::Priority;
@@ -29,7 +29,8 @@ pub const UNIT: usize = 64;
 
 /// Sizes of a pair's segment, and where one mechanism gives way to the next.
 ///
-/// The ring sizes hold for both directions and are the creator's choice; the other fields are each sender's own.
+/// The ring sizes hold for both directions and are the creator's choice; the other fields are each sender's
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Records of high priority that the ring holds: a power of two, 8 to 2²⁰.
@@ -40,16 +41,19 @@ pub struct Sizes {
     pub high_bytes: u32,
     /// Payload bytes of low priority that the ring holds.
     ///
-    /// Where the two processors share no cache, a longer ring is faster: of what a lap has left in the reader's cache more
-    /// has gone when the writer comes round, and need not be fetched back. 2 MiB carry bulk 1.3 times as fast as 512 KiB
-    /// there (0.65 of memcpy), 8 MiB 1.7 times. Where they share one, 2 MiB cost up to 0.1, 8 MiB 0.2 of the rate, which stays
-    /// above 0.85 of memcpy. What is streamed to a receiver whose own cache has the ring waits for that cache: with 2 MiB of it, 48 KiB
-    /// arrive in 0.93 of the time through a ring of 4 MiB, and no sooner through 8. Prefetching for writing, or reading, changes neither by more than the noise; stores around the
-    /// caches come to 1.4 times far, and to half near.
+    /// Where the two processors share no cache, a longer ring is faster: of what a lap has left in the
+    /// reader's cache more has gone when the writer comes round, and need not be fetched back. 2 MiB carry
+    /// bulk 1.3 times as fast as 512 KiB there (0.65 of memcpy), 8 MiB 1.7 times. Where they share one, 2 MiB
+    /// cost up to 0.1, 8 MiB 0.2 of the rate, which stays above 0.85 of memcpy. What is streamed to a
+    /// receiver whose own cache has the ring waits for that cache: with 2 MiB of it, 48 KiB arrive in 0.93 of
+    /// the time through a ring of 4 MiB, and no sooner through 8. Prefetching for writing, or reading,
+    /// changes neither by more than the noise; stores around the caches come to 1.4 times far, and to half
+    /// near.
     pub low_bytes: u32,
     /// Messages up to so many bytes go as one piece, which the receiver's handler sees in the ring.
     pub whole_bytes: u32,
-    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the message.
+    /// The first fragment of a longer message; each that follows is twice as long, up to a quarter of the
+    /// message.
     pub first_fragment: u32,
     /// The longest fragment. At most a quarter of the ring whatever is set here.
     pub max_fragment: u32,
@@ -174,7 +178,8 @@ pub struct Lane {
     receiver: *const Words,
 }
 
-// SAFETY: the lines are atomics, and the payload is written and read by pointer under the ring's protocol only.
+// SAFETY: the lines are atomics, and the payload is written and read by pointer under the ring's protocol
+// only.
 unsafe impl Send for Lane {}
 // SAFETY: as above.
 unsafe impl Sync for Lane {}
@@ -272,8 +277,8 @@ impl Area {
 
     fn words(&self, index: usize) -> &Words {
         debug_assert!(index < FIRST_LINE);
-        // SAFETY: every segment has these lines (its least length was checked); the mapping is writable and page-aligned,
-        // lives as long as `self`, and no other view is made of these lines.
+        // SAFETY: every segment has these lines (its least length was checked); the mapping is writable and
+        // page-aligned, lives as long as `self`, and no other view is made of these lines.
         unsafe { &*(self.segment.address() as *const Words).add(index) }
     }
 

@@ -77,7 +77,8 @@ impl Shared {
         [of(Priority::High, &self.taken[0]), of(Priority::Low, &self.taken[1])]
     }
 
-    /// Makes the window of a lane as wide, if all links together may take so much, or if it `must` be. Returns whether it is.
+    /// Makes the window of a lane as wide, if all links together may take so much, or if it `must` be.
+    /// Returns whether it is.
     #[cold]
     pub fn widen(&self, priority: Priority, window: u32, must: bool) -> bool {
         let (outlet, shape) = (self.outlet(priority), self.area.lane(true, priority).shape);
@@ -117,8 +118,8 @@ impl Shared {
         self.broken.get_or_init(|| error).clone()
     }
 
-    /// Says that a channel's message is given up, unless that was `owed` and has been said since. Returns the record that says
-    /// so; where there is no room, it is owed.
+    /// Says that a channel's message is given up, unless that was `owed` and has been said since. Returns the
+    /// record that says so; where there is no room, it is owed.
     pub fn abandon(&self, channel: ChannelId, priority: Priority, owed: bool) -> Result<Option<u32>, NoRoom> {
         let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         let at = abandoned.iter().position(|&a| a == (channel, priority));
@@ -158,13 +159,14 @@ impl Link {
     /// Makes the segment of a pair. Hand [`fd`](Link::fd) to the peer.
     ///
     /// # Errors
-    /// [`MessageError::Limit`] for sizes that cannot be; [`MessageError::System`] without memory or descriptor.
+    /// [`MessageError::Limit`] for sizes that cannot be; [`MessageError::System`] without memory or
+    /// descriptor.
     pub fn create(sizes: &Sizes) -> Result<Link, MessageError> {
         Area::create(sizes).map(Link::of)
     }
 
-    /// Maps the segment that a peer made, if it has at most `max_bytes`. Of `sizes` only those count that a sender chooses
-    /// for itself; the ring sizes are the creator's.
+    /// Maps the segment that a peer made, if it has at most `max_bytes`. Of `sizes` only those count that a
+    /// sender chooses for itself; the ring sizes are the creator's.
     ///
     /// # Errors
     /// [`AttachError`]: it is not such a segment, or the system refuses. The descriptor is closed.
@@ -200,15 +202,15 @@ impl Link {
         self.shared.area.sizes()
     }
 
-    /// Where the peer sleeps, and the number that this link has there. Without it a peer that sleeps is not woken. Only
-    /// the first call counts.
+    /// Where the peer sleeps, and the number that this link has there. Without it a peer that sleeps is not
+    /// woken. Only the first call counts.
     pub fn ring_at(&self, bell: Arc<Bell>, slot: u32) {
         let _ = self.shared.bell.set((bell, slot));
     }
 
     /// Tries to read the peer's memory, and tells the peer if that is possible: from then on it may
-    /// [post](Sender::post) messages. Returns whether it is. The peer must have permitted it where the system asks for that
-    /// (see [`polyduct_os::remote::permit_readers`]).
+    /// [post](Sender::post) messages. Returns whether it is. The peer must have permitted it where the system
+    /// asks for that (see [`polyduct_os::remote::permit_readers`]).
     ///
     /// # Errors
     /// The peer has exited.
@@ -231,8 +233,8 @@ impl Link {
         Ok(true)
     }
 
-    /// The sender of a channel. There is one at a time for each channel and priority: `None` while it lives, and for a
-    /// channel number beyond the limit.
+    /// The sender of a channel. There is one at a time for each channel and priority: `None` while it lives,
+    /// and for a channel number beyond the limit.
     pub fn sender(&self, channel: ChannelId, priority: Priority) -> Option<Sender> {
         let mut handles = self.shared.handles.lock().unwrap_or_else(PoisonError::into_inner);
         if channel.0 >= MAX_CHANNELS || handles.senders.contains(&(channel, priority)) {
@@ -242,7 +244,8 @@ impl Link {
         Some(Sender::new(self.shared.clone(), self.lane(true, priority), channel, priority))
     }
 
-    /// What receives all that the peer sends; there is one. `B` is what the caller gives for long messages to be put into.
+    /// What receives all that the peer sends; there is one. `B` is what the caller gives for long messages to
+    /// be put into.
     pub fn receiver<B: AsMut<[u8]>>(&self) -> Option<Receiver<B>> {
         let mut handles = self.shared.handles.lock().unwrap_or_else(PoisonError::into_inner);
         if core::mem::replace(&mut handles.receiver, true) {
@@ -252,7 +255,8 @@ impl Link {
         Some(Receiver::new(self.shared.clone(), lanes))
     }
 
-    /// Messages that have come and were not taken yet, high and low: exact at the time of the call, for every thread.
+    /// Messages that have come and were not taken yet, high and low: exact at the time of the call, for every
+    /// thread.
     pub fn waiting(&self) -> [u32; 2] {
         self.shared.waiting()
     }
@@ -269,8 +273,8 @@ impl Link {
         [of(Priority::High, high), of(Priority::Low, low)]
     }
 
-    /// Says which messages were given up, where there was no room for it before. Returns whether all is said; until then the
-    /// receiver keeps what it has of them. It is asked to call when there is room.
+    /// Says which messages were given up, where there was no room for it before. Returns whether all is said;
+    /// until then the receiver keeps what it has of them. It is asked to call when there is room.
     pub fn say_abandoned(&self) -> bool {
         let mut abandoned = self.shared.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         abandoned.retain(|&(channel, priority)| match self.shared.write_abandon(channel, priority) {
@@ -288,8 +292,9 @@ impl Link {
         self.shared.area.lane(outgoing, priority)
     }
 
-    /// Ends this side's use: senders that find no room get [`SendError::Closed`](super::SendError). For a peer that has
-    /// died or left; what it sent before can still be received. Senders asleep see it when this endpoint's own bell rings.
+    /// Ends this side's use: senders that find no room get [`SendError::Closed`](super::SendError). For a
+    /// peer that has died or left; what it sent before can still be received. Senders asleep see it when this
+    /// endpoint's own bell rings.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
     }

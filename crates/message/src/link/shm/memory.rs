@@ -6,8 +6,8 @@ use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-/// Memory that was not made for sharing: a vector's, or that of another owner who is kept for as long. While it is here,
-/// nobody in Rust has a reference to it; peers and this process reach it by copies.
+/// Memory that was not made for sharing: a vector's, or that of another owner who is kept for as long. While
+/// it is here, nobody in Rust has a reference to it; peers and this process reach it by copies.
 pub struct Memory {
     base: *mut u8,
     len: usize,
@@ -21,10 +21,11 @@ enum Keeper {
     Other(Box<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the memory is only reached by copies between it and memory that the caller borrows; it belongs to no thread, and
-// the keeper may move.
+// SAFETY: the memory is only reached by copies between it and memory that the caller borrows; it belongs to
+// no thread, and the keeper may move.
 unsafe impl Send for Memory {}
-// SAFETY: as above. Copies by several threads may mix bytes, as those of several processes may; no reference is ever made.
+// SAFETY: as above. Copies by several threads may mix bytes, as those of several processes may; no reference
+// is ever made.
 unsafe impl Sync for Memory {}
 
 impl fmt::Debug for Memory {
@@ -44,8 +45,8 @@ impl Memory {
     /// `len` bytes at `base`, which belong to `keeper`.
     ///
     /// # Safety
-    /// Until `keeper` is dropped, the bytes can be read and written by any thread of this process, stay where they are, and
-    /// no reference to them exists whose bytes may not change.
+    /// Until `keeper` is dropped, the bytes can be read and written by any thread of this process, stay where
+    /// they are, and no reference to them exists whose bytes may not change.
     pub unsafe fn of(base: *mut u8, len: usize, keeper: Box<dyn Any + Send + Sync>) -> Memory {
         Memory { base, len, keeper: Keeper::Other(keeper) }
     }
@@ -71,8 +72,8 @@ impl Memory {
     /// [`polyduct_os::OsError::OutOfRange`]: nothing was copied.
     pub fn put(&self, offset: usize, src: &[u8]) -> Result<()> {
         fits(offset, src.len(), self.len)?;
-        // SAFETY: the range lies in the memory, which lives as long as `self` and is writable (a vector's, or the promise of
-        // `of`); `src` is the caller's own memory, of which no part can be borrowed from here.
+        // SAFETY: the range lies in the memory, which lives as long as `self` and is writable (a vector's, or
+        // the promise of `of`); `src` is the caller's own memory, of which no part can be borrowed from here.
         unsafe { copy(src.as_ptr(), self.base.add(offset), src.len()) };
         Ok(())
     }
@@ -96,8 +97,8 @@ impl Memory {
         let mut memory = ManuallyDrop::new(self);
         match std::mem::replace(&mut memory.keeper, Keeper::Vec(0)) {
             Keeper::Other(keeper) => Err(keeper),
-            // SAFETY: these are the parts of the vector that `from` took apart, and `memory`, which is not dropped, was
-            // the only one that had them.
+            // SAFETY: these are the parts of the vector that `from` took apart, and `memory`, which is not
+            // dropped, was the only one that had them.
             Keeper::Vec(capacity) => Ok(unsafe { Vec::from_raw_parts(memory.base, memory.len, capacity) }),
         }
     }

@@ -13,21 +13,24 @@ use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
 const AT_ONCE: usize = 64;
-/// Where much waits, the record that comes so many later is fetched now: it lies in the sender's cache. What is not written yet
-/// must not be, since that would take it from the sender.
+/// Where much waits, the record that comes so many later is fetched now: it lies in the sender's cache. What
+/// is not written yet must not be, since that would take it from the sender.
 const SOON: u32 = 8;
-/// Looks that find nothing from one question whether senders wait to the next: the answer to a message may come meanwhile.
+/// Looks that find nothing from one question whether senders wait to the next: the answer to a message may
+/// come meanwhile.
 const IDLE_LOOKS: u32 = 16;
-/// Bytes of a fragment that are copied before high priority is looked at again: what high priority may wait for on top.
-/// 1 KiB copies as fast as 4 KiB (1.01 times the time), and high priority under bulk takes 0.66 times as long.
+/// Bytes of a fragment that are copied before high priority is looked at again: what high priority may wait
+/// for on top. 1 KiB copies as fast as 4 KiB (1.01 times the time), and high priority under bulk takes 0.66
+/// times as long.
 const PIECE: usize = 1 << 10;
 /// Bytes of a message that are asked for ahead of those that are copied.
 const AHEAD: usize = 4 << 10;
-/// Looks for the next fragment of a brief message before other links get their turn, each with a pause: about as long as a sender
-/// takes longer to write a fragment than the receiver to copy it. In a domain, which has more to look at, 48 KiB arrive in 0.98 of the
-/// time.
+/// Looks for the next fragment of a brief message before other links get their turn, each with a pause: about
+/// as long as a sender takes longer to write a fragment than the receiver to copy it. In a domain, which has
+/// more to look at, 48 KiB arrive in 0.98 of the time.
 const LINGER: u32 = 16;
-/// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system calls.
+/// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system
+/// calls.
 const PULL_PIECE: usize = 128 << 10;
 
 /// Which message.
@@ -41,8 +44,8 @@ pub struct Incoming {
     pub head: Head,
     /// Bytes of its payload.
     pub len: u64,
-    /// For one that asks for a buffer: others of its priority are under way, and what they lack lies behind it. To refuse it
-    /// holds them up.
+    /// For one that asks for a buffer: others of its priority are under way, and what they lack lies behind
+    /// it. To refuse it holds them up.
     pub holds_up: bool,
 }
 
@@ -134,14 +137,15 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         Receiver { lanes, shared, idle: 0, ahead: 1 }
     }
 
-    /// Handles what has come, high priority first: between any two records of low priority, and every 1 KiB of a
-    /// fragment. Returns the number of records handled, which need not be all that wait; zero says that nothing waits, or that
-    /// what waits was refused.
+    /// Handles what has come, high priority first: between any two records of low priority, and every 1 KiB
+    /// of a fragment. Returns the number of records handled, which need not be all that wait; zero says that
+    /// nothing waits, or that what waits was refused.
     ///
-    /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer that is too
-    /// short, it is refused: it and what follows it in its priority stay where they are, and it is offered again at the
-    /// next call. `deliver` gets each message once it is complete, and says whether it took it. One that is
-    /// [seen where it lies](Payload::Bytes) and was not taken is refused likewise; one in its buffer is over in any case.
+    /// For a message that does not come in one piece `give` is asked for a buffer. With `None`, or a buffer
+    /// that is too short, it is refused: it and what follows it in its priority stay where they are, and it
+    /// is offered again at the next call. `deliver` gets each message once it is complete, and says whether
+    /// it took it. One that is [seen where it lies](Payload::Bytes) and was not taken is refused likewise;
+    /// one in its buffer is over in any case.
     ///
     /// # Errors
     /// The peer broke the protocol: this link is of no further use. What came before was delivered.
@@ -172,10 +176,12 @@ impl<B: AsMut<[u8]>> Receiver<B> {
                 break;
             }
         }
-        // The line behind the last record lies in the sender's cache, and takes as long to come as a message. So a record that
-        // comes alone is handled without a look at it; where there are more, more are looked for.
+        // The line behind the last record lies in the sender's cache, and takes as long to come as a message.
+        // So a record that comes alone is handled without a look at it; where there are more, more are looked
+        // for.
         self.ahead = (2 * records).clamp(1, AT_ONCE);
-        // Not while there is something to answer: who waits for room is told at the next look, or at a quarter of the ring.
+        // Not while there is something to answer: who waits for room is told at the next look, or at a
+        // quarter of the ring.
         match records {
             0 => self.be_idle(),
             _ => self.idle = 0,
@@ -183,7 +189,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         Ok(records)
     }
 
-    /// Nothing has come. Senders are told of room at the first such look, and asked at every few whether they wait for it.
+    /// Nothing has come. Senders are told of room at the first such look, and asked at every few whether they
+    /// wait for it.
     #[inline]
     fn be_idle(&mut self) {
         if self.idle.is_multiple_of(IDLE_LOOKS) {
@@ -203,8 +210,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         !self.lanes.iter().any(Inward::has_next)
     }
 
-    /// For a peer that sends no more: drops the buffers of messages that nobody completes. Not while something
-    /// [lies there](Receiver::is_empty), which may be the rest of them.
+    /// For a peer that sends no more: drops the buffers of messages that nobody completes. Not while
+    /// something [lies there](Receiver::is_empty), which may be the rest of them.
     pub fn forget_unfinished(&mut self) {
         if self.is_empty() {
             self.forget_all();
@@ -220,8 +227,8 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         }
     }
 
-    /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after this, then sleep, or
-    /// look at this link only when called.
+    /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after
+    /// this, then sleep, or look at this link only when called.
     pub fn ask_for_call(&mut self) {
         for inward in &mut self.lanes {
             inward.show(&self.shared);
@@ -239,7 +246,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
         self.inlet.peek(unsafe { self.lane.line(self.inlet.at().line) }).is_some()
     }
 
-    /// Whether the record is there that is the last to be fetched early in one look. Then so are all before it.
+    /// Whether the record is there that is the last to be fetched early in one look. Then so are all before
+    /// it.
     #[inline]
     fn is_behind(&self) -> bool {
         let last = self.inlet.at().line.wrapping_add(AT_ONCE as u32 + SOON);
@@ -301,8 +309,9 @@ impl<B: AsMut<[u8]>> Inward<B> {
         match tag.kind {
             k if k == Kind::Whole as u8 => {
                 incoming.len = ring_bytes.into();
-                // SAFETY: `bytes` from `from` on lie in the ring, checked above; the area stays mapped, and no thread of
-                // this process writes to a lane that it receives from. The peer should not; see the module.
+                // SAFETY: `bytes` from `from` on lie in the ring, checked above; the area stays mapped, and
+                // no thread of this process writes to a lane that it receives from. The peer should not; see
+                // the module.
                 let payload = Payload::Bytes(unsafe { core::slice::from_raw_parts(from, bytes) });
                 if !deliver(&incoming, payload) {
                     return Ok(Step::Nothing);
@@ -408,15 +417,15 @@ impl<B: AsMut<[u8]>> Inward<B> {
             if let (Some(before), true) = (before.as_deref_mut(), i > 0) {
                 before.drain(shared, give, deliver)?;
             }
-            // Where the rest of the message may already be on its way past the caches. Where it comes through them this makes
-            // no difference.
+            // Where the rest of the message may already be on its way past the caches. Where it comes through
+            // them this makes no difference.
             if part.incoming.len <= OVERLAPS {
                 for line in (0..room.len()).step_by(UNIT) {
                     polyduct_copy::prefetch_far(from.wrapping_add(i * PIECE + line + AHEAD));
                 }
             }
-            // SAFETY: `bytes` from `from` on lie in the ring (checked by the caller), and the room, which has as many in all, lies
-            // elsewhere.
+            // SAFETY: `bytes` from `from` on lie in the ring (checked by the caller), and the room, which has
+            // as many in all, lies elsewhere.
             unsafe { copy(from.add(i * PIECE), room.as_mut_ptr(), room.len(), false) };
         }
         part.filled = end;
@@ -431,8 +440,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
         Ok(())
     }
 
-    /// Fetches a piece of a posted message, which lies at an address; after the last one it is delivered, unless the sender has
-    /// taken it back. That stands in the word `whose`.
+    /// Fetches a piece of a posted message, which lies at an address; after the last one it is delivered,
+    /// unless the sender has taken it back. That stands in the word `whose`.
     fn pull(
         &mut self,
         shared: &Shared,

@@ -12,8 +12,9 @@ use crate::types::{HandlerId, Head};
 /// Payload bytes that fit into the line itself.
 pub const INLINE: usize = 32;
 
-/// Word 6 of a posted record until one side has it for good: the receiver, which has fetched the payload ([`FETCHED`]), or the
-/// sender, which takes it back ([`WITHDRAWN`]). It is looked at only while the line is the record's.
+/// Word 6 of a posted record until one side has it for good: the receiver, which has fetched the payload
+/// ([`FETCHED`]), or the sender, which takes it back ([`WITHDRAWN`]). It is looked at only while the line is
+/// the record's.
 #[inline]
 pub fn posted(position: u32) -> u64 {
     0x706f_7374_0000_0000 ^ u64::from(position)

@@ -1,11 +1,12 @@
 //! Memory that peers put into and get from, without the owner's processor.
 //!
-//! A [`Region`] is a segment: whoever has mapped it copies to and from it directly, at the speed of memory. Memory that was
-//! not made for sharing is reached through the kernel ([`RemoteMemory`]).
+//! A [`Region`] is a segment: whoever has mapped it copies to and from it directly, at the speed of memory.
+//! Memory that was not made for sharing is reached through the kernel ([`RemoteMemory`]).
 //!
-//! A put or a get is done when the call returns. Two at once on the same bytes, or one at the same time as the owner's own
-//! use, give a mixture of bytes; a message that says "done" ([`Sender::short`](super::Sender::short), after the put) is the
-//! order that programs need: what was put before a message was sent is there when it is handled.
+//! A put or a get is done when the call returns. Two at once on the same bytes, or one at the same time as
+//! the owner's own use, give a mixture of bytes; a message that says "done"
+//! ([`Sender::short`](super::Sender::short), after the put) is the order that programs need: what was put
+//! before a message was sent is there when it is handled.
 
 use polyduct_copy::{Dest, Source};
 use polyduct_os::remote::RemoteReader;
@@ -21,9 +22,11 @@ pub struct Region {
     base: *mut u8,
 }
 
-// SAFETY: the memory is only reached by copies between it and memory that the caller borrows; it belongs to no thread.
+// SAFETY: the memory is only reached by copies between it and memory that the caller borrows; it belongs to
+// no thread.
 unsafe impl Send for Region {}
-// SAFETY: as above. Copies by several threads may mix bytes, as those of several processes may; no reference is ever made.
+// SAFETY: as above. Copies by several threads may mix bytes, as those of several processes may; no reference
+// is ever made.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -35,7 +38,8 @@ impl Region {
         Region::of(Segment::create("polyduct region", len)?)
     }
 
-    /// A peer's region, by the descriptor that it handed over, if it has at most `max_bytes`. It is mapped here, once.
+    /// A peer's region, by the descriptor that it handed over, if it has at most `max_bytes`. It is mapped
+    /// here, once.
     ///
     /// # Errors
     /// [`OsError::BadSegment`]; the system refuses.
@@ -60,16 +64,17 @@ impl Region {
         self.segment.len()
     }
 
-    /// Its first byte in this process, for those who use it in place. As long as the region lives, [`len`](Region::len)
-    /// bytes from there are readable and writable, and every process that has the region may change them at any time.
+    /// Its first byte in this process, for those who use it in place. As long as the region lives,
+    /// [`len`](Region::len) bytes from there are readable and writable, and every process that has the region
+    /// may change them at any time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
     }
 
     /// The same as bytes that anybody may write at any time: for copies with the kernels of `polyduct-copy`.
     pub fn bytes(&self) -> &[AtomicU8] {
-        // SAFETY: as long as the region lives, so many bytes are there, readable and writable; AtomicU8 is a byte that others
-        // may write.
+        // SAFETY: as long as the region lives, so many bytes are there, readable and writable; AtomicU8 is a
+        // byte that others may write.
         unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU8>(), self.len()) }
     }
 
@@ -80,8 +85,8 @@ impl Region {
     #[inline]
     pub fn put(&self, offset: usize, src: &[u8]) -> Result<()> {
         fits(offset, src.len(), self.len())?;
-        // SAFETY: the range lies in the mapping, which lives as long as `self` and is writable; `src` is the caller's own
-        // memory, of which no part can be borrowed from here.
+        // SAFETY: the range lies in the mapping, which lives as long as `self` and is writable; `src` is the
+        // caller's own memory, of which no part can be borrowed from here.
         unsafe { copy(src.as_ptr(), self.base.add(offset), src.len()) };
         Ok(())
     }
@@ -101,8 +106,9 @@ impl Region {
 
 /// Ordinary memory of a peer, that it has told the address of.
 ///
-/// The kernel lets this process copy to and from all of the peer's memory, not only this: the bounds are checked here, by
-/// the one who copies. A peer that tells a wrong address spoils its own memory and nothing of this process.
+/// The kernel lets this process copy to and from all of the peer's memory, not only this: the bounds are
+/// checked here, by the one who copies. A peer that tells a wrong address spoils its own memory and nothing
+/// of this process.
 #[derive(Debug)]
 pub struct RemoteMemory {
     process: RemoteReader,
@@ -157,17 +163,18 @@ fn out_of_range(start: usize, bytes: usize, len: usize) -> OsError {
 
 /// From so many bytes on a copy goes past the caches. Less stays in them: somebody will soon look at it.
 const STREAM_FROM: usize = 4 << 20;
-/// Nor do so many where what is written lies less than `ALIKE` behind what is read but for whole pages. Processors that tell
-/// addresses apart by their last 12 bits hold each read up for the write before it, and a copy through the caches takes 1.2 times as
-/// long. Arrays that `malloc` gives begin 16 bytes into a page, regions with one.
+/// Nor do so many where what is written lies less than `ALIKE` behind what is read but for whole pages.
+/// Processors that tell addresses apart by their last 12 bits hold each read up for the write before it, and
+/// a copy through the caches takes 1.2 times as long. Arrays that `malloc` gives begin 16 bytes into a page,
+/// regions with one.
 const STREAM_ALIKE_FROM: usize = 128 << 10;
 const ALIKE: usize = 256;
 
 /// Copies `n` bytes.
 ///
 /// # Safety
-/// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones only spoils
-/// bytes.
+/// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones
+/// only spoils bytes.
 #[inline]
 pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     let alike = (1..ALIKE).contains(&(dst.addr().wrapping_sub(src.addr()) % 4096));

@@ -20,7 +20,8 @@ pub enum SendError {
     /// The peer has not taken enough of what was sent before; nothing was sent now.
     #[error("the peer has not taken what was sent before")]
     Full,
-    /// The channel has a message that is not complete; [`extend`](Sender::extend) or [`abandon`](Sender::abandon) it.
+    /// The channel has a message that is not complete; [`extend`](Sender::extend) or
+    /// [`abandon`](Sender::abandon) it.
     #[error("the channel's last message lacks {left} bytes")]
     Unfinished {
         /// Bytes missing.
@@ -43,19 +44,21 @@ pub enum SendError {
     Broken(#[from] LinkError),
 }
 
-/// A record that comes so many later has its line fetched now: every claim waits for what was stored before, and so for lines
-/// that the receiver has. The next line would be fetched in vain, since the receiver looks at it.
+/// A record that comes so many later has its line fetched now: every claim waits for what was stored before,
+/// and so for lines that the receiver has. The next line would be fetched in vain, since the receiver looks
+/// at it.
 const SOON: u32 = 4;
 
-/// Units of a payload that is rather written into memory that the receiver's cache has not: what is shorter goes round the
-/// window, which is in the caches of both then.
+/// Units of a payload that is rather written into memory that the receiver's cache has not: what is shorter
+/// goes round the window, which is in the caches of both then.
 const LONG: u32 = 16;
 
 /// Names a record until the receiver has taken it. Good for 2³² further records of the same lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
 
-/// What can be sent for certain, counted exactly: the peer has made so much room. It may have made more by now.
+/// What can be sent for certain, counted exactly: the peer has made so much room. It may have made more by
+/// now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Messages of at most 32 bytes that will be taken, if no other channel of this priority sends.
@@ -64,7 +67,8 @@ pub struct Room {
     pub payload_bytes: u64,
 }
 
-/// Sends on one channel; its one writer. Other channels' senders may be used by other threads at the same time.
+/// Sends on one channel; its one writer. Other channels' senders may be used by other threads at the same
+/// time.
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
@@ -139,8 +143,8 @@ impl Sender {
         Ticket(self.last)
     }
 
-    /// Whether the receiver is done with a record: it has handled it, or copied its fragment. The receiver tells from time to
-    /// time, and when it has nothing else to do; at once for posted messages.
+    /// Whether the receiver is done with a record: it has handled it, or copied its fragment. The receiver
+    /// tells from time to time, and when it has nothing else to do; at once for posted messages.
     #[inline]
     pub fn is_taken(&self, ticket: Ticket) -> bool {
         // SAFETY: `shared` keeps the area mapped.
@@ -156,8 +160,8 @@ impl Sender {
         self.inline(head, &[])
     }
 
-    /// Sends a message, or as much of it as there is room for. Returns the bytes of payload taken; where these are not all,
-    /// give the rest to [`extend`](Sender::extend).
+    /// Sends a message, or as much of it as there is room for. Returns the bytes of payload taken; where
+    /// these are not all, give the rest to [`extend`](Sender::extend).
     ///
     /// # Errors
     /// [`SendError::Full`] and the others: nothing was sent.
@@ -178,7 +182,8 @@ impl Sender {
         Ok(payload.len())
     }
 
-    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet, unless it has none.
+    /// Begins a message of `len` bytes, which [`extend`](Sender::extend) brings. Nothing is sent yet, unless
+    /// it has none.
     pub fn begin(&mut self, head: Head, len: u64) -> Result<(), SendError> {
         self.check_closed_message()?;
         if len > MAX_PAYLOAD {
@@ -195,8 +200,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the next bytes of the message begun, as fragments: the receiver copies one while the next is being written.
-    /// Returns how many were taken; at most what the message lacks. Give many at a time: each call ends a fragment.
+    /// Sends the next bytes of the message begun, as fragments: the receiver copies one while the next is
+    /// being written. Returns how many were taken; at most what the message lacks. Give many at a time: each
+    /// call ends a fragment.
     ///
     /// # Errors
     /// [`SendError::Full`] and the others: nothing was taken.
@@ -249,12 +255,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends a message whose payload the receiver fetches from this process's memory, on its own processor and when it comes
-    /// to it. The payload must stay as it is until the ticket [is taken](Sender::is_taken) or [withdrawn](Sender::withdraw);
-    /// else the receiver gets what lies there then.
+    /// Sends a message whose payload the receiver fetches from this process's memory, on its own processor
+    /// and when it comes to it. The payload must stay as it is until the ticket [is taken](Sender::is_taken)
+    /// or [withdrawn](Sender::withdraw); else the receiver gets what lies there then.
     ///
     /// # Errors
-    /// [`SendError::NoPull`] where the peer cannot do that (or has not said yet that it can); the others as for `send`.
+    /// [`SendError::NoPull`] where the peer cannot do that (or has not said yet that it can); the others as
+    /// for `send`.
     pub fn post(&mut self, head: Head, payload: &[u8]) -> Result<Ticket, SendError> {
         self.check_closed_message()?;
         if !self.can_post() {
@@ -267,8 +274,8 @@ impl Sender {
         Ok(self.ticket())
     }
 
-    /// Takes a posted message back, if the receiver has not fetched all of it. Returns whether there is no message; else the
-    /// receiver has it. The payload is the caller's again in both cases.
+    /// Takes a posted message back, if the receiver has not fetched all of it. Returns whether there is no
+    /// message; else the receiver has it. The payload is the caller's again in both cases.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
         // The line may be another record's by now, whose payload may say anything.
         if self.is_taken(ticket) {
@@ -302,11 +309,12 @@ impl Sender {
         alarm::arm(unsafe { &self.lane.receiver()[1] });
     }
 
-    /// Sends all of a message, waiting for room: for as long as `spin` says, then asleep at `bell`, which is this endpoint's own.
+    /// Sends all of a message, waiting for room: for as long as `spin` says, then asleep at `bell`, which is
+    /// this endpoint's own.
     ///
     /// # Errors
-    /// [`SendError::Full`] at the deadline (a time of [`polyduct_os::clock::now`]): where [`left`](Sender::left) is not
-    /// zero then, part of it was sent.
+    /// [`SendError::Full`] at the deadline (a time of [`polyduct_os::clock::now`]): where
+    /// [`left`](Sender::left) is not zero then, part of it was sent.
     pub fn send_all(
         &mut self,
         head: Head,
@@ -335,7 +343,8 @@ impl Sender {
         }
     }
 
-    /// Waits until the receiver is done with a record, as [`send_all`](Sender::send_all) waits for room. Returns whether it is.
+    /// Waits until the receiver is done with a record, as [`send_all`](Sender::send_all) waits for room.
+    /// Returns whether it is.
     pub fn wait_taken(&mut self, ticket: Ticket, bell: &Bell, spin: &Spin, deadline: Duration) -> bool {
         let look = |s: &mut &mut Sender| {
             (s.is_taken(ticket) || s.shared.end().is_some()).then_some(s.is_taken(ticket))
@@ -356,14 +365,16 @@ impl Sender {
         let look = |s: &mut &mut Sender| match s.room() {
             Err(e) => Some(Err(e)),
             Ok(_) if s.shared.end().is_some() => Some(Err(s.no_room(NoRoom::Full))),
-            // The ring's end may be left out, so a payload is certain of its place only when twice it is free.
+            // The ring's end may be left out, so a payload is certain of its place only when twice it is
+            // free.
             Ok(room) => (room.messages > 0 && room.payload_bytes >= 2 * u64::from(units) * UNIT as u64)
                 .then_some(Ok(())),
         };
         bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
     }
 
-    /// Whether the receiver has taken all that was sent, found nothing since, and looks for what comes next, awake.
+    /// Whether the receiver has taken all that was sent, found nothing since, and looks for what comes next,
+    /// awake.
     fn receiver_waits(&self) -> bool {
         // SAFETY: `shared` keeps the area mapped.
         let (head, sent) = unsafe { (&self.lane.receiver()[0], self.lane.sent()) };
@@ -431,8 +442,8 @@ impl Sender {
     ) -> Result<(), SendError> {
         let Claim { at, anew } = self.claim(payload.len().div_ceil(UNIT) as u32)?;
         let start = stores.timed.then(clock::now);
-        // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and contiguous in the
-        // ring; `shared` keeps the area mapped.
+        // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and
+        // contiguous in the ring; `shared` keeps the area mapped.
         unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.streamed) };
         if let Some(start) = start {
             self.pace.took(stores, payload.len(), ends, clock::now().saturating_sub(start));
@@ -457,8 +468,8 @@ impl Sender {
         claimed.map_err(|e| self.no_room(e))
     }
 
-    /// The window's end is reached, by a long payload or before the receiver has made room at its start: it becomes twice as
-    /// wide, as far as there is memory for it.
+    /// The window's end is reached, by a long payload or before the receiver has made room at its start: it
+    /// becomes twice as wide, as far as there is memory for it.
     #[cold]
     fn widen(&self, units: u32) -> bool {
         let window = self.outlet().window(self.lane.shape);
@@ -467,7 +478,8 @@ impl Sender {
         window < self.lane.shape.units && self.shared.widen(self.priority, wider, must)
     }
 
-    /// How long a fragment may be now: at most a quarter of the window, which is made wider for it where there is memory.
+    /// How long a fragment may be now: at most a quarter of the window, which is made wider for it where
+    /// there is memory.
     #[inline]
     fn longest(&self, fragment: u32) -> u32 {
         let quarter = |s: &Sender| s.outlet().window(s.lane.shape) / 4 * UNIT as u32;
@@ -521,11 +533,12 @@ impl Drop for Sender {
     }
 }
 
-/// Copies payload between this process's memory and the ring. `streamed`: into the ring, for a receiver that waits for it.
+/// Copies payload between this process's memory and the ring. `streamed`: into the ring, for a receiver that
+/// waits for it.
 ///
 /// # Safety
-/// `n` bytes at both addresses, which do not overlap; no other thread of this process writes the source or uses the
-/// destination. The peer may write either: it then spoils what is copied, and nothing else.
+/// `n` bytes at both addresses, which do not overlap; no other thread of this process writes the source or
+/// uses the destination. The peer may write either: it then spoils what is copied, and nothing else.
 #[inline]
 pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize, streamed: bool) {
     if n <= 512 {

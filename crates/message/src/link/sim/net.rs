@@ -15,7 +15,8 @@ pub enum Topology {
         /// Nodes in a row.
         width: usize,
     },
-    /// Leaf switches with so many nodes each, and as many spines; frames between leaves go up over a random spine.
+    /// Leaf switches with so many nodes each, and as many spines; frames between leaves go up over a random
+    /// spine.
     FatTree {
         /// Nodes of a leaf, and spines.
         radix: usize,
@@ -72,7 +73,8 @@ pub struct Net {
 impl Net {
     /// A network at rest.
     pub fn new(topology: Topology, nodes: usize, speed: LinkSpeed) -> Net {
-        // Two links from and two to each node or, in a fat tree, between each leaf and spine as well, is enough for all.
+        // Two links from and two to each node or, in a fat tree, between each leaf and spine as well, is
+        // enough for all.
         let rail = nodes * 8 + nodes * nodes * 2;
         Net {
             topology,
@@ -166,7 +168,8 @@ impl Net {
         Some(self.busy[link] + self.speed.latency)
     }
 
-    /// What becomes of a frame behind its last link: each time at which it, or what was made of it, comes to the receiver.
+    /// What becomes of a frame behind its last link: each time at which it, or what was made of it, comes to
+    /// the receiver.
     pub fn harm(
         &self,
         now: Duration,

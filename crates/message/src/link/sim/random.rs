@@ -30,7 +30,8 @@ impl Random {
 
     /// Whether something of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
-        // A draw is made even if the answer is known, so that changing one fault leaves the others where they were.
+        // A draw is made even if the answer is known, so that changing one fault leaves the others where they
+        // were.
         ((self.next_u64() >> 11) as f64 / (1u64 << 53) as f64) < probability
     }
 

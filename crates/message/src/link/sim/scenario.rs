@@ -208,7 +208,8 @@ impl Run {
                 Some(Happening::Alarm(tag)) => self.alarm(tag)?,
                 Some(Happening::Event { at, from, event }) => self.event(at, from, event)?,
                 Some(Happening::Bad(error)) => {
-                    // Frames that are changed on the way, or of a former life, are refused; nothing else may be.
+                    // Frames that are changed on the way, or of a former life, are refused; nothing else may
+                    // be.
                     let life = matches!(error, crate::error::LinkError::Unknown { what: "session", .. });
                     if !life && self.config.lossless {
                         return Err(format!("a good frame was refused: {error}"));

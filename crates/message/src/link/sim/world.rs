@@ -131,7 +131,8 @@ struct End {
     timer: Duration,
 }
 
-/// The simulation. Nodes are numbered from 0; sessions exist between pairs for which [`connect`](World::connect) was called.
+/// The simulation. Nodes are numbered from 0; sessions exist between pairs for which
+/// [`connect`](World::connect) was called.
 pub struct World {
     /// Virtual time.
     pub now: Duration,

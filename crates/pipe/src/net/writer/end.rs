@@ -13,13 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl NetWriter {
-    /// Ends the stream: readers get every step published so far, then its end. All units must have written the same number
-    /// of steps. Waits until the readers have fetched them, and unit 0 until all other units have left: the data are
-    /// in this process.
+    /// Ends the stream: readers get every step published so far, then its end. All units must have written
+    /// the same number of steps. Waits until the readers have fetched them, and unit 0 until all other units
+    /// have left: the data are in this process.
     ///
     /// # Errors
-    /// The error that the port failed with before; [`PortError::UnevenSteps`]; [`PortError::Timeout`] and [`PortError::Interrupted`] while waiting,
-    /// after which it can be called again; loss of a reader before it had all.
+    /// The error that the port failed with before; [`PortError::UnevenSteps`]; [`PortError::Timeout`] and
+    /// [`PortError::Interrupted`] while waiting, after which it can be called again; loss of a reader before
+    /// it had all.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
         if !self.open {
             return self.failed.clone().map_or(Ok(self.stats), Err);

@@ -1,5 +1,5 @@
-//! Units that are only read. What the protocol writes when it opens a store, and when it repairs, stays in memory: what stood in the
-//! logs is done again there, and nothing on the disks changes.
+//! Units that are only read. What the protocol writes when it opens a store, and when it repairs, stays in
+//! memory: what stood in the logs is done again there, and nothing on the disks changes.
 
 use super::{lacks, Disks};
 use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, HOME};

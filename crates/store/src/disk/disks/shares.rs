@@ -7,9 +7,10 @@ use std::fmt::Display;
 use std::os::fd::AsFd;
 
 impl Disks {
-    /// What a turn is to hold: the first of the units that can be opened, so many that whoever else has a turn has one of them. Of
-    /// two turns each may lack as many units as there is parity, or come to other directories in their place: 2 m + 1 of one without
-    /// those, which are m at most, are more than the m that the other lacks. Mirrors have not so many units: each may be used alone.
+    /// What a turn is to hold: the first of the units that can be opened, so many that whoever else has a
+    /// turn has one of them. Of two turns each may lack as many units as there is parity, or come to other
+    /// directories in their place: 2 m + 1 of one without those, which are m at most, are more than the m
+    /// that the other lacks. Mirrors have not so many units: each may be used alone.
     pub(in crate::disk) fn share(&mut self, parity: u32) {
         let enough = 2 * parity as usize + 1;
         for unit in 0..self.units.len() {
@@ -47,8 +48,8 @@ impl Disks {
         self.shares().find_map(|share| share.holder())
     }
 
-    /// Takes what a turn is to hold, or nothing where another has some of it: then that one is told that somebody waits. A unit of
-    /// which that cannot be said is not used.
+    /// Takes what a turn is to hold, or nothing where another has some of it: then that one is told that
+    /// somebody waits. A unit of which that cannot be said is not used.
     pub(in crate::disk) fn take(&mut self) -> bool {
         let all = (0..self.units.len()).all(|unit| self.with(unit, Share::take) != Some(false));
         if !all {
@@ -83,7 +84,8 @@ impl Disks {
         }
     }
 
-    /// A unit that has other directories now takes part in the turn of the one with this number. Says whether it can: nobody waits.
+    /// A unit that has other directories now takes part in the turn of the one with this number. Says whether
+    /// it can: nobody waits.
     pub(in crate::disk) fn take_also(&mut self, unit: u32, number: [u8; 16]) -> bool {
         self.share_of(unit as usize);
         let is_free = self.with(unit as usize, Share::take) != Some(false);

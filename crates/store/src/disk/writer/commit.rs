@@ -10,7 +10,8 @@ use crate::volume::{Entry, BLOCK};
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 
-/// What each unit says when it closes: its steps, the units of the store that failed it, and which files it has written of each.
+/// What each unit says when it closes: its steps, the units of the store that failed it, and which files it
+/// has written of each.
 #[derive(Serialize, Deserialize)]
 pub struct End {
     pub steps: u64,
@@ -32,7 +33,8 @@ impl StoreWriter {
             }));
         }
         let mut owned = self.store.own()?;
-        // A unit that was replaced meanwhile has other files, or none: what it came to before does not matter.
+        // A unit that was replaced meanwhile has other files, or none: what it came to before does not
+        // matter.
         let mut now = Vec::new();
         for unit in 0..self.store.geometry().units() {
             now.push(match owned.units().rows(unit, Named::Data(self.object), false) {
@@ -91,8 +93,9 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Puts this port's first steps into the row that has others of before. Nobody reads these blocks before the name says that
-    /// there are more steps; and those beside them are right all the time, as wherever a block is overwritten.
+    /// Puts this port's first steps into the row that has others of before. Nobody reads these blocks before
+    /// the name says that there are more steps; and those beside them are right all the time, as wherever a
+    /// block is overwritten.
     fn fill_row(&self, owned: &mut Owned<'_>) -> Result<(), StoreError> {
         let Some(row) = self.read_row.filter(|_| !self.tail.is_empty()) else { return Ok(()) };
         let (_, from) = self.meta.place(self.fill, self.before);

@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::io::Write;
 
-/// What c-blosc 1.21 made of [`captured`], in hexadecimal digits: each compressor, blocks that are split and that are not,
-/// shuffled in each way, with a short last block and without.
+/// What c-blosc 1.21 made of [`captured`], in hexadecimal digits: each compressor, blocks that are split and
+/// that are not, shuffled in each way, with a short last block and without.
 const CAPTURED: [&str; 5] = [
     // blosclz, , 0
     "020100042002000020020000aa000000140000001d0000002300000000e0170301e803e0190301d007e0190301b80be00f030100002300\

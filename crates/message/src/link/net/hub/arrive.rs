@@ -190,7 +190,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    /// Which way to a peer this is, if there is a place for it; makes room where a new life of the peer replaces the old.
+    /// Which way to a peer this is, if there is a place for it; makes room where a new life of the peer
+    /// replaces the old.
     fn way_for(&mut self, peer: &Identity, mine: bool, now: Duration) -> Option<usize> {
         let Identity { unit, incarnation, .. } = *peer;
         if unit >= self.config.units || unit == self.config.me || self.closing {
@@ -265,7 +266,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         if let Err(error) = known.session.handle_path_up(now, PathId(at as u8), frame) {
             self.lose(unit, error, now);
         }
-        // The one that the other side began may have come first. What that may already take for a way has to become one.
+        // The one that the other side began may have come first. What that may already take for a way has to
+        // become one.
         if let Some(Attempt::Call(call)) = self.attempts.get(&unit) {
             if !call.confirms() {
                 self.attempts.remove(&unit);

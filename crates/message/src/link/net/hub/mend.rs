@@ -1,4 +1,5 @@
-//! Connections that break: a fault of the network is no end of a unit. Both sides dial again, and the session goes on where it was.
+//! Connections that break: a fault of the network is no end of a unit. Both sides dial again, and the session
+//! goes on where it was.
 
 use super::{Attempt, Hub, AGAIN};
 use crate::engine::PathId;
@@ -63,7 +64,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    /// Dials again whom it is time to. Returns when the next is. A session that waits too long for its peer gives it up by itself.
+    /// Dials again whom it is time to. Returns when the next is. A session that waits too long for its peer
+    /// gives it up by itself.
     pub(super) fn mend_all(&mut self, now: Duration) -> Option<Duration> {
         let broken = |peer: &super::Peer<B>| peer.broken.is_some() && peer.gone.is_none();
         let units: Vec<_> = self.peers.iter().filter(|(_, p)| broken(p)).map(|(unit, _)| *unit).collect();

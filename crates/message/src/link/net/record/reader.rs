@@ -79,8 +79,8 @@ impl RecordReader {
         }
     }
 
-    /// Reads once: plain bytes into `body`, as far as it goes, and `ahead` of them; sealed ones ahead only. `None`: nothing has
-    /// come.
+    /// Reads once: plain bytes into `body`, as far as it goes, and `ahead` of them; sealed ones ahead only.
+    /// `None`: nothing has come.
     ///
     /// # Errors
     /// [`OsError::PeerClosed`] at the end, or the system's.
@@ -110,8 +110,8 @@ impl RecordReader {
         Ok(Some(Came { body, all }))
     }
 
-    /// Makes more of what has come [ready](RecordReader::ready), where all that was is taken: the next record. Returns whether
-    /// there is something.
+    /// Makes more of what has come [ready](RecordReader::ready), where all that was is taken: the next
+    /// record. Returns whether there is something.
     ///
     /// # Errors
     /// [`LinkError::BadField`] and [`LinkError::Unauthentic`]: the connection is of no further use.
@@ -145,8 +145,9 @@ impl RecordReader {
         Ok(opened)
     }
 
-    /// Takes what has come into `parts`, which are not all empty: straight into them where nothing was read ahead, and sealed
-    /// where a record has room in the first. Returns how many bytes, `None` where there are none now.
+    /// Takes what has come into `parts`, which are not all empty: straight into them where nothing was read
+    /// ahead, and sealed where a record has room in the first. Returns how many bytes, `None` where there are
+    /// none now.
     ///
     /// # Errors
     /// Those of [`read`](RecordReader::read) and [`open`](RecordReader::open).

@@ -15,7 +15,8 @@ const SHARE_FROM: usize = 4 << 10;
 const SLICES: usize = 64;
 /// Bytes that one call writes, so that every connection gets its turn.
 const TURN: usize = 4 << 20;
-/// Sealed bytes that wait for the socket before no more of what [lies elsewhere](RecordWriter::send) is sealed.
+/// Sealed bytes that wait for the socket before no more of what [lies elsewhere](RecordWriter::send) is
+/// sealed.
 const SEALED_AHEAD: usize = 256 << 10;
 
 /// A part of a frame to send.
@@ -37,7 +38,8 @@ pub struct RecordWriter {
     queue: VecDeque<Out>,
     /// Bytes of the queue.
     queued: usize,
-    /// Copied and sealed bytes: those from `start` up to `end` are in the queue. What lies behind is free and initialised.
+    /// Copied and sealed bytes: those from `start` up to `end` are in the queue. What lies behind is free and
+    /// initialised.
     own: Vec<u8>,
     start: usize,
     end: usize,
@@ -54,8 +56,8 @@ impl RecordWriter {
         RecordWriter { sealer, queue, queued: 0, own: Vec::new(), start: 0, end: 0, pending, apart: false }
     }
 
-    /// Bytes that wait for the socket. Whoever queues more keeps it bounded: a caller stops at its limit and goes on when
-    /// [`write`](RecordWriter::write) has made room.
+    /// Bytes that wait for the socket. Whoever queues more keeps it bounded: a caller stops at its limit and
+    /// goes on when [`write`](RecordWriter::write) has made room.
     pub fn queued_bytes(&self) -> usize {
         self.queued + self.pending.len()
     }
@@ -86,8 +88,8 @@ impl RecordWriter {
         })
     }
 
-    /// Sends the beginning of what lies in `parts`, once nothing is queued any more: plain from where it lies, sealed as much
-    /// as may wait. Returns how many bytes, `None` where the socket takes nothing now.
+    /// Sends the beginning of what lies in `parts`, once nothing is queued any more: plain from where it
+    /// lies, sealed as much as may wait. Returns how many bytes, `None` where the socket takes nothing now.
     ///
     /// # Errors
     /// Those of [`write`](RecordWriter::write).
