@@ -17,6 +17,8 @@ use polyduct_pipe::net::channel::Channel;
 use polyduct_pipe::net::lane::Lane;
 use polyduct_pipe::net::route::{End, Route};
 use polyduct_pipe::net::wire::{Ask, LaneOpen};
+use polyduct_pipe::threads::Threads;
+use polyduct_slots::Turn;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::io::{IoSlice, Write};
@@ -182,8 +184,14 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
     let bytes = route.bytes() as usize;
     let (stream, raw) = sent.plain();
     let (expected, bad) = steps(&stream, bytes);
-    let (mut lane, mut part) =
-        (Lane::new(3, ([127, 0, 0, 1], 9).into(), sent.channel(sealed), route), vec![0; bytes]);
+    let of = (Kernels::detect(), None, Threads::of(1));
+    let addr = ([127, 0, 0, 1], 9).into();
+    let (mut lane, mut part) = (Lane::new(3, addr, sent.channel(sealed), route, (2, bytes)), vec![0; bytes]);
+    if let Ok(Some(LaneOpen { bytes: said, slots: Some(_) })) = first(&mut &stream[..]) {
+        // Nobody hands out slots there.
+        assert!(lane.is_open().is_err() && (said != bytes as u64 || !lane.may_map()));
+        return;
+    }
     let mut taken = 0;
     let fault = loop {
         match lane.is_open() {
@@ -195,7 +203,8 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
             lane.begin();
             part.fill(0);
             let end = loop {
-                match lane.receive(taken as u64, &mut part, Kernels::detect(), None) {
+                let turn = Turn { step: taken as u64, slot: 0, sense: false, uses: 1 };
+                match lane.receive(turn, &mut part, of) {
                     Ok(_) if !lane.waits() => break None,
                     Ok(more) => assert!(more, "neither more nor an end"),
                     Err(fault) => break Some(fault),
@@ -244,7 +253,7 @@ fn main() {
     let mut seeds = Vec::new();
     for (i, choice) in (0..ROUTES.len()).zip((0..).step_by(2)) {
         let bytes = route(i).bytes() as usize;
-        let open = message(&LaneOpen { bytes: bytes as u64 });
+        let open = message(&LaneOpen { bytes: bytes as u64, slots: None });
         let all = [&open[..], &step(0, bytes), &step(1, bytes)].concat();
         let cut = [&open[..], b"\n\n", &step(0, bytes), b"\n\n", &step(1, bytes)[..20], b"\n\n!xy"].concat();
         for sealed in [0, 1] {
@@ -260,7 +269,8 @@ fn main() {
         b"\n\n".to_vec(),
         b"\n\n!".to_vec(),
         message(&Ask::Next),
-        message(&LaneOpen { bytes: small as u64 }),
+        message(&LaneOpen { bytes: small as u64, slots: None }),
+        message(&LaneOpen { bytes: small as u64, slots: Some(b"polyduct/0/slots/x".to_vec()) }),
         step(1, small),
         step(2, small),
         vec![0; 4],

@@ -14,6 +14,7 @@ use polyduct_message::types::{MAX_CHANNELS, MAX_PAYLOAD};
 use polyduct_message::{ChannelId, HandlerId, Head, LinkError, Priority};
 use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_os::segment::{Access, Segment};
+use polyduct_os::spin::Spin;
 use polyduct_os::sync::{Line, Ordering};
 use serde::{Deserialize, Serialize};
 use std::os::fd::BorrowedFd;
@@ -304,10 +305,10 @@ impl Scene {
     }
 
     fn wait(&mut self, sender: &mut Sender) {
-        let (bell, ticket) = (self.bell.clone(), sender.ticket());
-        sender.wait_taken(ticket, &bell, Duration::ZERO, Duration::ZERO);
+        let (bell, ticket, spin) = (self.bell.clone(), sender.ticket(), Spin::never());
+        sender.wait_taken(ticket, &bell, &spin, Duration::ZERO);
         sender.ask_for_call();
-        self.broken.sent(sender.send_all(head(3), &[4; 300], &bell, Duration::ZERO, Duration::ZERO));
+        self.broken.sent(sender.send_all(head(3), &[4; 300], &bell, &spin, Duration::ZERO));
         if let Some(room) = self.broken.sent(sender.room()) {
             assert!(room.messages <= 8 && room.payload_bytes <= 1 << 10);
         }

@@ -31,7 +31,8 @@ pub mod reader;
 pub mod ready;
 pub mod rendezvous;
 mod serve;
-mod threads;
+#[doc(hidden)]
+pub mod threads;
 mod watch;
 pub mod wire;
 pub mod writer;

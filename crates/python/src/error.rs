@@ -171,7 +171,7 @@ fn refused(reason: &Refusal) -> Class {
         }
         Refusal::Over => ("over", vec![]),
         Refusal::System { .. } => ("system", vec![]),
-        Refusal::Replaced { unit } => ("replaced", named(unit)),
+        Refusal::Replaced { unit } => ("replaced", named(&(*unit).into())),
     };
     refusal(name, attributes)
 }
