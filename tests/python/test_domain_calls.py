@@ -357,7 +357,7 @@ def test_a_call_that_fails_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_handler_that_would_end_the_program_ends_no_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda e: seen.append((e.exc_type, str(e.exc_value))))
-    done = threading.Event()
+    serving, done = threading.Event(), threading.Event()
 
     def run(d: Domain) -> None:
         @d.handler("quit")
@@ -371,6 +371,8 @@ def test_a_handler_that_would_end_the_program_ends_no_serving(monkeypatch: pytes
         d.function("double", lambda x: 2 * x)
         d.synchronise()
         if d.unit == 0:
+            # Before, they would run in the other unit's `synchronise`, which they may end.
+            assert serving.wait(30)
             d.post(1, "quit")
             with pytest.raises(polyduct.CallFailed, match="SystemExit: enough"):
                 d.call(1, "fail", timeout=20).result()
@@ -378,6 +380,7 @@ def test_a_handler_that_would_end_the_program_ends_no_serving(monkeypatch: pytes
             done.set()
             return
         with d.serving():
+            serving.set()
             # Not in any call of the domain.
             assert done.wait(30)
 

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What a rate is measured over.
 const SLICE: Duration = Duration::from_millis(40);
 /// How often rates are measured, at most.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 15;
 
 fn main() {
     // One at a time: they look at the memory of this process, and at rates.
