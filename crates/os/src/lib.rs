@@ -26,7 +26,6 @@ pub mod remote;
 pub mod ring;
 pub mod segment;
 pub mod socket;
-#[cfg(not(loom))]
 pub mod spin;
 pub mod sync;
 pub mod threads;

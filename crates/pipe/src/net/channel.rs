@@ -1,6 +1,6 @@
 //! An authenticated connection: the [records](polyduct_message::link::net::record) of `message`, on which go
 //! messages (postcard) or the bytes of a step, plain ones straight from a writer's slot and straight into a
-//! reader's array; and whether its other end is [there](super::silence).
+//! reader's array; and whether its other end is there (`silence`).
 
 use super::silence::Silence;
 use polyduct_message::handshake::unpack;

@@ -176,7 +176,7 @@ impl Options {
     /// Refuses what only the chunks of a Zarr array have, where something else is written.
     ///
     /// # Errors
-    /// [`FileError::BadOption`].
+    /// [`PortError::BadOption`].
     pub fn check_unchunked(&self, path: &str) -> Result<(), FileError> {
         let refused = |option, found: String| {
             let expected = "none: only Zarr arrays, PATH.zarr, have chunks".into();
