@@ -148,6 +148,7 @@ class Domain:
         self._later: Later | None = None
         self._watcher: Watcher | None = None
         self._polled: Polled | None = None
+        self._making = threading.Lock()
         self._stops: set[_native.Stop] = set()
         self._regions: dict[int, int | str] = {}
         self._next_lent = int.from_bytes(os.urandom(4), "little") >> 1
@@ -258,10 +259,11 @@ class Domain:
         The first call starts a thread that receives while the program polls, and runs handlers, as `serving` does. In asyncio
         messages are awaited instead: see `irecv`.
         """
-        if self._polled is None:
-            self._port.config()  # raises Closed
-            self._polled = Polled(self._port)
-        return self._polled.fd
+        with self._making:
+            if self._polled is None:
+                self._port.config()  # raises Closed
+                self._polled = Polled(self._port)
+            return self._polled.fd
 
     def sendrecv(
         self,
@@ -555,8 +557,14 @@ class Domain:
             self._polled.end()
 
     def __del__(self) -> None:
-        # Their threads keep the place in the domain, which is left when nobody does.
-        self._stop_serving()
+        # Threads keep the place in the domain, which is left when nobody does. They are not waited for here: this may
+        # run in any thread, whatever locks it has.
+        if not getattr(self, "_port", None) or not self._port.ours:
+            return
+        for one in self._serving:
+            one.let_go()
+        if self._polled is not None:
+            self._polled.let_go()
 
     def __enter__(self) -> Domain:
         return self
@@ -582,6 +590,7 @@ class Serving:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
+        self._port = domain._port
         self._stop = _native.Stop()
         args = (domain._port, self._stop)
         self._thread = threading.Thread(target=self._run, args=args, name="polyduct-serving", daemon=True)
@@ -594,6 +603,11 @@ class Serving:
         except Error:
             # A loss, or the end of the domain: the program's own calls say so.
             pass
+
+    def let_go(self) -> None:
+        """Has the thread end. Waits for nothing."""
+        with contextlib.suppress(Error):
+            self._port.stop_serving(self._stop)
 
     def stop(self) -> None:
         """Ends the thread, and waits until it has."""

@@ -49,6 +49,16 @@ def _end(future: asyncio.Future[bool], result: bool) -> None:
         future.set_result(result)
 
 
+_LOOK = 1.0
+"""How soon a thread that waits sees that it is of no further use, in seconds."""
+
+
+def reported(error: BaseException) -> None:
+    """Says what a handler raised that is no error, as of any thread that it ends."""
+    args = (type(error), error, error.__traceback__, threading.current_thread())
+    threading.excepthook(threading.ExceptHookArgs(args))
+
+
 class Polled:
     """A descriptor of a domain that is readable while a message waits to be received, and the thread that sees to it: it receives,
     and runs handlers, while the program polls. It does not keep the domain's object: who drops that ends this."""
@@ -90,15 +100,27 @@ class Polled:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._over or not self._is_set)
+                # Who lets go of this wakes nobody for sure.
+                while not self._changed.wait_for(lambda: self._over or not self._is_set, _LOOK):
+                    pass
                 if self._over:
                     return
             try:
-                self._port.wait_any([(None, None)], [], self._stop, None)
-            except Error:
-                # The next call to receive raises it.
-                pass
-            self.look()
+                with contextlib.suppress(Error):  # the next call to receive raises it
+                    self._port.wait_any([(None, None)], [], self._stop, None)
+                self.look()
+            except BaseException as e:
+                # A handler wanted to end the program, which no thread beside the first can.
+                reported(e)
+
+    def let_go(self) -> None:
+        """Has the thread end. Waits for nothing: a finalizer may run anywhere."""
+        self._over = True
+        if self._changed.acquire(blocking=False):
+            self._changed.notify_all()
+            self._changed.release()
+        with contextlib.suppress(Error):
+            self._port.stop_serving(self._stop)
 
     def end(self) -> None:
         """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any more."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polyduct import _native
 from polyduct._arrays import seconds
+from polyduct._ready import reported
 from polyduct.errors import Error, LimitReached, Misuse, TimeoutError
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class Later:
             send = self._queue[0]
             try:
                 send._go()
-            except TimeoutError as e:
+            except BaseException as e:
+                # Those that a handler raised to end the program, too: whoever waits gets them, and the next has its turn.
                 send._error = e
                 send._over.set()
             with self._changed:
@@ -239,6 +241,10 @@ class Watcher:
                 error = None
             except Error as e:
                 over, error = now, e
+            except BaseException as e:
+                # A handler wanted to end the program, which no thread beside the first can.
+                reported(e)
+                continue
             with self._lock:
                 self._awaited = [one for one in self._awaited if one not in over]
             for _, future, loop in over:

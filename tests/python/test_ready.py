@@ -493,3 +493,28 @@ def test_the_loss_of_a_unit_wakes_who_polls_the_domain(start: Callable[..., Proc
             other.signal(signal.SIGKILL)
             assert becomes_ready(d)
             d.recv()
+
+
+def test_a_handler_that_would_end_the_program_ends_no_thread_that_receives(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: said.append(args.exc_type))
+    ready = threading.Event()
+
+    def run(d: polyduct.Domain) -> None:
+        @d.handler("quit")
+        def quit(*_: object) -> None:
+            raise SystemExit("enough")
+
+        d.synchronise()
+        if d.unit == 0:
+            assert ready.wait(30)
+            d.post(1, "quit")
+            d.send(1, b"x")
+            return
+        fd = d.fileno()
+        ready.set()
+        assert select.select([fd], [], [], 30)[0]
+        assert d.recv(timeout=20) == b"x"
+
+    units(2, run)
+    assert said == [SystemExit]

@@ -108,7 +108,9 @@ impl Domain {
 
     /// The exception for an error of a call that did not wait.
     pub fn raise(&self, py: Python<'_>, e: &MessageError) -> PyErr {
-        match (e, lock(&self.domain).clone()) {
+        // What is made of Python's may run anybody's finalizers, which may ask for this domain.
+        let domain = lock(&self.domain).clone();
+        match (e, domain) {
             (MessageError::PeerLeft { unit }, _) if *unit == self.unit => left(py),
             (_, None) => left(py),
             (e, Some(domain)) => raise(py, e, &domain),
@@ -639,8 +641,9 @@ impl Domain {
 
     /// An exception in a handler.
     fn check_outside(&self, py: Python<'_>) -> PyResult<()> {
-        match (message::Domain::in_handler(), lock(&self.domain).as_ref()) {
-            (true, Some(domain)) => Err(raise(py, &MessageError::InHandler, domain)),
+        let domain = lock(&self.domain).clone();
+        match (message::Domain::in_handler(), domain) {
+            (true, Some(domain)) => Err(raise(py, &MessageError::InHandler, &domain)),
             _ => Ok(()),
         }
     }

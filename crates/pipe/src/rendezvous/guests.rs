@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct Guests {
     places: [Option<Guest>; MAX_PROGRAMS as usize],
     by_conn: HashMap<ConnId, (u32, u32)>,
+    /// The place that is given out first: one that a killed program has left still pins what it held, which its
+    /// successor would not be offered there.
+    next: u32,
 }
 
 struct Guest {
@@ -143,7 +146,7 @@ impl<F> Rendezvous<F> {
             return Err(Refusal::Over);
         }
         check_hello(hello)?;
-        let places = || 0..MAX_PROGRAMS;
+        let places = || (0..MAX_PROGRAMS).map(|i| (self.guests.next + i) % MAX_PROGRAMS);
         let own = places().find(|&p| self.guests.get(p).is_some_and(|guest| guest.is(&hello.program)));
         let place = match own.or_else(|| places().find(|&p| self.guests.get(p).is_none())) {
             Some(place) => place,
@@ -243,6 +246,7 @@ impl<F> Rendezvous<F> {
         if self.guests.get(place).is_some_and(|guest| guest.members.is_empty()) {
             self.guests.places[place as usize] = None;
             if stage != Stage::Gathering {
+                self.guests.next = (place + 1) % MAX_PROGRAMS;
                 actions.push(Action::Vacate(place));
             }
         }

@@ -46,7 +46,7 @@ impl Boxes {
     /// Chunks of this shape; with one number more than the dataset has dimensions the first is of steps.
     ///
     /// # Errors
-    /// [`FileError::BadOption`] for a shape that no chunk can have.
+    /// [`PortError::BadOption`] for a shape that no chunk can have.
     pub fn new(
         dataset: Dataset,
         shape: &[u64],

@@ -11,7 +11,7 @@ use super::slabs::open_chunk;
 use super::Options;
 use crate::FileError;
 use polyduct_layout::Dataset;
-use polyduct_os::dir;
+use polyduct_os::{dir, Errno};
 use polyduct_port::{PortError, PortName};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Drafts {
     /// The file that holds parts of a step, and where the step begins in it.
     ///
     /// # Errors
-    /// [`FileError::Closed`] where no step was [entered](Self::enter).
+    /// [`PortError::Closed`] where no step was [entered](Self::enter).
     pub fn draft(&self, step: u64, path: &str) -> Result<(&File, u64), FileError> {
         let at = step % self.boxes.steps * self.dataset.len_bytes();
         Ok((&self.group(path)?.draft, at))
@@ -119,8 +119,9 @@ impl Drafts {
     /// will not be written again.
     ///
     /// # Errors
-    /// [`FileError::Timeout`] and [`FileError::Interrupted`] while nothing is counted; then
-    /// [`FileError::NoSpace`], [`FileError::System`].
+    /// [`PortError::Timeout`] and [`PortError::Interrupted`] while nothing is counted; then
+    /// [`FileError::NoSpace`], [`FileError::System`]: also where bytes came twice, so that a chunk would be
+    /// taken for whole that is not.
     pub fn count(&mut self, waited: &mut Duration, path: &str, options: &Options) -> Result<(), FileError> {
         let Some((first, last)) =
             self.wrote.first_key_value().map(|f| *f.0).zip(self.wrote.last_key_value().map(|l| *l.0))
@@ -139,19 +140,37 @@ impl Drafts {
                 let word = &mut words[((chunk - first) * COUNT) as usize..][..COUNT as usize];
                 let count = number(word) + bytes;
                 word.copy_from_slice(&count.to_le_bytes());
-                if count == self.boxes.box_len(chunk) * self.boxes.steps {
+                let whole = self.boxes.box_len(chunk) * self.boxes.steps;
+                if count > whole {
+                    // Something was written twice, and was taken for what others have yet to bring.
+                    let what = "count the bytes of a chunk, of which some were written twice";
+                    return Err(FileError::sys(path, what, Errno::INVAL));
+                }
+                if count == whole {
                     full.push(chunk);
                 }
             }
+            // Who is told to stop from here on would leave chunks to nobody.
+            let counts = Io { options: &Options::default(), ..counts };
             counts.write(&words, (first + 1) * COUNT)?;
         }
-        // Who is told to stop now would leave chunks to nobody.
-        let options = &Options::default();
         let number = self.group(path)?.number;
         for &chunk in &full {
-            self.encode_drafted(number, chunk, self.boxes.steps, self.boxes.steps, path)?;
+            let encoded = self.encode_drafted(number, chunk, self.boxes.steps, self.boxes.steps, path);
+            // What was counted cannot be written again.
+            encoded.map_err(|e| match e {
+                FileError::NoMemory { .. } => FileError::sys(path, "encode a chunk", Errno::NOMEM),
+                e => e,
+            })?;
         }
-        self.finish(self.encoded + full.len() as u64, waited, path, options)
+        match self.finish(self.encoded + full.len() as u64, waited, path, options) {
+            // Whoever commits the file takes the draft away.
+            Err(FileError::Port(PortError::Timeout { .. } | PortError::Interrupted { .. })) => {
+                (self.wrote, self.encoded) = (BTreeMap::new(), 0);
+                Ok(())
+            }
+            finished => finished,
+        }
     }
 
     /// Notes that so many chunks more are files; the last takes the draft away.

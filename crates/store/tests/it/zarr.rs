@@ -205,6 +205,25 @@ fn stretches_of_any_length_fill_chunks() {
 }
 
 #[test]
+fn what_is_written_twice_ends_in_an_error_and_never_in_a_chunk_that_lacks_something() {
+    let dataset = Dataset::new(&[8, 70], ElemType::F32).unwrap();
+    let place = Place::new();
+    let path = place.file("d.zarr");
+    let options = Options { chunks: Some(vec![8, 70]), compression: Compression::Zstd, ..Options::of(0, 1) };
+    let mut port = FileWriter::open(&path, Format::Zarr, &dataset, "*,*", &options).unwrap();
+    let half = vec![7; 4 * 70 * 4];
+    let mut write = |at| port.write_stretch(at, &half);
+    let end = write(0)
+        .and_then(|()| write(0))
+        .and_then(|()| write(half.len() as u64))
+        .and_then(|()| port.end_step())
+        .and_then(|()| port.close().map(drop));
+    assert!(end.as_ref().is_err_and(|e| e.to_string().contains("written twice")), "{end:?}");
+    drop(port);
+    assert!(!path.exists());
+}
+
+#[test]
 fn only_zarr_has_chunks() {
     let dataset = Dataset::new(&[3], ElemType::U8).unwrap();
     let place = Place::new();
