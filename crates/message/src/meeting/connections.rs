@@ -177,7 +177,7 @@ impl Connections {
         self.peers.get(&id)?.process.as_ref()
     }
 
-    /// Connections of `ids` that have something to say, or are gone.
+    /// Connections of `ids` that have hung up, or whose processes have ended.
     pub fn look_at(&self, ids: &[ConnId]) -> Vec<ConnId> {
         let peers: Vec<_> = ids.iter().filter_map(|id| Some((*id, self.peers.get(id)?))).collect();
         let mut items = Vec::with_capacity(2 * peers.len());
@@ -224,6 +224,27 @@ impl Connections {
     /// Whether nothing waits to be sent to this one.
     pub fn is_flushed(&self, id: ConnId) -> bool {
         self.peers.get(&id).is_none_or(|peer| peer.outbox.is_empty())
+    }
+
+    /// Waits, for `most` at the longest, until one of these takes more of what waits for it, and sends that. Hears
+    /// nobody: what they say is there later.
+    ///
+    /// # Errors
+    /// The system's, where it cannot wait for so many.
+    pub fn send_on(&mut self, ids: &[ConnId], most: Duration) -> Result<(), OsError> {
+        let waiting: Vec<ConnId> = ids.iter().copied().filter(|&id| !self.is_flushed(id)).collect();
+        let peers = || waiting.iter().filter_map(|id| self.peers.get(id));
+        let most = if peers().any(|peer| peer.crowded) { most.min(CROWDED) } else { most };
+        let ready = peers().filter(|peer| !peer.crowded);
+        let mut items: Vec<_> = ready.map(|peer| PollItem::writable(&peer.conn)).collect();
+        poll(&mut items, Some(most))?;
+        for id in waiting {
+            self.flush(id);
+            if self.peers.get(&id).is_some_and(Peer::has_ended) {
+                self.drop(id);
+            }
+        }
+        Ok(())
     }
 
     /// Hangs up, as soon as everything was sent.

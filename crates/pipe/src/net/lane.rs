@@ -60,6 +60,8 @@ pub struct Lane {
     fruitless: u32,
     /// The connection is gone, and another is made.
     pub(super) redial: Option<Redial>,
+    /// Where unit 0 had said that the writer unit is when the connection was made, if it had replaced another.
+    pub(super) moved: Option<SocketAddr>,
 }
 
 impl Lane {
@@ -83,6 +85,7 @@ impl Lane {
             near: Near::No,
             fruitless: 0,
             redial: None,
+            moved: None,
         }
     }
 
@@ -167,11 +170,12 @@ impl Lane {
 
     /// What to wait for.
     pub fn items(&self) -> impl Iterator<Item = PollItem<'_>> {
-        let coming = match &self.near {
-            Near::Coming(coming) => Some(coming.item()),
-            _ => None,
+        // While slots are on their way the writer may say already which steps are there.
+        let (channel, coming) = match &self.near {
+            Near::Coming(coming) => (PollItem::hangup(&self.channel), Some(coming.item())),
+            _ => (PollItem::readable(&self.channel), None),
         };
-        [PollItem::readable(&self.channel)].into_iter().chain(coming)
+        [channel].into_iter().chain(coming)
     }
 
     /// Asks for a step, where the queue may drop some.

@@ -130,9 +130,21 @@ pub struct Calls {
     pub borne: Duration,
     /// The session that goes on.
     pub session: SessionId,
-    /// Where this unit may be replaced, unit 0 is called for as long as nobody has its place, however long
-    /// that takes.
+    /// Where this unit may be replaced, unit 0 is called for longer, as long as nobody has its place.
     pub lasts: bool,
+    /// For how long then.
+    pub most: Duration,
+}
+
+impl Calls {
+    /// How long unit 0 is called.
+    fn patience(&self) -> Duration {
+        if self.lasts {
+            self.borne.max(self.most)
+        } else {
+            self.borne
+        }
+    }
 }
 
 enum Stage {
@@ -200,12 +212,12 @@ impl Mending {
 
     /// When to [go on](Mending::go_on) at the latest.
     pub fn deadline(&self, calls: &Calls) -> Duration {
-        let end = (!calls.lasts).then(|| self.tries.since.saturating_add(calls.borne));
+        let end = self.tries.since.saturating_add(calls.patience());
         let next = match &self.stage {
             Stage::Rests(until) | Stage::Asks(_, until) => *until,
             Stage::Dials(dial) => dial.deadline(),
         };
-        end.map_or(next, |end| end.min(next))
+        end.min(next)
     }
 
     /// Goes on as far as it can; returns whether the session goes on.
@@ -217,7 +229,7 @@ impl Mending {
         let lasted = self.tries.last(now);
         loop {
             match self.next(calls, session, now) {
-                Ok(Next::Waits) if calls.lasts || lasted < calls.borne => return Ok(false),
+                Ok(Next::Waits) if lasted < calls.patience() => return Ok(false),
                 Ok(Next::Waits) => {
                     let what = "a connection that could not be made again".into();
                     return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
@@ -327,7 +339,7 @@ mod tests {
         let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
-        let mut calls = Calls { addr, unit: 1, terms, borne: BORNE, session, lasts: false };
+        let mut calls = Calls { addr, unit: 1, terms, borne: BORNE, session, lasts: false, most: 20 * BORNE };
         let mut session = Session::new(pair(true).0);
         let start = clock::now();
         let mut mending = Mending::new(start);

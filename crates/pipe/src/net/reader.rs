@@ -25,8 +25,9 @@ use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::{GRACE, SLICE};
+use polyduct_message::LinkError;
 use polyduct_os::{clock, poll::poll};
-use polyduct_port::{Expect, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
+use polyduct_port::{Expect, OnLoss, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
 use polyduct_slots::{Next, Turn};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -154,7 +155,9 @@ impl NetReader {
             trust: trust.clone(),
             options: options.clone(),
             program,
-            host: host_of(options),
+            // One that may be given up while it lives, and replaced, must not copy from slots that its successor has
+            // released.
+            host: host_of(options).filter(|_| options.on_loss != OnLoss::Wait),
             replaced: welcome.writers_wait,
         };
         let mut lanes = Vec::with_capacity(from.len());
@@ -163,7 +166,9 @@ impl NetReader {
             let name = UnitName { side: Side::Writer, unit: writer };
             let channel = connect(&caller, &mut client, name, addr, (start, true))?;
             let slots = (welcome.depth, src.local_len_bytes(writer.into())? as usize);
-            lanes.push(Lane::new(writer, addr, channel, route, slots));
+            let mut lane = Lane::new(writer, addr, channel, route, slots);
+            lane.moved = client.moved(writer);
+            lanes.push(lane);
         }
         for lane in &mut lanes {
             let name = UnitName { side: Side::Writer, unit: lane.unit };
@@ -174,6 +179,7 @@ impl NetReader {
                     Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
                         let may_map = lane.may_map();
                         lane.replace(connect(&caller, &mut client, name, lane.addr, (start, may_map))?);
+                        lane.moved = client.moved(lane.unit);
                     }
                     Err(fault) => return Err(client.failed_to_open(name, fault)),
                 }
@@ -385,6 +391,16 @@ impl NetReader {
                 continue;
             }
             self.client.take(step)?;
+            // One that was replaced may live, and keep its lane: what is waited for comes from its successor.
+            for lane in self.lanes.iter_mut().filter(|l| l.waits() && l.redial.is_none()) {
+                if self.client.moved(lane.unit) != lane.moved {
+                    self.caller.broke(&mut self.client, lane, LinkError::Closed.into())?;
+                    more = true;
+                }
+            }
+            if more {
+                continue;
+            }
             for lane in self.lanes.iter().filter(|l| l.waits()) {
                 self.client.check_lost(UnitName { side: Side::Writer, unit: lane.unit }, step)?;
             }

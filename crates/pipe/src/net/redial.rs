@@ -153,6 +153,7 @@ impl Caller {
         match made {
             Ok(Some(channel)) => {
                 lane.replace(channel);
+                lane.moved = client.moved(lane.unit);
                 Ok(true)
             }
             Ok(None) => {

@@ -75,11 +75,12 @@ fn gather_all(
             continue;
         };
         let ready = connections.wait(Vec::new(), Some(slice))?;
-        let mut ids = ready.conns;
-        while let Some(id) = ready.knocked.then(|| connections.accept(refusal(who.unit))).flatten() {
-            ids.push(id);
-        }
-        for id in ids {
+        let mut ids = ready.conns.into_iter();
+        // Each that comes is heard at once, so that a crowd behind it cannot push it out.
+        let came = |connections: &mut Connections| {
+            ready.knocked.then(|| connections.accept(refusal(who.unit))).flatten()
+        };
+        while let Some(id) = ids.next().or_else(|| came(connections)) {
             action = match connections.hear::<Ask>(id) {
                 Heard::Message(Ask::Join(join), fds) => {
                     if !join.process.shares_numbers(&me) {
@@ -132,14 +133,8 @@ fn wait_until_taken(
     while conns.iter().any(|&id| !connections.is_flushed(id)) {
         let slice =
             patience.slice()?.ok_or_else(|| patience.over("a unit of this host to take its welcome"))?;
-        let ready = connections.wait(Vec::new(), Some(slice))?;
-        for id in ready.conns {
-            // Who is gone is noticed by all who are not.
-            if matches!(connections.hear::<Ask>(id), Heard::Gone) {
-                connections.drop(id);
-            }
-        }
-        while ready.knocked && connections.accept(refusal(patience.who.unit)).is_some() {}
+        // Who asks for more is heard when all have gone on; who is gone is noticed by all who are not.
+        connections.send_on(conns, slice)?;
     }
     conns.iter().for_each(|&id| connections.finish(id));
     Ok(())

@@ -94,7 +94,7 @@ impl Client {
         let terms = place.terms(trust, options.unit);
         let (unit, borne) = (options.unit, options.silence);
         let side = if is_reader { Side::Reader(0) } else { Side::Writer };
-        let calls = Calls { addr, unit, terms, borne, session, lasts: false };
+        let calls = Calls { addr, unit, terms, borne, session, lasts: false, most: options.open_timeout };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),

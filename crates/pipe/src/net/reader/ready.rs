@@ -32,10 +32,10 @@ impl NetReader {
             for lane in self.lanes.iter().filter(|lane| lane.waits()) {
                 match &lane.redial {
                     Some(redial) => redial.waits_at(&mut wait),
-                    None => {
-                        wait.at(lane.channel(), false);
-                        lane.coming().iter().for_each(|slots| wait.at(slots, false));
-                    }
+                    None => match lane.coming() {
+                        Some(slots) => wait.at(&slots, false),
+                        None => wait.at(lane.channel(), false),
+                    },
                 }
             }
         }
