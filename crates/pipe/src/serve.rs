@@ -140,13 +140,7 @@ impl Server {
                 self.serve(id);
             }
             if ready.knocked {
-                // A failing accept (no descriptors left) turns that one away; the others go on.
-                let refusal = |e: &OsError| FromHost::Refused(Refusal::System { error: e.to_string() });
-                while let Some(id) = self.connections.accept(refusal) {
-                    // What it says first has mostly come by now, and a crowd behind it cannot push it out any
-                    // more.
-                    self.serve(id);
-                }
+                self.accept_all();
             }
             self.go_on_if_revived();
             if self.outcome.is_some() && clock::now() >= self.deadline {
@@ -154,6 +148,15 @@ impl Server {
                 let actions = self.rendezvous.deadline(waited);
                 self.carry_out(actions);
             }
+        }
+    }
+
+    fn accept_all(&mut self) {
+        // A failing accept (no descriptors left) turns that one away; the others go on.
+        let refusal = |e: &OsError| FromHost::Refused(Refusal::System { error: e.to_string() });
+        while let Some(id) = self.connections.accept(refusal) {
+            // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
+            self.serve(id);
         }
     }
 
@@ -286,6 +289,8 @@ impl Server {
                     }
                 }
                 Action::Fail(why) => {
+                    // Who knocked meanwhile is told why, too, and does not wait for another unit 0.
+                    self.accept_all();
                     if let Some(tell) = self.outcome.take() {
                         let _ = tell.send(Err(why));
                     }
