@@ -13,8 +13,8 @@
 //! in the cache.
 
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
-use polyduct_pipe::{Expect, Given, Options};
+use polyduct_pipe::net::{JobKey, Place, Trust};
+use polyduct_pipe::{Expect, Given, Options, Reader, Writer};
 use polyduct_rig::hosts::{next_line, plug_in, role, run_a, tell, Other, Role};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -201,9 +201,8 @@ fn pipe(host: &str, port: u16, trusted: bool) {
         for unit in [0u32, 1] {
             s.spawn(move || {
                 let given = Given::Dataset(data());
-                let opened = NetWriter::open(
-                    &place(host, port),
-                    &trust(trusted),
+                let opened = Writer::open(
+                    (&place(host, port), &trust(trusted)),
                     &given,
                     "block,*",
                     &options(unit, "w"),
@@ -261,7 +260,7 @@ fn host_b() {
 }
 
 fn read(at: &Place, trusted: bool, unit: u32) {
-    let opened = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options(unit, "r"));
+    let opened = Reader::open((at, &trust(trusted)), "*,block", &Expect::default(), &options(unit, "r"));
     let mut r = opened.unwrap();
     let mut part = vec![0; r.local_len_bytes()];
     let columns = SIDE / 2;

@@ -8,11 +8,12 @@
 //! |---|---|
 //! | [`polyduct_slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
-//! | [`net`] | the same across hosts |
+//! | [`net`] | the way across hosts |
 //! | `bind` | what units say of their datasets and layouts, and the slots that they need |
 //! | `programs` | what reader programs are called in texts |
 //! | `watch` | noticing that a peer has died |
-//! | [`writer`], [`reader`] | the two ends |
+//! | [`writer`], [`reader`] | the two ends, wherever the others are |
+//! | `local` | slots that are mapped: the way between units of one host |
 //! | [`ready`] | a descriptor for programs that poll |
 //! | `domain` | messages between all units of both sides, beside the steps |
 //!
@@ -20,10 +21,12 @@
 //! each side declares only its own mapping function and the system composes them.
 #![forbid(unsafe_code)]
 
+mod at;
 mod bind;
 mod domain;
 mod error;
 mod join;
+mod local;
 pub mod net;
 mod port;
 mod programs;
@@ -37,6 +40,7 @@ mod watch;
 pub mod wire;
 pub mod writer;
 
+pub use at::At;
 pub use domain::{Addresses, DomainOptions};
 pub use error::{PipeError, Refusal};
 pub use polyduct_port::*;

@@ -1,17 +1,14 @@
-//! What a writer's and a reader's port have in common: the pipe's control state, the watching thread,
-//! waiting, errors.
+//! What a writer's and a reader's port have in common: what they are, waiting, counters, errors.
 
-use crate::domain::{Addresses, DomainOptions, PortDomain};
+use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError};
 use crate::programs::Programs;
 use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
-use polyduct_os::{poll::EventFd, process::ProcessId, spin::Spin, sync::Line};
+use polyduct_os::{clock, spin::Spin, sync::Line};
 use polyduct_port::{Came, Options, PortError, PortName, Scope, Stats, UnitName};
 use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What each step that a reader takes adds to its counters.
@@ -40,30 +37,17 @@ impl Share {
     }
 }
 
-/// The state of a port.
+/// What a port has, however its unit reaches the others.
 pub struct Port {
     pub pipe: String,
     pub me: UnitName,
-    pub slots: Slots,
     pub patience: Patience,
     pub stats: Stats,
+    pub domain: PortDomain,
     wait_on_loss: bool,
     failed: Option<PipeError>,
-    domain: PortDomain,
-    watch: Option<(Arc<EventFd>, JoinHandle<()>)>,
+    open: bool,
 }
-
-/// The longest spin: processes beyond the cores make it a theft of time.
-fn spin_time(slots: &Slots) -> Duration {
-    match slots.units().count() <= polyduct_os::cpu::allowed().len() {
-        true => Duration::from_micros(50),
-        false => Duration::from_micros(2),
-    }
-}
-
-/// Looks of who does not wait: some microseconds, in which a partner on another processor comes to its next
-/// step.
-const LOOKS: u32 = 256;
 
 /// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
 pub const TIMED_FROM: usize = 16 << 10;
@@ -126,25 +110,24 @@ pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
 }
 
 impl Port {
+    /// A port that opened just now, since `start`. Its waits spin for `spin` at most.
     pub fn new(
         pipe: &str,
         me: UnitName,
-        (slots, domain): (Slots, PortDomain),
+        domain: PortDomain,
         options: &Options,
-        opened: Duration,
-        watch: (Arc<EventFd>, JoinHandle<()>),
+        (start, spin): (Duration, Duration),
     ) -> Port {
         let (timeout, interrupt) = (options.timeout, options.interrupt.clone());
         Port {
             pipe: pipe.to_owned(),
             me,
-            patience: Patience { spin: Spin::new(spin_time(&slots)), timeout, interrupt },
-            slots,
-            stats: Stats { opened, ..Stats::default() },
+            patience: Patience { spin: Spin::new(spin), timeout, interrupt },
+            stats: Stats { opened: clock::now() - start, ..Stats::default() },
+            domain,
             wait_on_loss: options.on_loss == polyduct_port::OnLoss::Wait,
             failed: None,
-            domain,
-            watch: Some(watch),
+            open: true,
         }
     }
 
@@ -152,149 +135,117 @@ impl Port {
     pub fn check_open(&self) -> Result<(), PipeError> {
         match &self.failed {
             Some(e) => Err(e.clone()),
-            None if self.watch.is_none() => {
-                Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) }))
-            }
+            None if !self.open => Err(self.closed()),
             None => Ok(()),
         }
     }
 
-    /// Waits at a bell for what `look` finds.
+    /// The error of calls after the port was closed.
+    pub fn closed(&self) -> PipeError {
+        PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) })
+    }
+
+    /// Whether the port still has its place.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The error that has ended the port.
+    pub fn failure(&self) -> Option<&PipeError> {
+        self.failed.as_ref()
+    }
+
+    /// Whether the others wait for a replacement of this unit.
+    pub fn waits_on_loss(&self) -> bool {
+        self.wait_on_loss
+    }
+
+    /// The port is closed with the next calls.
+    pub fn shut(&mut self) {
+        self.open = false;
+    }
+
+    /// What closing gives: the error that the port failed with, or that leaving the domain met.
+    pub fn outcome(&self, left: Result<(), PipeError>) -> Result<Stats, PipeError> {
+        self.failed.clone().map_or(left, Err).map(|()| self.stats)
+    }
+
+    /// Checks the size of the caller's part.
+    pub fn check_len(&self, found: usize, expected: usize) -> Result<(), PipeError> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(PipeError::Port(PortError::WrongSize {
+            port: PortName::Pipe(self.pipe.clone()),
+            unit: Some(self.me.unit),
+            expected: expected as u64,
+            found: found as u64,
+        }))
+    }
+
+    /// Counts the time that `copy` takes of a part of so many bytes.
+    pub fn timed<T>(&mut self, len: usize, copy: impl FnOnce(&mut Port) -> T) -> T {
+        let start = (len >= TIMED_FROM).then(clock::now);
+        let copied = copy(self);
+        self.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
+        copied
+    }
+
+    /// Waits at a bell for what `look` finds. An error of a wait that was in vain says what is `missing`.
     pub fn wait<T>(
         &mut self,
+        slots: &Slots,
         bell: fn(&Slots) -> &Line,
-        step: u64,
-        what: &str,
+        (what, step): (&str, u64),
+        missing: impl FnOnce() -> Option<(UnitName, u32)>,
         look: impl Fn(&Slots) -> Result<Option<T>, Stop>,
     ) -> Result<T, PipeError> {
-        let slots = &self.slots;
         let mut waited = Duration::ZERO;
         let met = polyduct_slots::bell::wait_for(bell(slots), &self.patience, &mut waited, || {
             look(slots).transpose()
         });
         self.stats.waited += waited;
+        let (port, unit) = (|| PortName::Pipe(self.pipe.clone()), Some(self.me));
         match met {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(stop)) => Err(self.stopped(stop, step)),
-            Err(Unmet::Interrupted) => Err(PipeError::Port(PortError::Interrupted {
-                port: PortName::Pipe(self.pipe.clone()),
-                unit: Some(self.me),
-            })),
+            Ok(Err(stop)) => Err(stop_error(&self.pipe, stop, step)),
+            Err(Unmet::Interrupted) => Err(PipeError::Port(PortError::Interrupted { port: port(), unit })),
             Err(Unmet::Timeout) => {
-                let what = format!("{what} {step}{}", self.missing());
-                Err(PipeError::Port(PortError::Timeout {
-                    port: PortName::Pipe(self.pipe.clone()),
-                    unit: Some(self.me),
-                    what: what.into(),
-                    waited,
-                }))
+                let what = format!("{what} {step}{}", not_replaced(missing(), self.domain.programs()));
+                Err(PipeError::Port(PortError::Timeout { port: port(), unit, what: what.into(), waited }))
             }
         }
-    }
-
-    /// Looks for some microseconds for what [`wait`](Port::wait) waits for. No system call.
-    pub fn look<T>(
-        &mut self,
-        step: u64,
-        look: impl Fn(&Slots) -> Result<Option<T>, Stop>,
-    ) -> Result<Option<T>, PipeError> {
-        for _ in 0..LOOKS {
-            match look(&self.slots) {
-                Ok(None) => polyduct_os::sync::spin_hint(),
-                Ok(found) => return Ok(found),
-                Err(stop) => return Err(self.stopped(stop, step)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Which unit is gone and was not replaced, in words. (Where none may be, that is an error and not waited
-    /// for.)
-    fn missing(&self) -> String {
-        let gone = |&unit: &UnitName| {
-            let (pid, start_time) = self.slots.process(unit);
-            let is_seen = self.slots.share_numbers(self.me, unit);
-            is_seen && !self.slots.is_closed(unit) && !ProcessId { pid, start_time }.is_alive()
-        };
-        let lost = self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0));
-        not_replaced(lost, self.domain.programs())
-    }
-
-    fn stopped(&mut self, stop: Stop, step: u64) -> PipeError {
-        self.fail(stop_error(&self.pipe, stop, step))
     }
 
     /// Remembers an error that ends the port, for the calls that come after it.
     pub fn fail(&mut self, error: PipeError) -> PipeError {
-        let error = error.of(self.domain.programs());
-        if error.scope() == Scope::Port {
-            self.failed = Some(error.clone());
+        let error = self.told(error);
+        if error.scope() == Scope::Port && !matches!(error, PipeError::Port(PortError::Closed { .. })) {
+            self.failed.get_or_insert_with(|| error.clone());
         }
         error
     }
 
-    /// Where this unit and all others are in the port's domain.
-    pub fn addresses(&self) -> &Addresses {
-        self.domain.addresses()
+    /// The error as it leaves this port.
+    pub fn told(&self, error: PipeError) -> PipeError {
+        error.at(&self.pipe, self.me).of(self.domain.programs())
     }
 
-    /// The port's domain, joined when it is first asked for. `step` is this unit's next.
-    pub fn domain(&mut self, wishes: &DomainOptions, step: u64) -> Result<Domain, PipeError> {
-        if let Some(domain) = self.domain.joined() {
-            return Ok(domain);
-        }
-        self.check_open()?;
-        let slots = self.slots.clone();
-        let joined = self.domain.join(wishes, move || slots.fault().is_some());
+    /// Joins the port's domain. The stream that `slots` keep may end meanwhile, before this unit's step
+    /// `step`.
+    pub fn join_domain(
+        &mut self,
+        slots: &Slots,
+        wishes: &DomainOptions,
+        step: u64,
+    ) -> Result<Domain, PipeError> {
+        let watched = slots.clone();
+        let joined = self.domain.join(wishes, move || watched.fault().is_some());
         // Who is lost will not come. Complete steps can be read all the same, and so the port has not failed.
-        match self.slots.fault().filter(|_| joined.is_err()) {
-            Some(fault) => {
-                Err(stop_error(&self.pipe, self.slots.stop(fault), step).of(self.domain.programs()))
-            }
-            None => joined.map_err(|e| e.at(&self.pipe, self.me)),
+        match slots.fault().filter(|_| joined.is_err()) {
+            Some(fault) => Err(stop_error(&self.pipe, slots.stop(fault), step)),
+            None => joined,
         }
-    }
-
-    /// The place of this port in its program was given up: tells the others, unless they wait for a
-    /// replacement.
-    pub fn abort(&mut self) {
-        // One that has closed gives up nothing but its wait for the others.
-        if self.watch.is_some() && !self.wait_on_loss && !self.slots.is_closed(self.me) {
-            self.slots.give_up(self.me);
-        }
-        self.domain.give_up();
-        // It has left, and waits for nobody.
-        let _ = self.leave();
-    }
-
-    /// Whether the port still has its place.
-    pub fn is_open(&self) -> bool {
-        self.watch.is_some()
-    }
-
-    /// This writer unit ends the stream after `n` steps, if it has not left before.
-    pub fn close_writer(&mut self, n: u64) -> Result<(), PipeError> {
-        match self.is_open() {
-            true => self.slots.close_writer(self.me.unit, n).map_err(|stop| self.stopped(stop, n)),
-            false => Ok(()),
-        }
-    }
-
-    /// Ends the watching thread and leaves the domain. What others are to know must be in the control state
-    /// before.
-    ///
-    /// # Errors
-    /// Of leaving the domain: the port has left all the same.
-    pub fn leave(&mut self) -> Result<(), PipeError> {
-        let left = self.domain.leave();
-        if let Some((stop, thread)) = self.watch.take() {
-            // Without its descriptor, which a program may have closed with all others, the thread cannot be
-            // called.
-            if stop.signal().is_ok() {
-                let _ = thread.join();
-            }
-        }
-        left
     }
 }
 

@@ -1,35 +1,20 @@
 //! The writing side of a pipe.
 
-mod offer;
-mod ready;
-
-use offer::may_offer;
-use polyduct_port::{OnLoss, Options, PortError, PortName, Readers, Scope, Side, Stats, UnitName};
-
-use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes, to_wire};
-use crate::domain::{Addresses, DomainOptions, PortDomain};
+use crate::bind::{bind_writer, to_wire};
+use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
-use crate::join::{check_name, check_options, fresh_id, hello, not_duplicated, socket_name, system, Joining};
-use crate::port::{kernels, Port, TIMED_FROM};
-use crate::rendezvous::Rendezvous;
-use crate::serve::{attach, opening, Opened, Server, HOST};
-use crate::watch::{spawn, Keepsake};
-use crate::wire::{self, Role};
+use crate::join::{check_options, hello, system};
+use crate::port::{kernels, Port};
+use crate::ready::{Wait, Watch};
+use crate::wire::{Hello, Role};
+use crate::{local, net, At};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
-use polyduct_message::meeting::Shared;
-use polyduct_os::{
-    clock,
-    poll::EventFd,
-    process,
-    segment::Segment,
-    socket::{Conn, Listener},
-    OsError,
-};
-use polyduct_slots::{Begin, Slots, Turn};
+use polyduct_os::clock;
+use polyduct_port::{OnLoss, Options, PortError, PortName, Readers, Scope, Side, Stats};
+use polyduct_slots::{Begin, Turn};
 use std::ops::{Deref, DerefMut};
-use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
 /// One unit's writing end of a pipe.
@@ -38,18 +23,85 @@ use std::time::Duration;
 /// [closed](Writer::close), or closes when it is dropped; dropped in a panic it [aborts](Writer::abort).
 pub struct Writer {
     port: Port,
+    end: Box<dyn WriterEnd>,
     mapping: Mapping,
-    segment: Segment,
-    slot_len: usize,
     len: usize,
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
     scratch: Vec<u8>,
     kernels: Kernels,
-    /// Whether large arrays may be left in place for the readers to fetch.
-    offers: bool,
-    /// Replacements find the pipe here, as long as anybody may need one.
-    stays: bool,
+    /// The stream has been ended, and the readers are waited for.
+    closing: bool,
+}
+
+/// A writer unit's slots, and its part in the step protocol, on one host or across hosts.
+pub(crate) trait WriterEnd: Send + Sync {
+    /// Waits for what this unit may do with step `n`; says the same until it is done.
+    fn begin(&mut self, port: &mut Port, n: u64) -> Result<Begin, PipeError>;
+
+    /// The same if it is known, or within microseconds.
+    fn try_begin(&mut self, port: &mut Port, n: u64) -> Result<Option<Begin>, PipeError> {
+        match clock::within(Some(Duration::ZERO), || self.begin(port, n)) {
+            Ok(begin) => Ok(Some(begin)),
+            Err(PipeError::Port(PortError::Timeout { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What [`begin`](Self::begin) would wait for; `None` if it would not.
+    fn would_wait(&mut self, port: &mut Port, n: u64) -> Result<Option<Wait>, PipeError>;
+
+    /// Where [`begin`](Self::begin) sleeps.
+    fn watch(&self, port: &Port) -> Result<Watch, PipeError>;
+
+    /// Whether looking for room takes but microseconds.
+    fn is_near(&self) -> bool;
+
+    /// The slot of a step that has begun.
+    fn slot(&self, turn: Turn) -> &[u8];
+
+    /// The slot of a step that has begun.
+    fn slot_mut(&mut self, turn: Turn) -> &mut [u8];
+
+    /// Publishes step `n`, or skips it where the queue drops it.
+    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin) -> Result<(), PipeError>;
+
+    /// Writes step `n`, which has begun, from the caller's memory: fills its slot and publishes it, unless
+    /// there is a shorter way.
+    fn write(
+        &mut self,
+        port: &mut Port,
+        n: u64,
+        turn: Turn,
+        part: &[u8],
+        with: Kernels,
+    ) -> Result<(), PipeError> {
+        port.timed(part.len(), |port| fill(port, self.slot_mut(turn), part, with))?;
+        self.finish(port, n, Begin::Fill(turn))
+    }
+
+    /// Joins the port's domain.
+    fn domain(&mut self, port: &mut Port, wishes: &DomainOptions, n: u64) -> Result<Domain, PipeError>;
+
+    /// Ends the stream before step `n`, and waits until this unit is not needed any more.
+    fn close(&mut self, port: &mut Port, n: u64) -> Result<(), PipeError>;
+
+    /// Leaves the pipe and its domain, after [`close`](Self::close) or in its place.
+    fn leave(&mut self, port: &mut Port) -> Result<(), PipeError>;
+
+    /// Gives the stream up, and leaves.
+    fn abort(&mut self, port: &mut Port);
+}
+
+/// Copies a part into its slot.
+pub(crate) fn fill(port: &Port, slot: &mut [u8], part: &[u8], with: Kernels) -> Result<(), PipeError> {
+    with.memcpy(slot.into(), part.into()).map_err(|e| {
+        PipeError::Port(PortError::BadPeer {
+            port: PortName::Pipe(port.pipe.clone()),
+            peer: None,
+            what: e.to_string(),
+        })
+    })
 }
 
 /// A dataset given when opening, or left to the readers.
@@ -61,126 +113,66 @@ pub enum Given {
     ByReader,
 }
 
+/// A writer that is about to open.
+pub(crate) struct Opening<'a> {
+    pub options: &'a Options,
+    pub layout: Layout,
+    /// What the unit holds, if that is known before a reader has said it.
+    pub mapping: Option<Mapping>,
+    pub hello: Hello,
+    pub start: Duration,
+}
+
 impl Writer {
-    /// Opens the pipe `pipe` and waits until all units of this program and of the expected reader programs
-    /// have come; where [any](Readers::Any) may come, for none of them.
+    /// Opens the pipe at `at` and waits until all units of this program and of the expected reader programs
+    /// have come; where [any](Readers::Any) may come, for none of them. Across hosts unit 0 listens there.
     ///
     /// # Errors
     /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated;
-    /// [`PipeError::NameTaken`]; [`PipeError::Refused`] when units disagree or do not come within the open
-    /// timeout; the system's refusals.
-    pub fn open(pipe: &str, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError> {
-        let me = check_options(options, Side::Writer)?;
-        Writer::open_as(me, pipe, given, layout, options).map_err(|e| e.at(pipe, me))
-    }
-
-    fn open_as(
-        me: UnitName,
-        pipe: &str,
+    /// [`PipeError::NameTaken`]; [`PipeError::Link`] where unit 0 on another host does not let this unit in;
+    /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's
+    /// refusals.
+    pub fn open<'a>(
+        at: impl Into<At<'a>>,
         given: &Given,
         layout: &str,
         options: &Options,
     ) -> Result<Writer, PipeError> {
-        let start = clock::now();
-        check_name(pipe)?;
-        let layout: Layout = layout.parse()?;
-        check_any(given, options)?;
-        let (dataset, mapping) = match given {
-            Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
-            Given::ByReader if options.units == 1 => (None, None),
-            Given::ByReader => {
-                let (option, found) = ("units", options.units.to_string());
-                return Err(PipeError::Port(PortError::BadOption {
-                    port: None,
-                    option,
-                    found,
-                    expected: "1 where the reader says the shape".into(),
-                }));
-            }
-        };
-        let role = Role::Writer {
-            dataset,
-            depth: options.depth,
-            policy: options.policy,
-            readers: options.readers.to_wire(),
-        };
-        let hello = hello(options, &layout.to_string(), role).map_err(system(pipe))?;
-        let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
-        let segment = |mapping: &Mapping| {
-            let (_, total) = slot_sizes(mapping, options)?;
-            Segment::create("polyduct-slots", total).map_err(system(pipe))
-        };
-        if options.unit == 0 {
-            let own = mapping.as_ref().map(segment).transpose()?;
-            let (opened, own, thread) = serve(pipe, hello, own, options, &stop)?;
-            let mapping = match mapping {
-                Some(m) => m,
-                None => bind_writer(&layout, &from_wire(&opened.welcome.dataset)?, options.units)?,
+        let (at, me) = (at.into(), check_options(options, Side::Writer)?);
+        let pipe = at.to_string();
+        let open = || {
+            let start = clock::now();
+            at.check_name()?;
+            check_any(given, options)?;
+            at.check_writer(options)?;
+            let layout: Layout = layout.parse()?;
+            let (dataset, mapping) = match given {
+                Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
+                Given::ByReader if options.units == 1 => (None, None),
+                Given::ByReader => {
+                    let (option, found) = ("units", options.units.to_string());
+                    let expected = "1 where the reader says the shape".into();
+                    return Err(PipeError::Port(PortError::BadOption {
+                        port: None,
+                        option,
+                        found,
+                        expected,
+                    }));
+                }
             };
-            let offers = may_offer(&mapping, &opened.welcome, options);
-            let domain = PortDomain::new(pipe, me, &opened.welcome, options, None);
-            let port =
-                Port::new(pipe, me, (opened.slots, domain), options, clock::now() - start, (stop, thread));
-            let mut writer = Writer::new(port, mapping, own, offers, options)?;
-            writer.stays = opened.waits;
-            return Ok(writer);
-        }
-        let mapping = mapping.ok_or_else(|| {
-            PipeError::Port(PortError::BadPeer {
-                port: PortName::Pipe(pipe.to_owned()),
-                peer: None,
-                what: "no dataset".into(),
-            })
-        })?;
-        let mut made = Some(segment(&mapping)?);
-        let len = made.as_ref().map_or(0, Segment::len);
-        let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
-            let own = made.take().map_or_else(|| segment(&mapping), Ok)?;
-            let (welcome, control, mut fds) = joining.welcome(&hello, &[own.fd()])?;
-            let (control, slots) = attach(pipe, control, &welcome)?;
-            // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
-            let own = match fds.pop() {
-                Some(fd) => Segment::take_over(fd, len).map_err(system(pipe))?,
-                None => own,
+            let (depth, policy) = (options.depth, options.policy);
+            let role = Role::Writer { dataset, depth, policy, readers: options.readers.to_wire() };
+            let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
+            let opening = Opening { options, layout, mapping, hello, start };
+            let (port, end, mapping, next) = match at {
+                At::Name(name) => local::writer::open(name, me, opening)?,
+                At::Host(place, trust) => net::writer::open(place, trust, me, opening)?,
             };
-            let mine = (options.unit, joining.keep(own.fd())?);
-            let keepsake = Keepsake::new(joining, &hello, &welcome, control, vec![mine])?;
-            joining.ready()?;
-            Ok((welcome, slots, own, keepsake))
-        })?;
-        let (watched, stopped) = (slots.clone(), stop.clone());
-        let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
-        let offers = may_offer(&mapping, &welcome, options);
-        let domain = PortDomain::new(pipe, me, &welcome, options, None);
-        let port = Port::new(pipe, me, (slots, domain), options, clock::now() - start, (stop, thread));
-        Writer::new(port, mapping, own, offers, options)
-    }
-
-    fn new(
-        port: Port,
-        mapping: Mapping,
-        mut segment: Segment,
-        offers: bool,
-        options: &Options,
-    ) -> Result<Writer, PipeError> {
-        let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
-        let (slot_len, _) = slot_sizes(&mapping, options)?;
-        segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
-        segment.keep_from_children();
-        let next = port.slots.resume_at(port.me);
-        let kernels = kernels(mapping.dataset());
-        Ok(Writer {
-            port,
-            mapping,
-            segment,
-            slot_len,
-            len,
-            next,
-            scratch: Vec::new(),
-            kernels,
-            offers,
-            stays: false,
-        })
+            let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
+            let kernels = kernels(mapping.dataset());
+            Ok(Writer { port, end, mapping, len, next, scratch: Vec::new(), kernels, closing: false })
+        };
+        open().map_err(|e: PipeError| e.at(&pipe, me))
     }
 
     /// The dataset and who owns what of it.
@@ -200,7 +192,7 @@ impl Writer {
 
     /// Where the units of all programs are in the port's [domain](Self::domain).
     pub fn addresses(&self) -> &Addresses {
-        self.port.addresses()
+        self.port.domain.addresses()
     }
 
     /// The message domain of this port: all units of the writer program and of all reader programs of the
@@ -214,7 +206,12 @@ impl Writer {
     /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
     /// [`PortError::Interrupted`].
     pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
-        self.port.domain(wishes, self.next)
+        if let Some(domain) = self.port.domain.joined() {
+            return Ok(domain);
+        }
+        self.port.check_open()?;
+        let joined = self.end.domain(&mut self.port, wishes, self.next);
+        joined.map_err(|e| self.port.told(e))
     }
 
     /// Counters since opening.
@@ -232,27 +229,45 @@ impl Writer {
     /// peers, after which it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
         let begin = self.begin()?;
-        self.begun(begin)
+        Ok(self.begun(begin))
     }
 
-    /// The same if there is a slot, or one is free within microseconds; `None` if not. Makes no system call.
+    /// The same if there is a slot, or one is free within microseconds; `None` if not. Makes no system call
+    /// on one host.
     ///
     /// # Errors
     /// Loss of peers, as [`step`](Self::step).
     pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, PipeError> {
         self.check_writing()?;
-        let (unit, n) = (self.port.me.unit, self.next);
-        match self.port.look(n, |slots| slots.poll_begin(unit, n))? {
-            None => Ok(None),
-            Some(begin) => self.begun(begin).map(Some),
-        }
+        let begin = self.end.try_begin(&mut self.port, self.next).map_err(|e| self.port.fail(e))?;
+        Ok(begin.map(|begin| self.begun(begin)))
     }
 
-    fn begun(&mut self, begin: Begin) -> Result<StepMut<'_>, PipeError> {
+    fn begun(&mut self, begin: Begin) -> StepMut<'_> {
         if begin == Begin::Drop && self.scratch.len() != self.len {
             self.scratch.resize(self.len, 0);
         }
-        Ok(StepMut { writer: self, begin })
+        StepMut { writer: self, begin }
+    }
+
+    /// Whether looking for room takes but microseconds: all units are on this host.
+    pub fn is_near(&self) -> bool {
+        self.end.is_near()
+    }
+
+    /// Where [`step`](Self::step) sleeps.
+    ///
+    /// # Errors
+    /// The system's refusal of a descriptor.
+    pub fn watch(&self) -> Result<Watch, PipeError> {
+        self.end.watch(&self.port)
+    }
+
+    /// What the next [`step`](Self::step) would wait for; `None` if it would not.
+    pub fn would_wait(&mut self) -> Option<Wait> {
+        self.check_writing().ok()?;
+        let looked = self.end.would_wait(&mut self.port, self.next);
+        looked.map_err(|e| self.port.fail(e)).ok().flatten()
     }
 
     /// Writes this unit's part of the next step from memory of the caller's: one copy more than
@@ -262,132 +277,86 @@ impl Writer {
     /// # Errors
     /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
-        if part.len() != self.len {
-            return Err(PipeError::Port(PortError::WrongSize {
-                port: PortName::Pipe(self.port.pipe.clone()),
-                unit: Some(self.port.me.unit),
-                expected: self.len as u64,
-                found: part.len() as u64,
-            }));
-        }
-        match self.begin()? {
-            Begin::Drop => {
-                self.finish(Begin::Drop);
-                Ok(false)
-            }
-            // Readers that are busy take the step later, and the caller need not wait for them: the slot is
-            // better.
-            Begin::Fill(turn) if self.offers && self.readers_come(part.len()) => self.offer(turn, part),
-            Begin::Fill(turn) => {
-                let start = (part.len() >= TIMED_FROM).then(clock::now);
-                let kernels = self.kernels;
-                let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
-                copied.map_err(|e| {
-                    PipeError::Port(PortError::BadPeer {
-                        port: PortName::Pipe(self.port.pipe.clone()),
-                        peer: None,
-                        what: e.to_string(),
-                    })
-                })?;
-                self.port.stats.copied += start.map_or(Duration::ZERO, |start| clock::now() - start);
-                self.finish(Begin::Fill(turn));
-                Ok(true)
-            }
-        }
+        self.port.check_len(part.len(), self.len)?;
+        let begin = self.begin()?;
+        let written = match begin {
+            Begin::Drop => self.end.finish(&mut self.port, self.next, begin),
+            Begin::Fill(turn) => self.end.write(&mut self.port, self.next, turn, part, self.kernels),
+        };
+        self.count(begin);
+        written.map_err(|e| self.port.fail(e)).map(|()| begin != Begin::Drop)
     }
 
     fn check_writing(&self) -> Result<(), PipeError> {
         self.port.check_open()?;
-        match self.port.slots.is_closed(self.port.me) {
-            true => Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.port.pipe.clone()) })),
+        match self.closing {
+            true => Err(self.port.closed()),
             false => Ok(()),
         }
     }
 
     fn begin(&mut self) -> Result<Begin, PipeError> {
         self.check_writing()?;
-        let (unit, n) = (self.port.me.unit, self.next);
-        self.port.wait(Slots::freed_bell, n, "a free slot for step", |slots| slots.poll_begin(unit, n))
+        self.end.begin(&mut self.port, self.next).map_err(|e| self.port.fail(e))
     }
 
-    fn slot(&mut self, turn: Turn) -> Result<&mut [u8], PipeError> {
-        let start = turn.slot as usize * self.slot_len;
-        let (pipe, me) = (&self.port.pipe, self.port.me);
-        self.segment.slice_mut(start..start + self.len).map_err(|source| PipeError::System {
-            pipe: pipe.clone(),
-            unit: Some(me),
-            source,
-        })
-    }
-
-    fn finish(&mut self, begin: Begin) {
-        let unit = self.port.me.unit;
+    fn count(&mut self, begin: Begin) {
+        self.next += 1;
         match begin {
-            Begin::Fill(turn) => {
-                self.port.slots.publish(unit, turn);
+            Begin::Fill(_) => {
                 self.port.stats.steps += 1;
                 self.port.stats.bytes += self.len as u64;
             }
-            Begin::Drop => {
-                self.port.slots.skip(unit, self.next);
-                self.port.stats.dropped += 1;
-            }
+            Begin::Drop => self.port.stats.dropped += 1,
         }
-        self.next += 1;
     }
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written
-    /// the same number of steps. Does not wait for the readers to fetch them, but where lost units may be
+    /// the same number of steps.
+    ///
+    /// On one host it does not wait for the readers to fetch them, but where lost units may be
     /// [replaced](crate::OnLoss::Wait) unit 0 stays until all writers have closed and all readers have closed
     /// or read every step; and so it does where units live in different process namespaces, as in the
     /// containers of a pod, since it alone sees all of them end: of the writers only, where readers come and
-    /// go. Leaves the port's [domain](Self::domain) if nobody else has it, which waits until others have what
+    /// go. Across hosts the data are in this process: it waits until the readers have fetched them, and unit
+    /// 0 until all other units have left.
+    ///
+    /// Leaves the port's [domain](Self::domain) if nobody else has it, which waits until others have what
     /// this unit sent there.
     ///
     /// # Errors
     /// The error that the port failed with before, if any; [`PortError::UnevenSteps`] where another unit
-    /// closed after more or fewer steps; [`PortError::Timeout`] and [`PortError::Interrupted`] while unit 0
-    /// stays, after which it can be called again; [`PipeError::Domain`] where others did not take what was
-    /// sent in the domain.
+    /// closed after more or fewer steps; loss of a reader before it had all; [`PortError::Timeout`] and
+    /// [`PortError::Interrupted`] while it waits, after which it can be called again; [`PipeError::Domain`]
+    /// where others did not take what was sent in the domain.
     pub fn close(&mut self) -> Result<Stats, PipeError> {
-        let failed =
-            self.port.check_open().err().filter(|e| !matches!(e, PipeError::Port(PortError::Closed { .. })));
-        let ended = match failed {
-            None => match self.port.close_writer(self.next).and_then(|()| self.stay()) {
-                Err(e) if e.scope() == Scope::Operation => return Err(e),
-                ended => ended,
-            },
-            Some(e) => {
-                if self.port.is_open() {
-                    self.port.slots.leave(self.port.me);
-                }
-                Err(e)
-            }
-        };
-        let left = self.port.leave();
-        ended.and(left).map(|()| self.port.stats)
-    }
-
-    /// A unit may be lost as long as it has something to do, and its replacement asks here.
-    fn stay(&mut self) -> Result<(), PipeError> {
-        // Readers that came later may live in other namespaces than those that were there first.
-        let apart = self.port.me == HOST && !self.port.slots.all_share_numbers();
-        if !(self.stays || apart) || !self.port.is_open() {
-            return Ok(());
+        if !self.port.is_open() {
+            return self.port.outcome(Ok(()));
         }
-        // Where readers come and go, their end is nobody's loss, and nobody waits for it.
-        let open = self.port.slots.sizes().are_open();
-        self.port.wait(Slots::freed_bell, self.next, "all other units to close after step", |slots| {
-            let mut awaited = slots.units().filter(|unit| !open || unit.side == Side::Writer);
-            Ok((slots.fault().is_some() || awaited.all(|unit| slots.is_done(unit))).then_some(()))
-        })?;
-        self.port.slots.go(self.port.me);
-        Ok(())
+        if self.port.failure().is_none() {
+            self.closing = true;
+            if let Err(e) = self.end.close(&mut self.port, self.next) {
+                let error = self.port.fail(e);
+                if error.scope() == Scope::Operation {
+                    return Err(error);
+                }
+            }
+        }
+        let left = self.leave();
+        self.port.outcome(left)
     }
 
     /// Gives the stream up: all other units get [`PortError::PeerAborted`].
     pub fn abort(&mut self) {
-        self.port.abort();
+        if self.port.is_open() {
+            self.port.shut();
+            self.end.abort(&mut self.port);
+        }
+    }
+
+    fn leave(&mut self) -> Result<(), PipeError> {
+        self.port.shut();
+        self.end.leave(&mut self.port)
     }
 }
 
@@ -395,13 +364,9 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.abort();
-        } else {
-            let _ = self.close();
-            // Whoever has not closed by now had its time.
-            if self.port.is_open() && self.port.slots.is_closed(self.port.me) {
-                self.port.slots.go(self.port.me);
-            }
-            let _ = self.port.leave();
+        } else if self.close().is_err() && self.port.is_open() {
+            // Whoever has not closed by now, or has not fetched its steps, had its time.
+            let _ = self.leave();
         }
     }
 }
@@ -415,9 +380,14 @@ pub struct StepMut<'a> {
 impl StepMut<'_> {
     /// Makes the part visible, together with those of all other units. Returns whether the queue took the
     /// step.
-    pub fn publish(self) -> bool {
-        self.writer.finish(self.begin);
-        self.begin != Begin::Drop
+    ///
+    /// # Errors
+    /// The loss of unit 0 on another host.
+    pub fn publish(self) -> Result<bool, PipeError> {
+        let StepMut { writer, begin } = self;
+        let finished = writer.end.finish(&mut writer.port, writer.next, begin);
+        writer.count(begin);
+        finished.map_err(|e| writer.port.fail(e)).map(|()| begin != Begin::Drop)
     }
 
     /// Number of the step, from 0.
@@ -432,10 +402,7 @@ impl Deref for StepMut<'_> {
     fn deref(&self) -> &[u8] {
         match self.begin {
             Begin::Drop => &self.writer.scratch,
-            Begin::Fill(turn) => {
-                let start = turn.slot as usize * self.writer.slot_len;
-                self.writer.segment.slice(start..start + self.writer.len).unwrap_or_default()
-            }
+            Begin::Fill(turn) => self.writer.end.slot(turn),
         }
     }
 }
@@ -444,7 +411,7 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self.begin {
             Begin::Drop => &mut self.writer.scratch,
-            Begin::Fill(turn) => self.writer.slot(turn).unwrap_or_default(),
+            Begin::Fill(turn) => self.writer.end.slot_mut(turn),
         }
     }
 }
@@ -466,63 +433,5 @@ fn check_any(given: &Given, options: &Options) -> Result<(), PipeError> {
         }
         (Readers::Any, _, OnLoss::Wait) => bad("on_loss", "wait", "raise in a writer whose readers is any"),
         (Readers::Any, ..) => Ok(()),
-    }
-}
-
-/// Who has a name that this writer wants.
-fn taken(pipe: &str, name: &[u8]) -> PipeError {
-    let conn = Conn::connect(name);
-    let found = conn.as_ref().ok().and_then(|conn| conn.stranger().ok().flatten());
-    if let Some(found) = found {
-        return PipeError::Stranger { pipe: pipe.to_owned(), expected: process::user_id(), found };
-    }
-    let pid = conn.and_then(|conn| conn.peer()).map_or(0, |peer| peer.pid);
-    let program = process::command_line(pid).unwrap_or_default();
-    PipeError::NameTaken { pipe: pipe.to_owned(), pid, program }
-}
-
-/// Serves the rendezvous in a thread of its own until all units have come.
-fn serve(
-    pipe: &str,
-    hello: wire::Hello,
-    own: Option<Segment>,
-    options: &Options,
-    stop: &Arc<EventFd>,
-) -> Result<(Opened, Segment, std::thread::JoinHandle<()>), PipeError> {
-    let uid = process::user_id();
-    let name = socket_name(uid, &options.job, pipe);
-    let listener = Listener::bind(&name).map_err(|e| match e {
-        OsError::AddrInUse { .. } => taken(pipe, &name),
-        e => system(pipe)(e),
-    })?;
-    let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
-    let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?.map(Shared::new);
-    let id = fresh_id().map_err(system(pipe))?;
-    let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
-    let (tell, outcome) = mpsc::channel();
-    let slots_len = own.as_ref().map_or(0, Segment::len);
-    let server = Server::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
-    let layout_units = options.clone();
-    let server = match own.is_none() {
-        true => server.with_late_segment(move |welcome| late_segment(welcome, &layout_units)),
-        false => server,
-    };
-    let thread = spawn(pipe, move || server.run(first))?;
-    // A replacement goes on with its predecessor's slots.
-    let opened = opening(pipe, &outcome, options).and_then(|mut opened| match opened.late.take().or(own) {
-        Some(own) => Ok((opened, own)),
-        None => Err(PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(pipe.to_owned()),
-            peer: None,
-            what: "no slots".into(),
-        })),
-    });
-    match opened {
-        Ok((opened, own)) => Ok((opened, own, thread)),
-        Err(error) => {
-            let _ = stop.signal();
-            let _ = thread.join();
-            Err(error)
-        }
     }
 }

@@ -5,8 +5,9 @@ mod common;
 use common::{fill, local_indices, reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
-use polyduct_pipe::{DomainOptions, Expect, Given, OnLoss, Options, PipeError, Policy, Readers, Refusal};
-use polyduct_pipe::{Reader, Writer};
+use polyduct_pipe::{
+    DomainOptions, Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Readers, Refusal, Writer,
+};
 use polyduct_port::PortError;
 use polyduct_rig::kills::kills;
 use polyduct_rig::{kill_all, say, tests, Random, Unit};
@@ -140,7 +141,7 @@ fn write_step(w: &mut Writer, indices: &[u64]) -> bool {
     let n = w.next_step();
     let mut step = w.step().unwrap();
     fill(&mut step, indices, n);
-    step.publish()
+    step.publish().unwrap()
 }
 
 /// Two writer units that write as fast as they can until they are told to end, after as many steps.
@@ -385,7 +386,7 @@ fn what_cannot_be_is_said_at_once() {
     let said = open(&Given::ByReader, any(0, 1));
     assert_eq!(said, "readers is any; expected a number where the first reader says what the steps are");
     let across = common::net::Across::trusting(true);
-    let said = polyduct_pipe::net::NetWriter::open(&across.place, &across.trust, &given, "*,*", &any(0, 1));
+    let said = Writer::open((&across.place, &across.trust), &given, "*,*", &any(0, 1));
     let said = said.err().expect("it opens").to_string();
     assert!(
         said.starts_with("readers is any; expected the number of reader programs across hosts"),

@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::at::{At, Port, Read, Write};
+use common::at::At;
 use common::net::{near, Across};
 use common::{fill, local_indices, unique, Pipe, PipeAt};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::{gather, Domain};
 use polyduct_message::MessageError;
-use polyduct_pipe::{Addresses, DomainOptions, PipeError, Side, UnitName};
+use polyduct_pipe::{Addresses, DomainOptions, PipeError, Reader, Side, UnitName, Writer};
 use polyduct_port::PortError;
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ fn everybody_reaches_everybody<A: At>(at: A, options: &DomainOptions, rounds: u3
     }
 }
 
-fn write_and_tell(mut port: impl Port + Write, unit: u64, options: &DomainOptions) {
+fn write_and_tell(mut port: Writer, unit: u64, options: &DomainOptions) {
     let indices = local_indices(port.mapping(), unit);
     let domain = port.domain(options).unwrap();
     assert_eq!(side(&domain, port.addresses(), unit), Side::Writer);
@@ -92,7 +92,7 @@ fn write_and_tell(mut port: impl Port + Write, unit: u64, options: &DomainOption
 }
 
 /// Gives its address in the domain.
-fn read_and_tell(mut port: impl Port + Read, unit: u64, options: &DomainOptions) -> u32 {
+fn read_and_tell(mut port: Reader, unit: u64, options: &DomainOptions) -> u32 {
     let indices = local_indices(port.mapping(), unit);
     let domain = port.domain(options).unwrap();
     assert_ne!(side(&domain, port.addresses(), unit), Side::Writer);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::at::{At, Port};
+use common::at::At;
 use common::net::{near, trust, Across, Near};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};

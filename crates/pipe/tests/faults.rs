@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::at::{At, Port, Read, Write};
+use common::at::{step_with, At};
 use common::net::Across;
 use common::{fill, local_indices, reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType, Mapping};
@@ -42,7 +42,7 @@ fn write<A: At>(at: &A, options: &Options) -> Result<(), PipeError> {
     let mut w = at.writer(&Given::Dataset(data), "block,*", options)?;
     let indices = local_indices(w.mapping(), options.unit.into());
     for step in 0..STEPS {
-        w.step_with(|part| fill(part, &indices, step))?;
+        step_with(&mut w, |part| fill(part, &indices, step))?;
     }
     w.close().map(drop)
 }

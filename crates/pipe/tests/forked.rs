@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::at::{At, Read, Write};
+use common::at::{step_with, At};
 use common::net::{place, trust, Across, Near};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
@@ -62,7 +62,7 @@ fn run<A: At>(at: &A, role: &str, unit: u32, forks: bool) {
         let mut w = at.writer(&given, "block", &options).unwrap();
         opened();
         loop {
-            if let Err(e) = w.step_with(|slot| slot.fill(1)) {
+            if let Err(e) = step_with(&mut w, |slot| slot.fill(1)) {
                 break e;
             }
         }
@@ -129,7 +129,7 @@ fn across_hosts_the_loss_of_a_unit_with_a_child_is_known() {
 }
 
 /// A child that is forked while a step is filled writes into it when it is published.
-fn write_in_a_child<A: At<Reader: Send>>() {
+fn write_in_a_child<A: At>() {
     let at = A::new();
     let given = Given::Dataset(Dataset::new(&[8192], ElemType::U64).unwrap());
     std::thread::scope(|s| {
@@ -141,7 +141,7 @@ fn write_in_a_child<A: At<Reader: Send>>() {
         let mut part = vec![0; 65536];
         for n in 0..4 {
             let (published, child) = (EventFd::new().unwrap(), Cell::new(None));
-            w.step_with(|slot| {
+            step_with(&mut w, |slot| {
                 slot.fill(n);
                 let writes = || {
                     let _ = poll(&mut [PollItem::readable(&published)], None);

@@ -9,8 +9,8 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Refusal};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Refusal, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 use std::sync::{Barrier, Condvar, Mutex};
@@ -183,7 +183,7 @@ fn run(
     let mut steps = Vec::new();
     if role == "w" {
         let given = Given::Dataset(Dataset::new(&SHAPE, ElemType::U64).unwrap());
-        let mut w = NetWriter::open(at, &trust, &given, "block,*", &options)?;
+        let mut w = Writer::open((at, &trust), &given, "block,*", &options)?;
         looks(Look::Open);
         let indices = local_indices(w.mapping(), unit.into());
         while w.next_step() < STEPS {
@@ -209,7 +209,7 @@ fn run(
             }
         }
     }
-    let mut r = NetReader::open(at, &trust, "*,block", &Expect::default(), &options)?;
+    let mut r = Reader::open((at, &trust), "*,block", &Expect::default(), &options)?;
     looks(Look::Open);
     let indices = local_indices(r.mapping(), unit.into());
     let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);

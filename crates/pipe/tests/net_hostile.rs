@@ -8,8 +8,8 @@ use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
-use polyduct_pipe::net::{JobKey, NetReader, NetWriter, Place, Trust};
-use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_pipe::net::{JobKey, Place, Trust};
+use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::{Deaf, Random};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn refused(at: &Place, trust: &Trust) -> LinkError {
-    match NetReader::open(at, trust, "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop) {
+    match Reader::open((at, trust), "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop) {
         Err(PipeError::Link { source, .. }) => match *source {
             Fault::Peer(error) => error,
             other => panic!("{other}"),
@@ -34,7 +34,7 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
     std::thread::scope(|s| {
         s.spawn(|| {
             let given = Given::Dataset(data);
-            let mut w = NetWriter::open(&at, &trust(false), &given, "block", &writer_options(0, 1)).unwrap();
+            let mut w = Writer::open((&at, &trust(false)), &given, "block", &writer_options(0, 1)).unwrap();
             w.write(&[1, 2, 3, 4]).unwrap();
         });
         let stranger = Trust { key: JobKey::from_bytes([8; 32]).unwrap(), trusted_network: false };
@@ -43,7 +43,7 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
         let elsewhere = Place { name: "other".into(), ..at.clone() };
         assert_eq!(refused(&elsewhere, &trust(false)), LinkError::WrongDomain);
         let mut r =
-            NetReader::open(&at, &trust(false), "*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
+            Reader::open((&at, &trust(false)), "*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
         let mut part = [0; 4];
         assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [1, 2, 3, 4]));
     });
@@ -54,7 +54,7 @@ fn who_comes_in_vain_is_told_what_was_found() {
     let soon = |o: Options| Options { open_timeout: Duration::from_millis(400), ..o };
     let read = |at: &Place, trust: &Trust| {
         let options = soon(reader_options("r", 0, 1));
-        NetReader::open(at, trust, "*", &Expect::default(), &options).map(drop).unwrap_err().to_string()
+        Reader::open((at, trust), "*", &Expect::default(), &options).map(drop).unwrap_err().to_string()
     };
     let at = place();
     let error = read(&at, &trust(true));
@@ -84,7 +84,7 @@ fn who_comes_in_vain_is_told_what_was_found() {
         let writer = s.spawn(|| {
             let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
             let options = Options { open_timeout: Duration::from_secs(2), ..writer_options(0, 1) };
-            NetWriter::open(&at, &trust(true), &given, "block", &options).map(drop).unwrap_err().to_string()
+            Writer::open((&at, &trust(true)), &given, "block", &options).map(drop).unwrap_err().to_string()
         });
         let stranger = Trust { key: JobKey::from_bytes([8; 32]).unwrap(), trusted_network: true };
         assert_eq!(refused(&at, &stranger), LinkError::Unauthentic);
@@ -103,10 +103,10 @@ fn a_second_writer_and_a_second_reader_are_refused() {
         |mut r, _, _| {
             let soon = |o: Options| Options { open_timeout: Duration::from_millis(200), ..o };
             let given = Given::Dataset(data);
-            let again = NetWriter::open(at, known, &given, "block", &soon(writer_options(0, 1)));
+            let again = Writer::open((at, known), &given, "block", &soon(writer_options(0, 1)));
             assert!(matches!(again.map(drop), Err(PipeError::System { .. })));
             let again =
-                NetReader::open(at, known, "block", &Expect::default(), &soon(reader_options("r", 0, 1)));
+                Reader::open((at, known), "block", &Expect::default(), &soon(reader_options("r", 0, 1)));
             assert!(matches!(again.map(drop), Err(PipeError::Refused { .. })));
             while r.read(&mut [0; 4]).unwrap().is_some() {}
         },

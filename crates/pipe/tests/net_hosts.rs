@@ -7,8 +7,8 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 use std::sync::{Condvar, Mutex};
@@ -157,7 +157,7 @@ fn write(
     let data = Dataset::new(&SHAPE, ElemType::U64).unwrap();
     let given = Given::Dataset(data);
     let options = options(what, writer_options(unit, 2));
-    let opened = NetWriter::open(at, &trust(trusted), &given, "block,*", &options);
+    let opened = Writer::open((at, &trust(trusted)), &given, "block,*", &options);
     all.wait();
     let mut w = opened?;
     let indices = local_indices(w.mapping(), unit.into());
@@ -190,7 +190,7 @@ fn host_b() {
 
 fn read(at: &Place, (what, trusted): (&str, bool), unit: u32) -> Result<u64, PipeError> {
     let options = options(what, reader_options("r", unit, 2));
-    let mut r = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options)?;
+    let mut r = Reader::open((at, &trust(trusted)), "*,block", &Expect::default(), &options)?;
     let indices = local_indices(r.mapping(), unit.into());
     let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
     let mut steps = 0;

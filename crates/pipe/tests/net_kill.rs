@@ -10,8 +10,8 @@ use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
 use common::net::{address_of, place, trust};
 use common::{fill, local_indices, reader_options};
 use polyduct_os::clock::within;
-use polyduct_pipe::net::{NetReader, Place};
-use polyduct_pipe::{Expect, OnLoss, Options};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, OnLoss, Options, Reader};
 use polyduct_rig::kills::{error_of, kills, survivors, Delays};
 use polyduct_rig::{tests, Middle, Random, Unit};
 use std::sync::{Arc, Condvar, Mutex};
@@ -270,7 +270,7 @@ fn a_look_and_a_read_agree_while_a_writer_is_replaced() {
         let at = Place { name: "kill".into(), ..pipe.place.clone() };
         let options = Options { on_loss: OnLoss::Wait, ..reader_options("r", 0, 1) };
         let mut r =
-            NetReader::open(&at, &trust(pipe.trusted), "*,block", &Expect::default(), &options).unwrap();
+            Reader::open((&at, &trust(pipe.trusted)), "*,block", &Expect::default(), &options).unwrap();
         let indices = local_indices(r.mapping(), 0);
         let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
         let (mut steps, mut again, mut ended) = (0, None, false);

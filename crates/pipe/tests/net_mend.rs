@@ -10,8 +10,8 @@ use common::kill::{loss_of, name, LAYOUTS};
 use common::net::{address_of, place, trust};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, Reader, Writer};
 use polyduct_rig::kills::{error_of, kills, survivors};
 use polyduct_rig::{tests, Middle, Random, Unit};
 use rustix::net::{connect_unspec, getpeername, AddressFamily};
@@ -188,7 +188,7 @@ fn last_words_are_heard_though_the_connection_breaks_under_them() {
     std::thread::scope(|s| {
         s.spawn(|| {
             let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
-            let mut w = NetWriter::open(&at, &trust, &given, "block", &writer_options(0, 1)).unwrap();
+            let mut w = Writer::open((&at, &trust), &given, "block", &writer_options(0, 1)).unwrap();
             w.write(&[1, 2, 3, 4]).unwrap();
             lost.wait();
             ends.store(true, Ordering::SeqCst);
@@ -199,7 +199,7 @@ fn last_words_are_heard_though_the_connection_breaks_under_them() {
             std::thread::yield_now();
         }
         let options = reader_options("r", 0, 1);
-        let mut r = NetReader::open(&by, &trust, "*", &Expect::default(), &options).unwrap();
+        let mut r = Reader::open((&by, &trust), "*", &Expect::default(), &options).unwrap();
         let mut part = [0; 4];
         assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [1, 2, 3, 4]));
         lost.wait();

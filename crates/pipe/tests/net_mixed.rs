@@ -8,8 +8,8 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, Options, PipeError};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
 
@@ -87,7 +87,7 @@ fn host_b() {
 fn write(at: &Place, policy: &str, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
     let given = Given::Dataset(Dataset::new(&SHAPE, ElemType::U64).unwrap());
     let options = Options { policy: policy.parse().unwrap(), near: true, ..writer_options(unit, 2) };
-    let mut w = NetWriter::open(at, &trust(trusted), &given, "block,*", &options)?;
+    let mut w = Writer::open((at, &trust(trusted)), &given, "block,*", &options)?;
     let indices = local_indices(w.mapping(), unit.into());
     while endless || w.next_step() < STEPS {
         let n = w.next_step();
@@ -100,7 +100,7 @@ fn write(at: &Place, policy: &str, trusted: bool, unit: u32, endless: bool) -> R
 
 fn read(at: &Place, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
     let options = Options { near: true, ..reader_options("r", unit, 2) };
-    let mut r = NetReader::open(at, &trust(trusted), "*,block", &Expect::default(), &options)?;
+    let mut r = Reader::open((at, &trust(trusted)), "*,block", &Expect::default(), &options)?;
     let indices = local_indices(r.mapping(), unit.into());
     let (mut part, mut expected) = (vec![0; r.local_len_bytes()], vec![0; r.local_len_bytes()]);
     let mut last = None;

@@ -7,8 +7,8 @@ use common::net::{place, trust, Across, Near, NetPipe};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{parent_id, PidFd, ProcessId};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, Options};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, Options, Reader, Writer};
 use polyduct_rig::{say, tests, Unit};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn unit(spec: &str) {
     if f[0] == "w" {
         let data = Dataset::new(&[number(4) << 17], ElemType::U64).unwrap();
         let options = Options { timeout, ..writer_options(0, 1) };
-        let mut w = NetWriter::open(&place, &trust, &Given::Dataset(data), "*", &options).unwrap();
+        let mut w = Writer::open((&place, &trust), &Given::Dataset(data), "*", &options).unwrap();
         for step in 0..STEPS {
             let mut slot = w.step().unwrap();
             slot.fill(step as u8 + 1);
@@ -45,7 +45,7 @@ fn unit(spec: &str) {
         w.close().unwrap();
     } else {
         let options = Options { timeout, ..reader_options("r", 0, 1) };
-        let mut r = NetReader::open(&place, &trust, "*", &Expect::default(), &options).unwrap();
+        let mut r = Reader::open((&place, &trust), "*", &Expect::default(), &options).unwrap();
         let test = PidFd::of(ProcessId::of(parent_id()).unwrap()).unwrap();
         let mut part = vec![0; r.local_len_bytes()];
         while let Some(step) = r.read(&mut part).unwrap() {

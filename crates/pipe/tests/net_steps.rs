@@ -7,8 +7,8 @@ use common::net::{address_of, place, trust, Across, Near, NetPipe};
 use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::{NetReader, NetWriter, Place};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError};
+use polyduct_pipe::net::Place;
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::Middle;
 use proptest::prelude::*;
@@ -100,12 +100,12 @@ fn a_writer_of_plain_bytes_takes_the_readers_dataset() {
     std::thread::scope(|s| {
         s.spawn(|| {
             let options = writer_options(0, 1);
-            let mut w = NetWriter::open(&at, &trust, &Given::ByReader, "stripe(1024MiB)", &options).unwrap();
+            let mut w = Writer::open((&at, &trust), &Given::ByReader, "stripe(1024MiB)", &options).unwrap();
             assert_eq!(w.local_len_bytes(), 24);
             w.write(&[5; 24]).unwrap();
         });
         let expect = Expect { shape: Some(vec![3]), elem: Some(ElemType::U64), convert: false };
-        let mut r = NetReader::open(&at, &trust, "block", &expect, &reader_options("r", 0, 1)).unwrap();
+        let mut r = Reader::open((&at, &trust), "block", &expect, &reader_options("r", 0, 1)).unwrap();
         let mut part = [0; 24];
         assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [5; 24]));
     });
@@ -193,17 +193,17 @@ fn what_cannot_be_is_refused_before_anything_happens() {
     let waits =
         Options { on_loss: OnLoss::Wait, policy: polyduct_pipe::Policy::Latest, ..writer_options(0, 1) };
     let given = Given::Dataset(data);
-    let error = NetWriter::open(&at, &trust, &given, "block", &waits).map(drop).unwrap_err();
+    let error = Writer::open((&at, &trust), &given, "block", &waits).map(drop).unwrap_err();
     assert!(matches!(&error, PipeError::Port(PortError::BadOption { option: "policy", .. })), "{error}");
-    let error = NetWriter::open(&at, &trust, &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
+    let error = Writer::open((&at, &trust), &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Layout { .. })), "{error}");
     assert!(error.to_string().starts_with("pipe://"), "{error}");
     let soon = Options { open_timeout: Duration::from_millis(50), ..reader_options("r", 0, 1) };
-    let error = NetReader::open(&at, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
+    let error = Reader::open((&at, &trust), "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
     assert!(error.to_string().contains(": reader unit 0: timed out after "), "{error}");
     let nowhere = polyduct_pipe::net::Place { host: "no such host".into(), ..at };
-    let error = NetReader::open(&nowhere, &trust, "*", &Expect::default(), &soon).map(drop).unwrap_err();
+    let error = Reader::open((&nowhere, &trust), "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::BadOption { option: "host", .. })), "{error}");
 }
 
@@ -213,7 +213,7 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
     let (at, trust) = (place(), trust(true));
     let given = Given::Dataset(Dataset::new(&[2], ElemType::U8).unwrap());
     let options = |unit| Options { on_loss: OnLoss::Wait, depth: 3, ..writer_options(unit, 2) };
-    let open = |unit| NetWriter::open(&at, &trust, &given, "block", &options(unit)).unwrap();
+    let open = |unit| Writer::open((&at, &trust), &given, "block", &options(unit)).unwrap();
     std::thread::scope(|s| {
         let write = |unit| {
             let mut w = open(unit);
@@ -222,7 +222,7 @@ fn a_replacement_that_closes_before_it_has_written_them_ends_the_stream() {
         };
         let [first, second] = [0, 1].map(|unit| s.spawn(move || write(unit)));
         let expect = Expect::default();
-        let mut r = NetReader::open(&at, &trust, "*", &expect, &reader_options("r", 0, 1)).unwrap();
+        let mut r = Reader::open((&at, &trust), "*", &expect, &reader_options("r", 0, 1)).unwrap();
         let (mut first, mut second) = (first.join().unwrap(), second.join().unwrap());
         let mut part = [0; 2];
         assert_eq!(r.read(&mut part).unwrap(), Some(0));
@@ -276,7 +276,7 @@ fn far_steps(depth: u32) -> Duration {
     let write = |unit: u32, at: &Place| {
         let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());
         let options = Options { depth, ..writer_options(unit, 2) };
-        let mut w = NetWriter::open(at, trust, &given, "block", &options).unwrap();
+        let mut w = Writer::open((at, trust), &given, "block", &options).unwrap();
         (0..FAR_STEPS).for_each(|step| assert!(w.write(&step.to_le_bytes()).unwrap()));
         w.close().unwrap();
     };
@@ -285,7 +285,7 @@ fn far_steps(depth: u32) -> Duration {
         s.spawn(move || write(0, at));
         s.spawn(move || write(1, far));
         let options = reader_options("r", 0, 1);
-        let mut r = NetReader::open(far, trust, "*", &Expect::default(), &options).unwrap();
+        let mut r = Reader::open((far, trust), "*", &Expect::default(), &options).unwrap();
         let (start, mut part) = (Instant::now(), [0; 16]);
         for step in 0..FAR_STEPS {
             assert_eq!(r.read(&mut part).unwrap(), Some(step));

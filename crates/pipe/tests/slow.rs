@@ -113,7 +113,7 @@ fn write(w: &mut Writer) -> Result<bool, PipeError> {
     let step = w.next_step().to_le_bytes();
     let mut slot = w.step()?;
     slot.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&step));
-    Ok(slot.publish())
+    slot.publish()
 }
 
 /// Writes for some time, at the pace of a reader that goes on (flat out, three processes on two cores would

@@ -79,7 +79,7 @@ fn several_reader_programs_each_get_every_step_in_their_own_layout() {
 fn a_part_that_lies_in_one_slot_is_read_in_place() {
     let data = Dataset::new(&[8, 8], ElemType::F64).unwrap();
     Pipe::new(&data, "block,*", 2, &[("block,*", 4)]).run(
-        |mut w, _| assert!(w.step().unwrap().publish()),
+        |mut w, _| assert!(w.step().unwrap().publish().unwrap()),
         |mut r, _, _| assert!(r.next_step().unwrap().unwrap().is_mapped()),
     );
 }
@@ -130,7 +130,7 @@ fn parts_of_many_pieces_arrive_whole() {
                         _ => {
                             let mut slot = w.step().unwrap();
                             slot.copy_from_slice(&part);
-                            assert!(slot.publish());
+                            assert!(slot.publish().unwrap());
                         }
                     }
                 }

@@ -5,16 +5,14 @@ use crate::files::standard_file;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
-use polyduct_os::clock;
 use polyduct_pipe as pipe;
-use polyduct_pipe::net::{NetReader, Trust};
+use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
-use polyduct_port::{Expect, PortError, PortName, Stats};
+use polyduct_port::{Expect, PortName, Stats};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
-use std::time::Duration;
 
 /// One unit's reading port.
 pub struct Reader {
@@ -24,7 +22,6 @@ pub struct Reader {
 
 enum ReadEnd {
     Pipe(Box<pipe::Reader>),
-    Net(Box<NetReader>),
     File(Box<store::FileReader>),
     Store(Box<disk::StoreReader>),
 }
@@ -43,13 +40,8 @@ impl Reader {
             }
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
-                ReadEnd::Net(Box::new(NetReader::open(
-                    place,
-                    &trust,
-                    layout,
-                    expect,
-                    &crate::open::across(&options.port)?,
-                )?))
+                let options = crate::open::across(&options.port)?;
+                ReadEnd::Pipe(Box::new(pipe::Reader::open((place, &trust), layout, expect, &options)?))
             }
             Target::Store(path) => {
                 options.check(|| PortName::Store(path.display().to_string()))?;
@@ -68,7 +60,6 @@ impl Reader {
     pub fn dataset(&self) -> &Dataset {
         match &self.end {
             ReadEnd::Pipe(r) => r.dataset(),
-            ReadEnd::Net(r) => r.dataset(),
             ReadEnd::File(r) => r.dataset(),
             ReadEnd::Store(r) => r.dataset(),
         }
@@ -77,7 +68,7 @@ impl Reader {
     /// What is written down of the array: in a store, or in Zarr; elsewhere there is no place for that.
     pub fn attributes(&self) -> Attributes {
         match &self.end {
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) => Attributes::new(),
+            ReadEnd::Pipe(_) => Attributes::new(),
             ReadEnd::File(r) => r.attributes().clone(),
             ReadEnd::Store(r) => r.meta().attributes.clone(),
         }
@@ -87,14 +78,14 @@ impl Reader {
     pub fn dims(&self) -> Option<&Dims> {
         match &self.end {
             ReadEnd::File(r) => r.dims(),
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) | ReadEnd::Store(_) => None,
+            ReadEnd::Pipe(_) | ReadEnd::Store(_) => None,
         }
     }
 
     /// What NumPy takes the elements for, where they are bytes to polyduct: in a store, or in a `.npy` file.
     pub fn descr(&self) -> Option<&Descr> {
         match &self.end {
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::Pipe(_) => None,
             ReadEnd::File(r) => r.descr(),
             ReadEnd::Store(r) => r.meta().descr.as_ref(),
         }
@@ -103,7 +94,7 @@ impl Reader {
     /// Whether the steps are a dimension of what is read even if there is just one: it was made so.
     pub fn stepped(&self) -> bool {
         match &self.end {
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) => false,
+            ReadEnd::Pipe(_) => false,
             ReadEnd::File(r) => r.stepped(),
             ReadEnd::Store(r) => r.meta().stepped,
         }
@@ -113,7 +104,6 @@ impl Reader {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             ReadEnd::Pipe(r) => r.mapping(),
-            ReadEnd::Net(r) => r.mapping(),
             ReadEnd::File(r) => r.mapping(),
             ReadEnd::Store(r) => r.mapping(),
         }
@@ -123,7 +113,6 @@ impl Reader {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
-            ReadEnd::Net(r) => r.local_len_bytes(),
             ReadEnd::File(r) => r.local_len_bytes(),
             ReadEnd::Store(r) => r.local_len_bytes(),
         }
@@ -138,7 +127,6 @@ impl Reader {
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
-            ReadEnd::Net(r) => Ok(r.read(part)?),
             ReadEnd::File(r) => Ok(r.read(part)?),
             ReadEnd::Store(r) => Ok(r.read(part)?),
         }
@@ -147,7 +135,7 @@ impl Reader {
     /// Steps that there are; `None` for a pipe, which does not know.
     pub fn steps(&self) -> Option<u64> {
         match &self.end {
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::Pipe(_) => None,
             ReadEnd::File(r) => Some(r.steps()),
             ReadEnd::Store(r) => Some(r.steps()),
         }
@@ -157,7 +145,7 @@ impl Reader {
     /// can be read: from a pipe, a file in Fortran's order, and a store with conversion.
     pub fn stretch_len(&self) -> Option<u64> {
         match &self.end {
-            ReadEnd::Pipe(_) | ReadEnd::Net(_) => None,
+            ReadEnd::Pipe(_) => None,
             ReadEnd::File(r) => r.stretch_len(),
             ReadEnd::Store(r) => {
                 (r.meta().dataset == *r.dataset()).then(|| Rows::of(r.dataset()).len_bytes())
@@ -190,19 +178,15 @@ impl Reader {
     /// # Errors
     /// As [`read`](Self::read), without the waiting.
     pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, Error> {
-        if let ReadEnd::Pipe(r) = &mut self.end {
-            return Ok(r.try_read(part)?);
-        }
-        match clock::within(Some(Duration::ZERO), || self.read(part)) {
-            Ok(found) => Ok(found.map_or(Tried::End, Tried::Step)),
-            Err(Error::Port(PortError::Timeout { .. })) => Ok(Tried::NotYet),
-            Err(e) => Err(e),
+        match &mut self.end {
+            ReadEnd::Pipe(r) => Ok(r.try_read(part)?),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Ok(self.read(part)?.map_or(Tried::End, Tried::Step)),
         }
     }
 
     /// Whether looking for a step takes but microseconds: all units are on this host.
     pub fn is_near(&self) -> bool {
-        matches!(self.end, ReadEnd::Pipe(_))
+        matches!(&self.end, ReadEnd::Pipe(r) if r.is_near())
     }
 
     /// Where [`read`](Self::read) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file,
@@ -212,8 +196,7 @@ impl Reader {
     /// The system's refusal of a descriptor.
     pub fn watch(&self) -> Result<Option<Watch>, Error> {
         match &self.end {
-            ReadEnd::Pipe(r) => Ok(Some(r.watch())),
-            ReadEnd::Net(r) => Ok(Some(r.watch()?)),
+            ReadEnd::Pipe(r) => Ok(Some(r.watch()?)),
             ReadEnd::File(_) | ReadEnd::Store(_) => Ok(None),
         }
     }
@@ -222,7 +205,6 @@ impl Reader {
     pub fn would_wait(&mut self) -> Option<Wait> {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.would_wait(),
-            ReadEnd::Net(r) => r.would_wait(),
             ReadEnd::File(_) | ReadEnd::Store(_) => None,
         }
     }
@@ -271,7 +253,6 @@ impl Reader {
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             ReadEnd::Pipe(p) => Some(p.addresses()),
-            ReadEnd::Net(p) => Some(p.addresses()),
             ReadEnd::File(_) | ReadEnd::Store(_) => None,
         }
     }
@@ -288,7 +269,6 @@ impl Reader {
         let wishes = join.of_port()?;
         match &mut self.end {
             ReadEnd::Pipe(p) => Ok(p.domain(&wishes)?),
-            ReadEnd::Net(p) => Ok(p.domain(&wishes)?),
             ReadEnd::File(_) | ReadEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
@@ -299,7 +279,6 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         match &self.end {
             ReadEnd::Pipe(r) => r.stats(),
-            ReadEnd::Net(r) => r.stats(),
             ReadEnd::File(r) => r.stats(),
             ReadEnd::Store(r) => r.stats(),
         }
@@ -312,7 +291,6 @@ impl Reader {
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
-            ReadEnd::Net(r) => r.close().map_err(Error::from),
             ReadEnd::File(r) => Ok(r.close()),
             ReadEnd::Store(r) => Ok(r.close()),
         };
@@ -325,7 +303,6 @@ impl Reader {
     pub fn abort(&mut self) {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.abort(),
-            ReadEnd::Net(r) => r.abort(),
             // Nobody else is concerned by who reads a file.
             ReadEnd::File(r) => {
                 r.close();

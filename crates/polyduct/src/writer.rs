@@ -4,15 +4,13 @@ use crate::files::{needs_dataset, standard_file};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
-use polyduct_os::clock;
 use polyduct_pipe as pipe;
-use polyduct_pipe::net::{NetStepMut, NetWriter, Trust};
+use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
-use polyduct_pipe::{Addresses, Given, PipeError};
-use polyduct_port::{PortError, PortName, Stats};
+use polyduct_pipe::{Addresses, Given};
+use polyduct_port::{PortName, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 /// One unit's writing port.
 ///
@@ -25,7 +23,6 @@ pub struct Writer {
 
 enum WriteEnd {
     Pipe(Box<pipe::Writer>),
-    Net(Box<NetWriter>),
     File(Box<store::FileWriter>),
     Store(Box<disk::StoreWriter>),
 }
@@ -49,13 +46,8 @@ impl Writer {
             }
             Target::Net(place) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
-                WriteEnd::Net(Box::new(NetWriter::open(
-                    place,
-                    &trust,
-                    given,
-                    layout,
-                    &crate::open::across(&options.port)?,
-                )?))
+                let options = crate::open::across(&options.port)?;
+                WriteEnd::Pipe(Box::new(pipe::Writer::open((place, &trust), given, layout, &options)?))
             }
             Target::Store(path) => {
                 let Given::Dataset(data) = given else { return Err(needs_dataset()) };
@@ -77,7 +69,7 @@ impl Writer {
     /// ([`Open::attributes`](crate::Open::attributes)).
     pub fn keeps_attributes(&self) -> bool {
         match &self.end {
-            WriteEnd::Pipe(_) | WriteEnd::Net(_) => false,
+            WriteEnd::Pipe(_) => false,
             WriteEnd::File(w) => w.format() == store::Format::Zarr,
             WriteEnd::Store(_) => true,
         }
@@ -91,7 +83,7 @@ impl Writer {
     /// Whether there is a place for what NumPy takes the elements for ([`Open::descr`](crate::Open::descr)).
     pub fn keeps_descr(&self) -> bool {
         match &self.end {
-            WriteEnd::Pipe(_) | WriteEnd::Net(_) => false,
+            WriteEnd::Pipe(_) => false,
             WriteEnd::File(w) => w.format() == store::Format::Npy,
             WriteEnd::Store(_) => true,
         }
@@ -101,7 +93,6 @@ impl Writer {
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             WriteEnd::Pipe(w) => w.mapping(),
-            WriteEnd::Net(w) => w.mapping(),
             WriteEnd::File(w) => w.mapping(),
             WriteEnd::Store(w) => w.mapping(),
         }
@@ -116,7 +107,6 @@ impl Writer {
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
-            WriteEnd::Net(w) => w.local_len_bytes(),
             WriteEnd::File(w) => w.local_len_bytes(),
             WriteEnd::Store(w) => w.local_len_bytes(),
         }
@@ -126,7 +116,6 @@ impl Writer {
     pub fn next_step(&self) -> u64 {
         match &self.end {
             WriteEnd::Pipe(w) => w.next_step(),
-            WriteEnd::Net(w) => w.next_step(),
             WriteEnd::File(w) => w.next_step(),
             WriteEnd::Store(w) => w.next_step(),
         }
@@ -141,7 +130,6 @@ impl Writer {
     pub fn step(&mut self) -> Result<StepMut<'_>, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
-            WriteEnd::Net(w) => Ok(StepMut(StepEnd::Net(w.step()?))),
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
             WriteEnd::Store(w) => Ok(StepMut(StepEnd::Store(w.step_mut()?))),
         }
@@ -154,11 +142,6 @@ impl Writer {
     pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.try_step()?.map(|step| StepMut(StepEnd::Pipe(step)))),
-            WriteEnd::Net(w) => match clock::within(Some(Duration::ZERO), || w.step()) {
-                Ok(step) => Ok(Some(StepMut(StepEnd::Net(step)))),
-                Err(PipeError::Port(PortError::Timeout { .. })) => Ok(None),
-                Err(e) => Err(e.into()),
-            },
             WriteEnd::File(w) => Ok(Some(StepMut(StepEnd::File(w.step_mut()?)))),
             WriteEnd::Store(w) => Ok(Some(StepMut(StepEnd::Store(w.step_mut()?)))),
         }
@@ -166,7 +149,7 @@ impl Writer {
 
     /// Whether looking for room takes but microseconds: all units are on this host.
     pub fn is_near(&self) -> bool {
-        matches!(self.end, WriteEnd::Pipe(_))
+        matches!(&self.end, WriteEnd::Pipe(w) if w.is_near())
     }
 
     /// Where [`step`](Self::step) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file,
@@ -176,8 +159,7 @@ impl Writer {
     /// The system's refusal of a descriptor.
     pub fn watch(&self) -> Result<Option<Watch>, Error> {
         match &self.end {
-            WriteEnd::Pipe(w) => Ok(Some(w.watch())),
-            WriteEnd::Net(w) => Ok(Some(w.watch()?)),
+            WriteEnd::Pipe(w) => Ok(Some(w.watch()?)),
             WriteEnd::File(_) | WriteEnd::Store(_) => Ok(None),
         }
     }
@@ -186,7 +168,6 @@ impl Writer {
     pub fn would_wait(&mut self) -> Option<Wait> {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.would_wait(),
-            WriteEnd::Net(w) => w.would_wait(),
             WriteEnd::File(_) | WriteEnd::Store(_) => None,
         }
     }
@@ -199,7 +180,6 @@ impl Writer {
     pub fn write(&mut self, part: &[u8]) -> Result<bool, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
-            WriteEnd::Net(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
             WriteEnd::Store(w) => Ok(w.write(part).map(|()| true)?),
         }
@@ -210,7 +190,7 @@ impl Writer {
     /// blocks.
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.end {
-            WriteEnd::Pipe(_) | WriteEnd::Net(_) => None,
+            WriteEnd::Pipe(_) => None,
             WriteEnd::File(w) => Some(w.stretch_unit()),
             WriteEnd::Store(w) => w.stretch_unit(),
         }
@@ -248,7 +228,6 @@ impl Writer {
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             WriteEnd::Pipe(p) => Some(p.addresses()),
-            WriteEnd::Net(p) => Some(p.addresses()),
             WriteEnd::File(_) | WriteEnd::Store(_) => None,
         }
     }
@@ -265,7 +244,6 @@ impl Writer {
         let wishes = join.of_port()?;
         match &mut self.end {
             WriteEnd::Pipe(p) => Ok(p.domain(&wishes)?),
-            WriteEnd::Net(p) => Ok(p.domain(&wishes)?),
             WriteEnd::File(_) | WriteEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
@@ -276,7 +254,6 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         match &self.end {
             WriteEnd::Pipe(w) => w.stats(),
-            WriteEnd::Net(w) => w.stats(),
             WriteEnd::File(w) => w.stats(),
             WriteEnd::Store(w) => w.stats(),
         }
@@ -290,7 +267,6 @@ impl Writer {
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
-            WriteEnd::Net(w) => w.close().map_err(Error::from),
             WriteEnd::File(w) => w.close().map_err(Error::from),
             WriteEnd::Store(w) => w.close().map_err(Error::from),
         };
@@ -302,7 +278,6 @@ impl Writer {
     pub fn abort(&mut self) {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.abort(),
-            WriteEnd::Net(w) => w.abort(),
             WriteEnd::File(w) => w.abort(""),
             WriteEnd::Store(w) => w.abort(),
         }
@@ -328,7 +303,6 @@ pub struct StepMut<'a>(StepEnd<'a>);
 
 enum StepEnd<'a> {
     Pipe(pipe::StepMut<'a>),
-    Net(NetStepMut<'a>),
     File(store::StepMut<'a>),
     Store(disk::StoreStepMut<'a>),
 }
@@ -341,8 +315,7 @@ impl StepMut<'_> {
     /// Those of writing a file, and the loss of unit 0 on another host.
     pub fn publish(self) -> Result<bool, Error> {
         match self.0 {
-            StepEnd::Pipe(step) => Ok(step.publish()),
-            StepEnd::Net(step) => Ok(step.publish()?),
+            StepEnd::Pipe(step) => Ok(step.publish()?),
             StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
             StepEnd::Store(step) => Ok(step.publish().map(|()| true)?),
         }
@@ -355,7 +328,6 @@ impl Deref for StepMut<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             StepEnd::Pipe(step) => step,
-            StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
             StepEnd::Store(step) => step,
         }
@@ -366,7 +338,6 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
             StepEnd::Pipe(step) => step,
-            StepEnd::Net(step) => step,
             StepEnd::File(step) => step,
             StepEnd::Store(step) => step,
         }

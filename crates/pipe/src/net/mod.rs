@@ -41,7 +41,7 @@
 //! | [`lane`], `redial` | a reader's end of a connection to a writer; how it is made again |
 //! | `near` | slots that a reader of the same host maps |
 //! | `enter` | how a writer's unit comes in |
-//! | `writer`, `reader` | the two ends |
+//! | `writer`, `reader` | what the two ends of a pipe have across hosts |
 
 #[doc(hidden)]
 pub mod channel;
@@ -56,7 +56,7 @@ mod mend;
 mod near;
 mod place;
 mod porch;
-mod reader;
+pub(crate) mod reader;
 mod redial;
 pub mod route;
 mod senders;
@@ -65,9 +65,7 @@ pub mod session;
 mod silence;
 mod store;
 pub mod wire;
-mod writer;
+pub(crate) mod writer;
 
 pub use place::Place;
 pub use polyduct_message::link::key::{JobKey, KeyError, Trust, KEY_VARIABLE};
-pub use reader::NetReader;
-pub use writer::{NetStepMut, NetWriter};

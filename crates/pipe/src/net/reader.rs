@@ -1,6 +1,7 @@
-//! The reading side of a pipe across hosts.
-
-mod ready;
+//! A reader's end of a pipe across hosts: one [lane](super::lane) to each writer unit that has something for
+//! it.
+//!
+//! There is no thread: what comes waits in the sockets until it is read, and lands in the caller's array.
 
 use super::channel::Channel;
 use super::client::Client;
@@ -13,24 +14,23 @@ use super::redial::{Caller, FRUITLESS};
 use super::route::{End, Route};
 use super::wire::Ask;
 use super::Trust;
-use crate::bind::from_wire;
-use crate::domain::{Addresses, DomainOptions, PortDomain};
+use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
-use crate::join::{check_options, check_patience, hello, system};
-use crate::port::{kernels, Share};
-use crate::reader::conversion;
-use crate::threads::Threads;
-use crate::wire::Role;
-use polyduct_copy::{Conversion, Kernels};
-use polyduct_layout::{Dataset, Layout, Mapping, Plan};
+use crate::join::{check_patience, system};
+use crate::port::Port;
+use crate::reader::{Opening, ReaderEnd, Work};
+use crate::ready::{Wait, Watch};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::{GRACE, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{clock, poll::poll};
-use polyduct_port::{Expect, OnLoss, Options, Policy, PortError, PortName, Scope, Side, Stats, UnitName};
+use polyduct_port::{OnLoss, Policy, Scope, Side, UnitName};
 use polyduct_slots::{Next, Turn};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// How long a reader would spin at a bell: it waits at sockets only.
+const SPIN: Duration = Duration::ZERO;
 
 /// Connects to a writer unit while the pipe opens, at `addr` or where unit 0 says that it is by then, and
 /// asks for this unit's part of the steps.
@@ -59,294 +59,121 @@ fn connect(
     }
 }
 
-/// One unit's reading end of a pipe across hosts.
-///
-/// It has no thread: what comes waits in the sockets until it is [read](NetReader::read), and lands in the
-/// caller's array.
-pub struct NetReader {
-    pipe: String,
-    me: UnitName,
+/// A reader unit's lanes, and its way to unit 0.
+struct Receiving {
     client: Client,
     lanes: Vec<Lane>,
     caller: Caller,
-    dataset: Dataset,
-    dst: Mapping,
-    conversion: Option<Conversion>,
-    kernels: Kernels,
-    threads: Threads,
     lossy: bool,
     /// Steps that are asked for before they are needed.
     ahead: u32,
-    len: usize,
-    share: Share,
-    next: u64,
     /// The step whose bytes are coming.
     turn: Option<Turn>,
-    /// What had come of it when a wait was given up.
+    /// What had come of it when a wait was given up, if one was.
     kept: Vec<u8>,
+    resumes: bool,
     ended: bool,
-    stats: Stats,
-    failed: Option<PipeError>,
-    domain: PortDomain,
-    open: bool,
 }
 
-impl NetReader {
-    /// Opens the pipe at `place` and waits until all units of this program, of the writer and of all reader
-    /// programs have come. The dataset is the writer's.
-    ///
-    /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`]
-    /// when no writer comes within the open timeout; [`PipeError::Link`] where it does not let this unit in;
-    /// [`PipeError::Refused`] when the units disagree.
-    pub fn open(
-        place: &Place,
-        trust: &Trust,
-        layout: &str,
-        expect: &Expect,
-        options: &Options,
-    ) -> Result<NetReader, PipeError> {
-        // Which of the reader programs this is, it learns from unit 0.
-        let me = check_options(options, Side::Reader(0))?;
-        NetReader::join(place, trust, layout, expect, options).map_err(|e| e.at(&place.to_string(), me))
+/// Joins the pipe at `place`, and gives where the unit goes on.
+pub(crate) fn open(
+    place: &Place,
+    trust: &Trust,
+    opening: &Opening<'_>,
+) -> Result<(Port, Box<dyn ReaderEnd>, Work, u64), PipeError> {
+    let (port, end, work, next) = join(place, trust, opening)?;
+    Ok((port, Box::new(end), work, next))
+}
+
+fn join(
+    place: &Place,
+    trust: &Trust,
+    opening: &Opening<'_>,
+) -> Result<(Port, Receiving, Work, u64), PipeError> {
+    let Opening { options, hello, start, .. } = opening;
+    let (options, start, pipe) = (*options, *start, place.to_string());
+    let (mut client, welcome, meets_at) =
+        Client::join(place, trust, options, hello.clone(), |_| Ok(None), start)?;
+    let program = welcome.program;
+    if program as usize >= welcome.readers.len() {
+        return Err(client.bad("a welcome without a place"));
     }
-
-    fn join(
-        place: &Place,
-        trust: &Trust,
-        layout: &str,
-        expect: &Expect,
-        options: &Options,
-    ) -> Result<NetReader, PipeError> {
-        let start = clock::now();
-        let pipe = place.to_string();
-        let layout: Layout = layout.parse()?;
-        let role = Role::Reader {
-            shape: expect.shape.clone(),
-            elem: expect.elem.map(|e| e.to_string()),
-            convert: expect.convert,
-        };
-        let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
-        let (mut client, welcome, meets_at) =
-            Client::join(place, trust, options, hello, |_| Ok(None), start)?;
-        let program = welcome.program;
-        if program as usize >= welcome.readers.len() {
-            return Err(client.bad("a welcome without a place"));
-        }
-        let me = UnitName { side: Side::Reader(program), unit: options.unit };
-        let network = Place::network(trust, meets_at, None);
-        let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
-
-        let given = from_wire(&welcome.dataset)?;
-        let elem = expect.elem.unwrap_or(given.elem());
-        let conversion = conversion(&pipe, &given, elem)?;
-        let dataset = Dataset::new(given.shape(), elem)?;
-        let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
-        let dst = layout.bind(&dataset, u64::from(options.units))?;
-        // Offsets count elements, so the writers know the same route without knowing the element type.
-        let seen = layout.bind(&given, u64::from(options.units))?;
-        let (unit, end) = (u64::from(options.unit), End::Scatter { convert: conversion.is_some() });
-        let plan = Plan::to_reader(&src, &seen, unit)?;
-        let from: Vec<u32> =
-            plan.transfers().iter().filter(|t| t.bytes() > 0).map(|t| t.src_unit() as u32).collect();
-        let addrs = client.addresses(&from)?;
-        let caller = Caller {
-            place: place.clone(),
-            trust: trust.clone(),
-            options: options.clone(),
-            program,
-            // One that may be given up while it lives, and replaced, must not copy from slots that its successor has
-            // released.
-            host: host_of(options).filter(|_| options.on_loss != OnLoss::Wait),
-            replaced: welcome.writers_wait,
-        };
-        let mut lanes = Vec::with_capacity(from.len());
-        for (&writer, addr) in from.iter().zip(addrs) {
-            let Some(route) = Route::new(&src, &seen, writer.into(), unit, end)? else { continue };
-            let name = UnitName { side: Side::Writer, unit: writer };
-            let channel = connect(&caller, &mut client, name, addr, (start, true))?;
-            let slots = (welcome.depth, src.local_len_bytes(writer.into())? as usize);
-            let mut lane = Lane::new(writer, addr, channel, route, slots);
-            lane.moved = client.moved(writer);
-            lanes.push(lane);
-        }
-        for lane in &mut lanes {
-            let name = UnitName { side: Side::Writer, unit: lane.unit };
-            loop {
-                match lane.is_open() {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                        let may_map = lane.may_map();
-                        lane.replace(connect(&caller, &mut client, name, lane.addr, (start, may_map))?);
-                        lane.moved = client.moved(lane.unit);
-                    }
-                    Err(fault) => return Err(client.failed_to_open(name, fault)),
+    let me = UnitName { side: Side::Reader(program), unit: options.unit };
+    let network = Place::network(trust, meets_at, None);
+    let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
+    let work = opening.bind(&welcome)?;
+    // The writers, who do not know this unit's element type, walk the same route.
+    let seen = opening.seen(&work)?;
+    let (unit, end) = (u64::from(options.unit), End::Scatter { convert: work.conversion.is_some() });
+    let transfers = work.plan.transfers().iter().filter(|t| t.bytes() > 0);
+    let from: Vec<u32> = transfers.map(|t| t.src_unit() as u32).collect();
+    let addrs = client.addresses(&from)?;
+    let caller = Caller {
+        place: place.clone(),
+        trust: trust.clone(),
+        options: options.clone(),
+        program,
+        // One that may be given up while it lives, and replaced, must not copy from slots that its successor
+        // has released.
+        host: host_of(options).filter(|_| options.on_loss != OnLoss::Wait),
+        replaced: welcome.writers_wait,
+    };
+    let mut lanes = Vec::with_capacity(from.len());
+    for (&writer, addr) in from.iter().zip(addrs) {
+        let Some(route) = Route::new(&work.src, &seen, writer.into(), unit, end)? else { continue };
+        let name = UnitName { side: Side::Writer, unit: writer };
+        let channel = connect(&caller, &mut client, name, addr, (start, true))?;
+        let slots = (welcome.depth, work.src.local_len_bytes(writer.into())? as usize);
+        let mut lane = Lane::new(writer, addr, channel, route, slots);
+        lane.moved = client.moved(writer);
+        lanes.push(lane);
+    }
+    for lane in &mut lanes {
+        let name = UnitName { side: Side::Writer, unit: lane.unit };
+        loop {
+            match lane.is_open() {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
+                    let may_map = lane.may_map();
+                    lane.replace(connect(&caller, &mut client, name, lane.addr, (start, may_map))?);
+                    lane.moved = client.moved(lane.unit);
                 }
-                client.check_in()?;
-                let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
-                let mut items: Vec<_> = lane.items().collect();
-                poll(&mut items, Some(left.min(SLICE))).map_err(system(&pipe))?;
+                Err(fault) => return Err(client.failed_to_open(name, fault)),
             }
-        }
-        client.ready()?;
-        let next = client.from;
-        let len = dst.local_len_bytes(unit)? as usize;
-        let mut reader = NetReader {
-            pipe,
-            me,
-            client,
-            lanes,
-            caller,
-            dataset,
-            dst,
-            conversion,
-            kernels: kernels(&given),
-            threads: Threads::of(options.units),
-            lossy: welcome.policy != Policy::Block,
-            ahead: steps_ahead(welcome.depth, welcome.policy),
-            len,
-            share: Share::new(&plan, len, 0),
-            next,
-            turn: None,
-            kept: Vec::new(),
-            ended: false,
-            stats: Stats { opened: clock::now() - start, ..Stats::default() },
-            failed: None,
-            domain,
-            open: true,
-        };
-        reader.ask_ahead(None)?;
-        Ok(reader)
-    }
-
-    /// Where the units of all programs are in the port's [domain](Self::domain).
-    pub fn addresses(&self) -> &Addresses {
-        self.domain.addresses()
-    }
-
-    /// The message domain of this port: all units of the writer program and of all reader programs of the
-    /// pipe, at their [addresses](Self::addresses). The first call joins it, and waits until all of them have
-    /// asked; later ones give the same again, whatever they wish. Messages are independent of steps. Closing
-    /// the port leaves the domain, unless the caller has a clone of it; aborting gives it up.
-    ///
-    /// # Errors
-    /// [`PipeError::Domain`] with who did not come within the open timeout, after which it can be asked for
-    /// again; [`PortError::PeerLost`] and the like when somebody is gone who would have to come;
-    /// [`PortError::Interrupted`].
-    pub fn domain(&mut self, wishes: &DomainOptions) -> Result<Domain, PipeError> {
-        if let Some(domain) = self.domain.joined() {
-            return Ok(domain);
-        }
-        self.check_open()?;
-        let joined = self.client.join_domain(&mut self.domain, wishes, self.next);
-        joined.map_err(|e| e.at(&self.pipe, self.me))
-    }
-
-    /// Shape and element type of what this unit reads.
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
-    /// This program's mapping.
-    pub fn mapping(&self) -> &Mapping {
-        &self.dst
-    }
-
-    /// Which unit of which program this is.
-    pub fn name(&self) -> UnitName {
-        self.me
-    }
-
-    /// Bytes of this unit's part.
-    pub fn local_len_bytes(&self) -> usize {
-        self.len
-    }
-
-    /// Counters since opening.
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    /// Waits for the next step and receives this unit's part of it into `part`. Returns the writer's number
-    /// of the step, `None` at the end of the stream.
-    ///
-    /// # Errors
-    /// [`PortError::WrongSize`]; [`PortError::Timeout`] and [`PortError::Interrupted`], after which the port
-    /// can be used again; loss of peers, after which it cannot. After an error the content of `part` is
-    /// undefined.
-    pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
-        if part.len() != self.len {
-            return Err(PipeError::Port(PortError::WrongSize {
-                port: PortName::Pipe(self.pipe.clone()),
-                unit: Some(self.me.unit),
-                expected: self.len as u64,
-                found: part.len() as u64,
-            }));
-        }
-        self.check_open()?;
-        self.read_step(part).map_err(|e| {
-            let error = e.at(&self.pipe, self.me).of(self.domain.programs());
-            if error.scope() == Scope::Port {
-                self.failed = Some(error.clone());
-            }
-            error
-        })
-    }
-
-    fn check_open(&self) -> Result<(), PipeError> {
-        match (&self.failed, self.open) {
-            (Some(e), _) => Err(e.clone()),
-            (None, false) => {
-                Err(PipeError::Port(PortError::Closed { port: PortName::Pipe(self.pipe.clone()) }))
-            }
-            _ => Ok(()),
+            client.check_in()?;
+            let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
+            let mut items: Vec<_> = lane.items().collect();
+            poll(&mut items, Some(left.min(SLICE))).map_err(system(&pipe))?;
         }
     }
+    client.ready()?;
+    let next = client.from;
+    let mut end = Receiving {
+        client,
+        lanes,
+        caller,
+        lossy: welcome.policy != Policy::Block,
+        ahead: steps_ahead(welcome.depth, welcome.policy),
+        turn: None,
+        kept: Vec::new(),
+        resumes: false,
+        ended: false,
+    };
+    end.ask_ahead(None)?;
+    Ok((Port::new(&pipe, me, domain, options, (start, SPIN)), end, work, next))
+}
 
-    fn read_step(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
-        let turn = match self.turn {
-            Some(turn) => {
-                part.copy_from_slice(&self.kept);
-                turn
-            }
-            None => match self.take()? {
-                None => return Ok(None),
-                Some(turn) => turn,
-            },
-        };
-        let received = self.receive(turn, part);
-        if let Err(e) = received {
-            if e.scope() == Scope::Operation {
-                self.kept.clear();
-                self.kept.extend_from_slice(part);
-            }
-            return Err(e);
-        }
-        self.turn = None;
-        self.next += 1;
-        self.share.count(&mut self.stats, turn.step);
-        self.ask_ahead(Some(Ask::Release))?;
-        Ok(Some(turn.step))
-    }
-
-    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are
-    /// dropped, that would give old ones.
-    fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
-        let ahead = if self.lossy { 0 } else { self.ahead.saturating_sub(self.client.asked) };
-        self.client.asked += ahead;
-        self.client.say_all(first.into_iter().chain((0..ahead).map(|_| Ask::Next)))
-    }
-
-    fn take(&mut self) -> Result<Option<Turn>, PipeError> {
-        if self.ended {
-            return Ok(None);
+impl ReaderEnd for Receiving {
+    fn take(&mut self, port: &mut Port, k: u64) -> Result<Option<Turn>, PipeError> {
+        if self.ended || self.turn.is_some() {
+            return Ok(self.turn);
         }
         if self.client.asked == 0 {
             self.client.say(&Ask::Next)?;
             self.client.asked = 1;
         }
-        let next = self.client.wait(self.next, "step", &mut self.stats.waited, Client::next)?;
+        let next = self.client.wait(k, "step", &mut port.stats.waited, Client::next)?;
         self.client.asked -= 1;
         let Next::Step(turn) = next else {
             self.ended = true;
@@ -359,12 +186,111 @@ impl NetReader {
                 let _ = lane.want(turn.step);
             }
         }
-        self.turn = Some(turn);
-        Ok(Some(turn))
+        (self.turn, self.resumes) = (Some(turn), false);
+        Ok(self.turn)
+    }
+
+    fn would_wait(&mut self, port: &mut Port, work: &Work, k: u64) -> Result<Option<Wait>, PipeError> {
+        match clock::within(Some(Duration::ZERO), || self.receive_ahead(port, work, k)) {
+            Ok(()) => Ok(None),
+            Err(e) if e.scope() == Scope::Operation => Ok(Some(self.waits_at())),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn watch(&self, port: &Port) -> Result<Watch, PipeError> {
+        Watch::at_sockets().map_err(system(&port.pipe))
+    }
+
+    fn is_near(&self) -> bool {
+        false
+    }
+
+    fn copy(&mut self, port: &mut Port, work: &Work, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+        if self.resumes {
+            part.copy_from_slice(&self.kept);
+        }
+        let received = self.receive(port, work, turn, part);
+        if received.as_ref().is_err_and(|e| e.scope() == Scope::Operation) {
+            self.kept.clear();
+            self.kept.extend_from_slice(part);
+            self.resumes = true;
+        }
+        received
+    }
+
+    fn release(&mut self, _: &mut Port, _: u64, _: Turn) -> Result<(), PipeError> {
+        self.turn = None;
+        self.ask_ahead(Some(Ask::Release))
+    }
+
+    fn domain(&mut self, port: &mut Port, wishes: &DomainOptions, k: u64) -> Result<Domain, PipeError> {
+        self.client.join_domain(&mut port.domain, wishes, k)
+    }
+
+    fn leave(&mut self, port: &mut Port, _: u64) -> Result<(), PipeError> {
+        // Writers may wait for that before they take what this unit has sent to them in the domain.
+        match port.failure() {
+            None => self.client.leave(&Ask::Close),
+            Some(_) => self.client.give_up(),
+        }
+        port.domain.leave()
+    }
+
+    fn abort(&mut self, port: &mut Port) {
+        port.domain.give_up();
+        self.client.give_up();
+    }
+}
+
+impl Receiving {
+    /// Says something. Where every step comes, the next are asked for before they are needed; where steps are
+    /// dropped, that would give old ones.
+    fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
+        let ahead = if self.lossy { 0 } else { self.ahead.saturating_sub(self.client.asked) };
+        self.client.asked += ahead;
+        self.client.say_all(first.into_iter().chain((0..ahead).map(|_| Ask::Next)))
+    }
+
+    /// What the next read waits for.
+    fn waits_at(&self) -> Wait {
+        let mut wait = Wait::default();
+        self.client.waits_at(&mut wait);
+        let waiting = self.lanes.iter().filter(|lane| self.turn.is_some() && lane.waits());
+        for lane in waiting {
+            match &lane.redial {
+                Some(redial) => redial.waits_at(&mut wait),
+                None => match lane.coming() {
+                    Some(slots) => wait.at(&slots, false),
+                    None => wait.at(lane.channel(), false),
+                },
+            }
+        }
+        wait
+    }
+
+    /// Has all of the next step in `kept`, if it has come.
+    fn receive_ahead(&mut self, port: &mut Port, work: &Work, k: u64) -> Result<(), PipeError> {
+        let Some(turn) = self.take(port, k)? else { return Ok(()) };
+        let has_all = !self.lanes.iter().any(Lane::waits);
+        if has_all && self.resumes {
+            return Ok(());
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.resize(work.len, 0);
+        let received = self.receive(port, work, turn, &mut kept);
+        (self.kept, self.resumes) = (kept, true);
+        received
     }
 
     /// Takes the bytes of a step from all lanes as they come.
-    fn receive(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+    fn receive(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        part: &mut [u8],
+    ) -> Result<(), PipeError> {
         let step = turn.step;
         let start = clock::now();
         let mut waited = Duration::ZERO;
@@ -379,7 +305,7 @@ impl NetReader {
                     more |= made;
                     continue;
                 }
-                match lane.receive(turn, part, (self.kernels, self.conversion, self.threads)) {
+                match lane.receive(turn, part, (work.kernels, work.conversion, work.threads)) {
                     Ok(perhaps) => more |= perhaps,
                     Err(fault) => {
                         self.caller.broke(&mut self.client, lane, fault)?;
@@ -417,48 +343,125 @@ impl NetReader {
             self.client.pause((items, until), start, "the rest of step", step)?;
             waited += clock::now() - pause;
         }
-        self.stats.waited += waited;
-        self.stats.copied += (clock::now() - start).saturating_sub(waited);
+        port.stats.waited += waited;
+        port.stats.copied += (clock::now() - start).saturating_sub(waited);
         Ok(())
-    }
-
-    /// Leaves the pipe. When all units of all reader programs have left, the writers' next step fails with
-    /// [`PipeError::ReadersGone`].
-    ///
-    /// # Errors
-    /// The error that the port failed with before, if any.
-    pub fn close(&mut self) -> Result<Stats, PipeError> {
-        if self.open {
-            self.open = false;
-            // Writers may wait for that before they take what this unit has sent to them in the domain.
-            match self.failed {
-                None => self.client.leave(&Ask::Close),
-                Some(_) => self.client.give_up(),
-            }
-            let left = self.domain.leave();
-            return self.failed.clone().map_or(left, Err).map(|()| self.stats);
-        }
-        self.failed.clone().map_or(Ok(self.stats), Err)
-    }
-
-    /// Gives the stream up: all other units get [`PortError::PeerAborted`]. Where this program
-    /// [waits](crate::OnLoss::Wait) for replacements it leaves its place to another unit instead, which goes
-    /// on with the next step: so a reader leaves whom another one follows, now or later.
-    pub fn abort(&mut self) {
-        if self.open {
-            self.open = false;
-            self.domain.give_up();
-            self.client.give_up();
-        }
     }
 }
 
-impl Drop for NetReader {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.abort();
-        } else {
-            let _ = self.close();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::hello;
+    use crate::net::JobKey;
+    use crate::wire::Role;
+    use crate::{Expect, Given, Options, PortError, Writer};
+    use polyduct_layout::{Dataset, ElemType};
+    use polyduct_os::poll::PollItem;
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+
+    /// A unit that reads bytes as "block", whose lanes can be looked at.
+    struct Bytes {
+        port: Port,
+        end: Receiving,
+        work: Work,
+        next: u64,
+    }
+
+    impl Bytes {
+        fn join(place: &Place, trust: &Trust, options: &Options) -> Bytes {
+            let role = Role::Reader { shape: None, elem: None, convert: false };
+            let (pipe, expect) = (place.to_string(), Expect::default());
+            let hello = hello(options, "block", role).unwrap();
+            let (layout, start) = ("block".parse().unwrap(), clock::now());
+            let opening = Opening { options, hello, start, pipe: &pipe, layout, expect: &expect };
+            let (port, end, work, next) = join(place, trust, &opening).unwrap();
+            Bytes { port, end, work, next }
         }
+
+        fn would_wait(&mut self) -> bool {
+            self.end.would_wait(&mut self.port, &self.work, self.next).unwrap().is_some()
+        }
+
+        fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
+            let Some(turn) = self.end.take(&mut self.port, self.next)? else { return Ok(None) };
+            self.end.copy(&mut self.port, &self.work, turn, part)?;
+            self.end.release(&mut self.port, self.next, turn)?;
+            self.next += 1;
+            Ok(Some(turn.step))
+        }
+    }
+
+    impl Drop for Bytes {
+        fn drop(&mut self) {
+            let _ = self.end.leave(&mut self.port, self.next);
+        }
+    }
+
+    #[test]
+    fn who_shares_a_host_shares_memory_unless_one_of_the_two_does_not_want_it() {
+        for (writer, reader) in [(true, true), (true, false), (false, true)] {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let place = Place { host: "127.0.0.1".into(), port, name: "near".into() };
+            let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: false };
+            let options = |near| Options { near, ..Options::default() };
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+                    let mut w = Writer::open((&place, &trust), &given, "block", &options(writer)).unwrap();
+                    (0..5).for_each(|step| assert!(w.write(&[step; 4]).unwrap()));
+                    w.close().unwrap();
+                });
+                let mut r = Bytes::join(&place, &trust, &options(reader));
+                assert_eq!(r.end.lanes[0].is_mapped(), writer && reader);
+                let mut part = [9; 4];
+                for step in 0..5 {
+                    assert_eq!((r.read(&mut part).unwrap(), part), (Some(step), [step as u8; 4]));
+                }
+                assert_eq!(r.read(&mut part).unwrap(), None);
+            });
+        }
+    }
+
+    #[test]
+    fn a_look_and_a_read_agree_while_a_connection_is_made_again_and_neither_waits_longer_than_it_may() {
+        let listens = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listens().local_addr().unwrap().port();
+        let place = Place { host: "127.0.0.1".into(), port, name: "look".into() };
+        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
+        let (options, broken) = (Options { near: false, ..Options::default() }, Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());
+                let mut w = Writer::open((&place, &trust), &given, "block", &options).unwrap();
+                w.write(&[0; 4]).unwrap();
+                broken.wait();
+                w.write(&[1; 4]).unwrap();
+                w.close().unwrap();
+            });
+            let mut r = Bytes::join(&place, &trust, &options);
+            let mut part = [9; 4];
+            assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [0; 4]));
+            r.end.lanes[0].channel().shut();
+            poll(&mut [PollItem::hangup(r.end.lanes[0].channel())], None).unwrap();
+            // Who listens there takes the connection, and does not answer.
+            let deaf = listens();
+            let addr = std::mem::replace(&mut r.end.lanes[0].addr, deaf.local_addr().unwrap());
+            broken.wait();
+            let start = clock::now();
+            while r.end.lanes[0].redial.as_ref().is_none_or(|redial| redial.item().is_none()) {
+                assert!(r.would_wait());
+            }
+            let read = clock::within(Some(Duration::ZERO), || r.read(&mut part));
+            assert!(matches!(read, Err(PipeError::Port(PortError::Timeout { .. }))), "{read:?}");
+            r.end.lanes[0].addr = addr;
+            while r.would_wait() {
+                std::thread::yield_now();
+            }
+            let read = clock::within(Some(Duration::ZERO), || r.read(&mut part));
+            assert_eq!((read.unwrap(), part), (Some(1), [1; 4]));
+            assert!(clock::now() - start < options.silence / 2, "{:?}", clock::now() - start);
+        });
     }
 }

@@ -102,6 +102,11 @@ impl Senders {
         &self.src
     }
 
+    /// Bytes of a slot.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on.
     /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
     /// lost the connection. Where it runs on this `host`, it may map the slots.

@@ -1,6 +1,6 @@
 //! Units in processes of their own that write or read until they are killed or told.
 
-use super::at::{At, Port, Read, Write};
+use super::at::{step_with, At};
 use super::net::{trust, Across, Near};
 use super::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
@@ -63,7 +63,7 @@ fn write<A: At>(at: &A, data: Dataset, layout: &str, options: &Options, steps: u
         if n == steps / 2 {
             let _ = std::io::stdin().read_line(&mut String::new());
         }
-        w.step_with(|slot| fill(slot, &indices, n))?;
+        step_with(&mut w, |slot| fill(slot, &indices, n))?;
         say("step");
     }
     w.close().map(drop)

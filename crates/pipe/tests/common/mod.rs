@@ -9,7 +9,7 @@ pub mod suite;
 
 use at::At;
 use polyduct_layout::{Dataset, Mapping};
-use polyduct_pipe::{Expect, Given, Options, Policy};
+use polyduct_pipe::{Expect, Given, Options, Policy, Reader, Writer};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl<'a, A: At> PipeAt<'a, A> {
     }
 
     /// Runs `write` in every writer unit and `read` in every reader unit.
-    pub fn run(&self, write: impl Fn(A::Writer, u64) + Sync, read: impl Fn(A::Reader, usize, u64) + Sync) {
+    pub fn run(&self, write: impl Fn(Writer, u64) + Sync, read: impl Fn(Reader, usize, u64) + Sync) {
         let (write, read) = (&write, &read);
         std::thread::scope(|s| {
             for unit in 0..self.writers {

@@ -1,9 +1,9 @@
 //! What holds of a pipe wherever it is: one suite, run on one host and across hosts.
 
-use super::at::{At, Port, Read, Write};
+use super::at::{step_with, At};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Refusal};
+use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Writer};
 use polyduct_port::{Came, PortError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
@@ -32,7 +32,7 @@ pub fn check<A: At>(at: A, shape: &[u64], src: (&str, u32), dst: (&str, u32), st
         |mut w, unit| {
             let indices = local_indices(w.mapping(), unit);
             for step in 0..steps {
-                assert!(w.step_with(|slot| fill(slot, &indices, step)).unwrap());
+                assert!(step_with(&mut w, |slot| fill(slot, &indices, step)).unwrap());
             }
             assert_eq!(w.close().unwrap().steps, steps);
         },
@@ -87,7 +87,7 @@ pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
                 |mut w, unit| {
                     let indices = local_indices(w.mapping(), unit);
                     for step in 0..steps {
-                        w.step_with(|slot| fill(slot, &indices, step)).unwrap();
+                        step_with(&mut w, |slot| fill(slot, &indices, step)).unwrap();
                     }
                     let stats = w.close().unwrap();
                     assert_eq!(stats.steps + stats.dropped, steps);
@@ -115,7 +115,7 @@ pub fn lossy_queues_deliver_whole_steps_in_order<A: At>(steps: u64) {
     }
 }
 
-fn reads_two_steps_and_the_disagreement(mut r: impl Read) {
+fn reads_two_steps_and_the_disagreement(mut r: Reader) {
     let mut part = [0; 4];
     assert_eq!(r.read(&mut part).unwrap(), Some(0));
     assert_eq!(r.read(&mut part).unwrap(), Some(1));
@@ -130,7 +130,7 @@ fn reads_two_steps_and_the_disagreement(mut r: impl Read) {
 }
 
 /// Unit 0 writes two steps, unit 1 would write five; `end` is the end of unit 0.
-pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(A::Writer) + Sync) {
+pub fn closing_unevenly_is_an_error_and_no_hang<A: At>(end: impl Fn(Writer) + Sync) {
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     PipeAt::<A>::new(&data, "block", 2, &[("*", 1)]).run(
         |mut w, unit| {
@@ -254,7 +254,7 @@ pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
                     let options = writer_options(unit, 3);
                     let mut w = at.writer(&Given::Dataset(data), "block,*", &options).unwrap();
                     let indices = local_indices(w.mapping(), unit.into());
-                    w.step_with(|slot| fill(slot, &indices, time)).unwrap();
+                    step_with(&mut w, |slot| fill(slot, &indices, time)).unwrap();
                     w.close().unwrap();
                 }
             });
@@ -342,7 +342,7 @@ pub fn pipes_opened_in_opposite_orders_are_told_so<A: At>() {
 pub fn a_unit_of_several_programs_is_named_with_its_own<A: At>() {
     let (at, data) = (A::new(), Dataset::new(&[4], ElemType::U8).unwrap());
     let (at, options) = (&at, Options { readers: 2.into(), ..writer_options(0, 1) });
-    let read = |program: &str| -> Result<A::Reader, PipeError> {
+    let read = |program: &str| -> Result<Reader, PipeError> {
         at.reader("*", &Expect::default(), &reader_options(program, 0, 1))
     };
     let says = |error: PipeError| {

@@ -3,11 +3,11 @@
 use super::super::dial::dial;
 use super::super::porch::Porch;
 use super::super::wire::{Back, First};
-use super::super::{JobKey, NetReader, NetWriter, Place, Trust};
+use super::super::{JobKey, Place, Trust};
 use super::*;
 use crate::join::{check_options, hello};
 use crate::wire::{Dataset, FromHost, Role, Welcome};
-use crate::{Expect, Given};
+use crate::{Expect, Given, Reader, Writer};
 use polyduct_port::{Policy, Scope};
 use polyduct_slots::Turn;
 
@@ -85,7 +85,7 @@ fn a_welcome_whose_sizes_cannot_be_is_refused() {
     ];
     for (welcome, says) in cases {
         let opened = met(vec![meets(welcome)], |place, trust| {
-            NetReader::open(place, trust, "block", &Expect::default(), &options(0, 1))
+            Reader::open((place, trust), "block", &Expect::default(), &options(0, 1))
         });
         assert_bad(opened, says);
     }
@@ -99,7 +99,7 @@ fn steps_that_nobody_asked_for_and_slots_that_are_not_there_are_refused() {
         let written = met(go.into_iter().chain(begins).collect(), |place, trust| {
             let data = polyduct_layout::Dataset::new(&[4], polyduct_layout::ElemType::U8).unwrap();
             let given = Given::Dataset(data);
-            let mut w = NetWriter::open(place, trust, &given, "block", &options(1, 2))?;
+            let mut w = Writer::open((place, trust), &given, "block", &options(1, 2))?;
             w.write(&[1, 2])
         });
         assert_bad(written, says);
@@ -136,7 +136,7 @@ fn read_two(between: impl FnOnce(&mut Client, &Place, &Trust)) {
         s.spawn(move || {
             let data = polyduct_layout::Dataset::new(&[4], polyduct_layout::ElemType::U8).unwrap();
             let given = Given::Dataset(data);
-            let mut w = NetWriter::open(place, trust, &given, "block", &options(0, 1)).unwrap();
+            let mut w = Writer::open((place, trust), &given, "block", &options(0, 1)).unwrap();
             w.write(&[0; 4]).unwrap();
             let _ = told.recv();
             w.write(&[1; 4]).unwrap();

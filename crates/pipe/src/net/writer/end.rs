@@ -1,100 +1,72 @@
 //! A writer across hosts ends: when the readers have all, or before its time.
 
-use super::{is_over, unmet, NetWriter};
+use super::Sending;
 use crate::error::PipeError;
 use crate::net::client::Client;
 use crate::net::enter::Control;
+use crate::net::serve::Shared;
 use crate::net::wire::Ask;
-use crate::port::stop_error;
-use polyduct_port::{PortError, Scope, Stats};
+use crate::port::{stop_error, Port};
 use polyduct_slots::bell::wait_for;
 use polyduct_slots::fault::Fault;
+use polyduct_slots::{Slots, Stop};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-impl NetWriter {
-    /// Ends the stream: readers get every step published so far, then its end. All units must have written
-    /// the same number of steps. Waits until the readers have fetched them, and unit 0 until all other units
-    /// have left: the data are in this process.
-    ///
-    /// # Errors
-    /// The error that the port failed with before; [`PortError::UnevenSteps`]; [`PortError::Timeout`] and
-    /// [`PortError::Interrupted`] while waiting, after which it can be called again; loss of a reader before
-    /// it had all.
-    pub fn close(&mut self) -> Result<Stats, PipeError> {
-        if !self.open {
-            return self.failed.clone().map_or(Ok(self.stats), Err);
+/// How the stream ended, once unit 0 need not serve it any more.
+fn is_over(slots: &Slots, shared: &Shared) -> Result<Option<()>, Stop> {
+    match slots.fault() {
+        Some(fault) if fault.loses_steps() || shared.readers_over.load(Ordering::Acquire) => {
+            Err(slots.stop(fault))
         }
-        if self.failed.is_none() {
-            match self.linger().map_err(|e| e.at(&self.pipe, self.me).of(self.domain.programs())) {
-                Err(e) if e.scope() == Scope::Operation => return Err(e),
-                ended => self.failed = ended.err(),
-            }
-        }
-        if let Some(PipeError::Port(PortError::UnevenSteps { .. })) = self.failed {
-            self.outlast();
-        }
-        let left = self.domain.leave();
-        self.leave();
-        self.failed.clone().map_or(left, Err).map(|()| self.stats)
+        Some(_) => Ok(None),
+        None => Ok(shared.alone.load(Ordering::Acquire).then_some(())),
     }
+}
 
-    fn linger(&mut self) -> Result<(), PipeError> {
-        let (unit, n) = (self.me.unit, self.next);
+impl Sending {
+    /// Ends the stream, and waits until the readers have all of it.
+    pub(super) fn linger(&mut self, port: &mut Port, n: u64) -> Result<(), PipeError> {
+        let what = ("the readers to have all up to step", n);
         match &mut self.control {
             Control::Host { slots, shared, .. } => {
-                if !slots.is_closed(self.me) {
-                    let closed = slots.close_writer(unit, n);
+                if !slots.is_closed(port.me) {
+                    let closed = slots.close_writer(port.me.unit, n);
                     let _ = shared.wake.signal();
-                    closed.map_err(|stop| stop_error(&self.pipe, stop, n))?;
+                    closed.map_err(|stop| stop_error(&port.pipe, stop, n))?;
                 }
-                let mut waited = Duration::ZERO;
-                let done =
-                    wait_for(slots.freed_bell(), &self.patience, &mut waited, || is_over(slots, shared));
-                unmet(&self.pipe, done, n, waited, shared)
+                let absent = || shared.absent().first().copied();
+                port.wait(slots, Slots::freed_bell, what, absent, |slots| is_over(slots, shared))
             }
             Control::Guest(client) => {
                 client.say(&Ask::Close)?;
                 let dismissed = |client: &mut Client| client.is_dismissed().then_some(());
-                client.wait(n, "the readers to have all up to step", &mut Duration::default(), dismissed)
+                client.wait(n, what.0, &mut Duration::default(), dismissed)
             }
         }
     }
 
     /// The readers may still fetch the steps from before the writers' disagreement.
-    fn outlast(&mut self) {
+    pub(super) fn outlast(&mut self, port: &Port) {
         match &mut self.control {
             Control::Host { slots, shared, .. } => {
-                slots.leave(self.me);
-                let _ = wait_for(slots.freed_bell(), &self.patience, &mut Duration::default(), || {
-                    is_over(slots, shared)
-                });
+                slots.leave(port.me);
+                let over = || is_over(slots, shared).transpose();
+                let _ = wait_for(slots.freed_bell(), &port.patience, &mut Duration::default(), over);
             }
             Control::Guest(client) => client.outlast(),
         }
     }
 
-    /// Gives the stream up: all other units get [`PortError::PeerAborted`].
-    pub fn abort(&mut self) {
-        if !self.open {
-            return;
-        }
-        self.domain.give_up();
-        if let Control::Host { slots, .. } = &self.control {
-            slots.give_up(self.me);
-        }
-        self.leave();
-    }
-
-    fn leave(&mut self) {
-        self.open = false;
+    /// Takes leave of the others, and ends all threads.
+    pub(super) fn end(&mut self, port: &Port) {
         match &mut self.control {
             Control::Host { slots, shared, thread } => {
                 if slots.fault().is_some() || slots.readers_are_gone() {
-                    slots.leave(self.me);
-                } else if !slots.is_closed(self.me) || !shared.alone.load(Ordering::Acquire) {
+                    slots.leave(port.me);
+                } else if !slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire) {
                     // Whoever is still there would wait for what cannot come any more.
-                    slots.fail(Fault::Aborted { unit: self.me });
+                    slots.fail(Fault::Aborted { unit: port.me });
                 }
                 shared.stop.store(true, Ordering::Release);
                 let _ = shared.wake.signal();
@@ -105,16 +77,5 @@ impl NetWriter {
         }
         self.senders.stop();
         self.accepts.take().into_iter().for_each(|t| drop(t.join()));
-    }
-}
-
-impl Drop for NetWriter {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.abort();
-        } else if self.close().is_err() && self.open {
-            // The readers had their time.
-            self.leave();
-        }
     }
 }

@@ -1,11 +1,14 @@
 //! Large arrays that are left where they are: readers that wait fetch them from the writer's own memory.
 
-use super::Writer;
+use super::writer::Slotted;
 use crate::error::PipeError;
+use crate::port::Port;
 use crate::wire::Welcome;
+use crate::writer::{fill, WriterEnd};
+use polyduct_copy::Kernels;
 use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
 use polyduct_os::{clock, spin::Spin};
-use polyduct_port::{OnLoss, Options, Policy, PortError, PortName};
+use polyduct_port::{OnLoss, Options, Policy, Scope};
 use polyduct_slots::bell::{wait_for, Patience};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::time::Duration;
@@ -20,17 +23,17 @@ const FETCH_BYTES_PER_US: usize = 2000;
 /// How fast a part is copied into its slot, about.
 const SLOT_BYTES_PER_US: usize = 10_000;
 
-impl Writer {
+impl Slotted {
     /// Whether a reader waits, or comes to wait within the time that copying into the slot would take. Where
     /// steps follow each other evenly this never makes them slower: either the readers come in that time and
     /// one copy is saved, or they are what the steps wait for anyway.
-    pub(super) fn readers_come(&mut self, len: usize) -> bool {
+    pub(super) fn readers_come(&self, port: &mut Port, len: usize) -> bool {
         let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
         let end = clock::now().saturating_add(time);
         // Nothing rings when a reader falls asleep.
         let look_again = Patience { spin: Spin::never(), timeout: Some(time / 32), interrupt: None };
         loop {
-            let (slots, stats) = (&self.port.slots, &mut self.port.stats);
+            let (slots, stats) = (&self.local.slots, &mut port.stats);
             let come = || slots.readers_sleep().then_some(());
             if wait_for(slots.freed_bell(), &look_again, &mut stats.waited, come).is_ok() {
                 return true;
@@ -43,38 +46,38 @@ impl Writer {
 
     /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When
     /// they do not in good time, or may not, it goes through the slot after all.
-    pub(super) fn offer(&mut self, turn: Turn, part: &[u8]) -> Result<bool, PipeError> {
-        let unit = self.port.me.unit;
-        self.port.slots.offer(unit, turn, part.as_ptr() as u64);
-        self.finish(Begin::Fill(turn));
-        let timeout = self.port.patience.timeout;
+    pub(super) fn offer(
+        &mut self,
+        port: &mut Port,
+        turn: Turn,
+        part: &[u8],
+        with: Kernels,
+    ) -> Result<(), PipeError> {
+        let unit = port.me.unit;
+        self.local.slots.offer(unit, turn, part.as_ptr() as u64);
+        self.finish(port, turn.step, Begin::Fill(turn))?;
+        let timeout = port.patience.timeout;
         let time = Duration::from_micros((part.len() / FETCH_BYTES_PER_US) as u64);
-        self.port.patience.timeout = Some(timeout.map_or(time, |t| t.min(time)));
-        let fetched = self.port.wait(Slots::freed_bell, turn.step, "the readers to fetch step", |slots| {
+        port.patience.timeout = Some(timeout.map_or(time, |t| t.min(time)));
+        let what = ("the readers to fetch step", turn.step);
+        let fetched = self.local.wait(port, Slots::freed_bell, what, |slots| {
             if let Some(fault) = slots.fault() {
                 return Err(slots.stop(fault));
             }
             Ok((slots.is_released(turn) || slots.is_refused(unit, turn)).then_some(()))
         });
-        self.port.patience.timeout = timeout;
-        if fetched.is_ok() && self.port.slots.is_released(turn) {
-            return Ok(true);
+        port.patience.timeout = timeout;
+        if fetched.is_ok() && self.local.slots.is_released(turn) {
+            return Ok(());
         }
-        self.offers &= !self.port.slots.is_refused(unit, turn);
+        self.offers &= !self.local.slots.is_refused(unit, turn);
         // Readers may be copying from `part` until the offer is withdrawn, and look again after that.
-        let kernels = self.kernels;
-        let copied = kernels.memcpy(self.slot(turn)?.into(), part.into());
-        self.port.slots.withdraw(unit);
-        copied.map_err(|e| {
-            PipeError::Port(PortError::BadPeer {
-                port: PortName::Pipe(self.port.pipe.clone()),
-                peer: None,
-                what: e.to_string(),
-            })
-        })?;
+        let copied = fill(port, self.slot_mut(turn), part, with);
+        self.local.slots.withdraw(unit);
+        copied?;
         match fetched {
-            Err(e) if e.scope() == polyduct_port::Scope::Port => Err(e),
-            _ => Ok(true),
+            Err(e) if e.scope() == Scope::Port => Err(e),
+            _ => Ok(()),
         }
     }
 }

@@ -1,0 +1,76 @@
+//! Where a pipe is.
+
+use crate::error::PipeError;
+use crate::join::check_name;
+use crate::net::{Place, Trust};
+use polyduct_port::{OnLoss, Options, Policy, PortError, Readers};
+use std::fmt;
+
+/// Where a pipe is: by name on this host, or where its writers' unit 0 listens.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// On this host, `pipe:NAME`.
+    Name(&'a str),
+    /// Across hosts, `pipe://HOST:PORT/NAME`, and whom the units trust there.
+    Host(&'a Place, &'a Trust),
+}
+
+impl At<'_> {
+    /// Checks the name of a pipe on this host; that of another is checked where its address is found.
+    pub(crate) fn check_name(&self) -> Result<(), PipeError> {
+        match self {
+            At::Name(name) => check_name(name),
+            At::Host(..) => Ok(()),
+        }
+    }
+
+    /// Checks what a writer cannot have here.
+    pub(crate) fn check_writer(&self, options: &Options) -> Result<(), PipeError> {
+        let bad = |option, found: &dyn fmt::Display, expected: &'static str| {
+            let (found, expected) = (found.to_string(), expected.into());
+            Err(PipeError::Port(PortError::BadOption { port: None, option, found, expected }))
+        };
+        match self {
+            At::Name(_) => Ok(()),
+            At::Host(..) if options.on_loss == OnLoss::Wait && options.policy != Policy::Block => bad(
+                "policy",
+                &options.policy,
+                "block where lost units of the writer are replaced across hosts",
+            ),
+            At::Host(..) if options.readers == Readers::Any => bad(
+                "readers",
+                &options.readers,
+                "the number of reader programs across hosts: any may come and go on one host only",
+            ),
+            At::Host(..) => Ok(()),
+        }
+    }
+}
+
+/// The pipe as errors name it, without `pipe:`.
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Name(name) => name.fmt(f),
+            At::Host(place, _) => place.fmt(f),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for At<'a> {
+    fn from(name: &'a str) -> At<'a> {
+        At::Name(name)
+    }
+}
+
+impl<'a> From<&'a String> for At<'a> {
+    fn from(name: &'a String) -> At<'a> {
+        At::Name(name)
+    }
+}
+
+impl<'a> From<(&'a Place, &'a Trust)> for At<'a> {
+    fn from((place, trust): (&'a Place, &'a Trust)) -> At<'a> {
+        At::Host(place, trust)
+    }
+}
