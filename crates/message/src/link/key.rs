@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use polyduct_os::OsError;
 use rustix::rand::{getrandom, GetRandomFlags};
+use snow::params::HashChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::Zeroizing;
 
 /// The environment variable that holds the key of a job, as [`JobKey::to_hex`] writes it.
@@ -166,6 +168,28 @@ impl JobKey {
         text
     }
 
+    /// What only those who know the key can say of these parts, each of at most 2³² bytes, and of no others:
+    /// HMAC-SHA256 (RFC 2104) over their lengths and them.
+    pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut data = b"polyduct".to_vec();
+        for part in parts {
+            data.extend((part.len() as u32).to_le_bytes());
+            data.extend(*part);
+        }
+        let mut mac = [0; 32];
+        // The handshake needs the same hash: it is there.
+        if let Some(mut hash) = DefaultResolver.resolve_hash(&HashChoice::SHA256) {
+            hash.hmac(&self.0[..], &data, &mut mac);
+        }
+        mac
+    }
+
+    /// Whether somebody who knows the key has said this of these parts; takes the same time wherever it
+    /// differs.
+    pub fn is_mac(&self, mac: &[u8; 32], parts: &[&[u8]]) -> bool {
+        self.mac(parts).iter().zip(mac).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -221,6 +245,17 @@ mod tests {
             missing.starts_with("POLYDUCT_JOB_KEY_FILE: ") && missing.contains("No such file"),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn what_is_said_with_a_key_depends_on_the_key_and_on_each_part() {
+        let key = |byte| JobKey::from_bytes([byte; 32]).unwrap();
+        let said = key(1).mac(&[b"ab", b"c"]);
+        assert!(key(1).is_mac(&said, &[b"ab", b"c"]));
+        for other in [key(2).mac(&[b"ab", b"c"]), key(1).mac(&[b"a", b"bc"]), key(1).mac(&[b"ab", b"d"])] {
+            assert_ne!(said, other);
+            assert!(!key(1).is_mac(&other, &[b"ab", b"c"]));
+        }
     }
 
     #[test]

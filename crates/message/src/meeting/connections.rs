@@ -95,6 +95,19 @@ impl Connections {
         let timeout = if crowded { Some(timeout.map_or(CROWDED, |t| t.min(CROWDED))) } else { timeout };
         let first = others.len();
         let mut items = others;
+        self.items(&mut items);
+        poll(&mut items, timeout)?;
+        let (others, items) = items.split_at(first);
+        let (peers, listener) = items.split_at(2 * self.peers.len());
+        let any = |items: &[PollItem<'_>]| items.iter().any(PollItem::is_ready);
+        let conns = self.peers.iter().zip(peers.chunks(2));
+        let conns = conns.filter(|((_, peer), items)| peer.crowded || any(items)).map(|((&id, _), _)| id);
+        let others = others.iter().map(PollItem::is_ready).collect();
+        Ok(Ready { others, knocked: any(listener), conns: conns.collect() })
+    }
+
+    /// Adds what to wait for, where [`wait`](Self::wait) is not what waits.
+    pub fn items<'a>(&'a self, items: &mut Vec<PollItem<'a>>) {
         items.reserve(1 + 2 * self.peers.len());
         for peer in self.peers.values() {
             // Who does not take its answers is not asked for more questions.
@@ -109,14 +122,6 @@ impl Connections {
             });
         }
         items.extend(self.listener.as_ref().map(PollItem::readable));
-        poll(&mut items, timeout)?;
-        let (others, items) = items.split_at(first);
-        let (peers, listener) = items.split_at(2 * self.peers.len());
-        let any = |items: &[PollItem<'_>]| items.iter().any(PollItem::is_ready);
-        let conns = self.peers.iter().zip(peers.chunks(2));
-        let conns = conns.filter(|((_, peer), items)| peer.crowded || any(items)).map(|((&id, _), _)| id);
-        let others = others.iter().map(PollItem::is_ready).collect();
-        Ok(Ready { others, knocked: any(listener), conns: conns.collect() })
     }
 
     /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told
@@ -256,6 +261,11 @@ impl Connections {
     /// Hangs up.
     pub fn drop(&mut self, id: ConnId) {
         self.peers.remove(&id);
+    }
+
+    /// Hands a connection on to somebody else who serves it.
+    pub fn take(&mut self, id: ConnId) -> Option<Conn> {
+        self.peers.remove(&id).map(|peer| peer.conn)
     }
 
     fn flush(&mut self, id: ConnId) {

@@ -164,13 +164,13 @@ pub(super) mod tests {
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
         let options = Options::default();
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut porch = Porch::new(at, &place, &trust, 0, options.silence).unwrap();
+        let mut porch = Porch::new(at, &place, &trust, &options).unwrap();
         let at = porch.addr();
         std::thread::scope(|s| {
             let dialled = s.spawn(|| {
                 let mut channel =
                     dial(&place, &trust, &options, clock::now(), &[at], (HOST, false), || Ok(None)).unwrap();
-                channel.post(&First::Lane { program: 0, unit: 0, from: 0, host: None }).unwrap();
+                channel.post(&First::Lane { program: 0, unit: 0, from: 0 }).unwrap();
                 assert!(channel.flush().unwrap());
                 channel
             });

@@ -2,7 +2,6 @@
 
 use super::channel::Channel;
 use super::client::Client;
-use super::near::host_of;
 use super::place::Place;
 use super::porch::Porch;
 use super::senders::Senders;
@@ -44,7 +43,7 @@ pub fn host(
     addr: SocketAddr,
 ) -> Result<(Control, Arc<Senders>, Met), PipeError> {
     let pipe = place.to_string();
-    let porch = Porch::new(addr, place, trust, 0, options.silence).map_err(system(&pipe))?;
+    let porch = Porch::new(addr, place, trust, options).map_err(system(&pipe))?;
     let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
@@ -85,11 +84,11 @@ pub fn guest(
     let listen = |channel: &Channel| {
         let addr = channel.local().map_err(system(&pipe))?;
         let at = SocketAddr::new(addr.ip(), 0);
-        let there = Porch::new(at, place, trust, options.unit, options.silence).map_err(system(&pipe))?;
+        let there = Porch::new(at, place, trust, options).map_err(system(&pipe))?;
         Ok(Some(porch.insert(there).addr()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
-    let senders = Senders::new(&pipe, &welcome, options.unit, host_of(options))?;
+    let senders = Senders::new(&pipe, &welcome, options.unit)?;
     let Some(porch) = porch else { return Err(client.bad("no porch")) };
     let accepting = senders.clone();
     let accepts = spawn(&pipe, move || accepting.accept(porch))?;

@@ -2,7 +2,6 @@
 //! when it takes more.
 
 use super::channel::Channel;
-use super::near::Handing;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::store::Store;
 use super::wire::{LaneOpen, Want};
@@ -33,6 +32,31 @@ pub struct Stock<'a> {
     pub kernels: Kernels,
 }
 
+/// A writer unit's end of a lane to a reader unit, as a thread serves it.
+pub trait Serves: Send {
+    /// The reader program and its unit.
+    fn of(&self) -> (u32, u32);
+
+    /// What to wait for.
+    fn item(&self) -> PollItem<'_>;
+
+    /// Whether nothing can be done before the socket takes more.
+    fn is_stuck(&self) -> bool;
+
+    /// When to [serve](Serves::serve) it though nothing happens.
+    fn deadline(&self) -> Option<Duration>;
+
+    /// Sends what there is to send; `ready` says whether its socket has something new. Returns whether there
+    /// may be more at once.
+    ///
+    /// # Errors
+    /// Why the connection is of no further use.
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault>;
+
+    /// It is of no further use.
+    fn end(self: Box<Self>, store: &Store);
+}
+
 /// A step that is being sent.
 struct Sending {
     memory: Arc<Segment>,
@@ -47,71 +71,48 @@ struct Sending {
 
 /// A connection to a reader unit.
 pub struct Job {
-    /// The reader program and its unit.
-    pub of: (u32, u32),
+    of: (u32, u32),
     channel: Channel,
     route: Route,
     next: u64,
     sending: Option<Sending>,
     frame: Vec<u8>,
-    /// The unit maps the slots: of a step it is told only that it is there.
-    maps: bool,
-    /// They are on their way to it.
-    handing: Option<Handing>,
 }
 
 impl Job {
-    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come, or
-    /// where the slots are handed out.
-    pub fn new(
-        of: (u32, u32),
-        mut channel: Channel,
-        route: Route,
-        from: u64,
-        handing: Option<Handing>,
-    ) -> Result<Job, Fault> {
-        let slots = handing.as_ref().map(|handing| handing.name().to_vec());
-        channel.post(&LaneOpen { bytes: route.bytes(), slots })?;
-        let maps = handing.is_some();
-        Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new(), maps, handing })
+    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come.
+    pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, Fault> {
+        channel.post(&LaneOpen { bytes: route.bytes() })?;
+        Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new() })
+    }
+}
+
+impl Serves for Job {
+    fn of(&self) -> (u32, u32) {
+        self.of
     }
 
-    /// What to wait for.
-    pub fn items(&self) -> [PollItem<'_>; 2] {
-        let item = || match self.is_stuck() {
+    fn item(&self) -> PollItem<'_> {
+        match self.is_stuck() {
             true => PollItem::writable(&self.channel),
             false => PollItem::readable(&self.channel),
-        };
-        [item(), self.handing.as_ref().map_or_else(item, Handing::item)]
+        }
     }
 
-    /// Whether nothing can be done before the socket takes more.
-    pub fn is_stuck(&self) -> bool {
+    fn is_stuck(&self) -> bool {
         self.sending.is_some() || self.channel.is_backed_up()
     }
 
-    /// It is of no further use.
-    pub fn end(self, store: &Store) {
+    fn end(self: Box<Self>, store: &Store) {
         self.sending.into_iter().for_each(|sending| store.done(sending.memory));
     }
 
-    /// When to [serve](Job::serve) it though nothing happens.
-    pub fn deadline(&self) -> Option<Duration> {
-        self.channel.deadline().into_iter().chain(self.handing.as_ref().and_then(Handing::deadline)).min()
+    fn deadline(&self) -> Option<Duration> {
+        self.channel.deadline()
     }
 
-    /// Sends what there is to send; `ready` says whether its socket has something new. Returns whether there
-    /// may be more at once.
-    ///
-    /// # Errors
-    /// Why the connection is of no further use.
-    pub fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
         let (mut turn, mut ready) = (TURN, ready);
-        if let Some(handing) = &mut self.handing {
-            if handing.go_on()? {
-                self.handing = None;
-            }
-        }
         loop {
             if !self.channel.flush()? {
                 return Ok(false);
@@ -134,7 +135,9 @@ impl Job {
             }
         }
     }
+}
 
+impl Job {
     /// Takes the next step, if there is one to send.
     fn begin(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
         let wanted = if ready || stock.lossy { self.channel.next::<Want>()? } else { None };
@@ -161,11 +164,9 @@ impl Job {
 
     /// Sends as much of the step as one system call takes.
     fn send(&mut self, stock: &Stock<'_>) -> Result<Sent, Fault> {
-        let Job { sending, route, frame, channel, maps, .. } = self;
+        let Job { sending, route, frame, channel, .. } = self;
         let Some(sending) = sending else { return Ok(Sent::All) };
-        if !*maps {
-            sending.advance(route, frame, stock)?;
-        }
+        sending.advance(route, frame, stock)?;
         let slot = sending.memory.slice(0..stock.len).unwrap_or_default();
         let mut parts = Vec::with_capacity(SLICES + 1);
         parts.push(IoSlice::new(&sending.header[sending.headed..]));

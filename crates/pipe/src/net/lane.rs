@@ -1,38 +1,25 @@
-//! A reader's end of a connection to a writer unit: the bytes of a step land where they belong.
+//! A reader's end of a connection to a writer unit: [frames](super::frames) that bring the unit's bytes of a
+//! step, or, on one host, [slots](super::near) that hold them.
 
-use super::channel::Channel;
-use super::near::Coming;
+use super::frames::Frames;
+use super::near::Mapping;
 use super::redial::Redial;
-use super::route::{Cursor, Piece, Route, FRAME};
-use super::wire::{LaneOpen, Want};
+use super::route::Route;
 use crate::threads::Threads;
-use polyduct_copy::{Conversion, Dest, Kernels, Source};
-use polyduct_layout::OpTable;
+use polyduct_copy::{Conversion, Kernels};
 use polyduct_message::link::net::Fault;
 use polyduct_message::LinkError;
-use polyduct_os::{poll::PollItem, segment::Segment};
+use polyduct_os::poll::PollItem;
 use polyduct_slots::Turn;
-use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-/// Runs that one system call fills, at most.
-const RUNS: usize = 64;
-/// Bytes that one lane takes before the next has its turn.
-const TURN: usize = 1 << 20;
-
-/// Whether the writer's slots are mapped.
-enum Near {
-    /// It sends their bytes.
-    No,
-    /// That did not succeed.
-    Never,
-    /// They are on their way.
-    Coming(Coming),
-    /// They are: of a step comes only that it is there.
-    Mapped(Vec<Segment<()>>),
+/// How the bytes come.
+pub enum Way {
+    /// The writer sends them.
+    Frames(Box<Frames>),
+    /// The reader copies them from the writer's slots.
+    Slots(Mapping),
 }
 
 /// A connection to a writer unit.
@@ -41,21 +28,14 @@ pub struct Lane {
     pub unit: u32,
     /// Where it was when this unit joined.
     pub addr: SocketAddr,
-    channel: Channel,
+    /// Slots of the writer, and bytes of each.
+    pub slots: (u32, usize),
+    way: Way,
     route: Route,
-    cursor: Cursor,
-    header: [u8; 16],
-    have: usize,
-    /// Runs of the reader's array that come next.
-    runs: VecDeque<Range<usize>>,
-    /// A frame that comes next: its table, its length, and what has come of it.
-    frame: Option<(OpTable, usize, usize)>,
-    buffer: Vec<u8>,
     waits: bool,
     open: bool,
-    /// Slots of the writer, and bytes of each.
-    slots: (u32, usize),
-    near: Near,
+    /// The writer's slots could not be mapped: their bytes are asked for.
+    unmapped: bool,
     /// Connections that brought nothing, one after the other.
     fruitless: u32,
     /// The connection is gone, and another is made.
@@ -65,24 +45,17 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane whose writer has been told what for.
-    /// It has so many `slots`, of so many bytes.
-    pub fn new(unit: u32, addr: SocketAddr, channel: Channel, route: Route, slots: (u32, usize)) -> Lane {
+    /// A lane whose writer, which has so many `slots`, of so many bytes, has been told what for.
+    pub fn new(unit: u32, addr: SocketAddr, way: Way, route: Route, slots: (u32, usize)) -> Lane {
         Lane {
             unit,
             addr,
-            channel,
+            slots,
+            way,
             route,
-            cursor: Cursor::default(),
-            header: [0; 16],
-            have: 0,
-            runs: VecDeque::new(),
-            frame: None,
-            buffer: Vec::new(),
             waits: false,
             open: false,
-            slots,
-            near: Near::No,
+            unmapped: false,
             fruitless: 0,
             redial: None,
             moved: None,
@@ -91,13 +64,8 @@ impl Lane {
 
     /// Goes on with another connection, to whoever has replaced the writer unit: what has come of a step
     /// comes again.
-    pub fn replace(&mut self, channel: Channel) {
-        self.channel = channel;
-        self.runs.clear();
-        (self.frame, self.open) = (None, false);
-        if !matches!(self.near, Near::Never) {
-            self.near = Near::No;
-        }
+    pub fn replace(&mut self, way: Way) {
+        (self.way, self.open) = (way, false);
         self.fruitless += 1;
         if self.waits {
             self.begin();
@@ -109,83 +77,56 @@ impl Lane {
         self.fruitless
     }
 
-    /// The connection, to wait for.
-    pub fn channel(&self) -> &Channel {
-        &self.channel
-    }
-
     /// Whether the writer has opened its end; looks for that.
     pub fn is_open(&mut self) -> Result<bool, Fault> {
-        self.channel.flush()?;
-        if self.open {
-            return Ok(true);
-        }
-        if matches!(self.near, Near::No | Near::Never) {
-            let Some(LaneOpen { bytes, slots }) = self.channel.next()? else { return Ok(false) };
-            self.check_len(bytes)?;
-            match slots.map(|name| Coming::new(&name, self.slots.0, self.slots.1)) {
-                None => {
-                    self.open = true;
-                    return Ok(true);
-                }
-                Some(Ok(coming)) => self.near = Near::Coming(coming),
-                Some(Err(fault)) => return Err(self.has_no_slots(&fault)),
-            }
-        }
-        // What follows on the connection is about steps.
-        if let Near::Coming(coming) = &mut self.near {
-            match coming.take() {
-                Ok(None) => {}
-                Ok(Some(slots)) => (self.near, self.open) = (Near::Mapped(slots), true),
-                Err(fault) => return Err(self.has_no_slots(&fault)),
-            }
+        if !self.open {
+            self.open = match &mut self.way {
+                Way::Frames(frames) => frames.is_open(&self.route)?,
+                Way::Slots(slots) => match slots.is_open() {
+                    Ok(open) => open,
+                    Err(fault) => {
+                        tracing::warn!(unit = self.unit, %fault, "slots of this host cannot be mapped");
+                        self.unmapped = true;
+                        return Err(LinkError::Closed.into());
+                    }
+                },
+            };
         }
         Ok(self.open)
     }
 
-    /// The slots cannot be mapped: their bytes are asked for, by another connection.
-    fn has_no_slots(&mut self, fault: &Fault) -> Fault {
-        tracing::warn!(unit = self.unit, %fault, "slots of a unit of this host cannot be mapped");
-        self.near = Near::Never;
-        LinkError::Closed.into()
-    }
-
     /// Whether the next connection may ask for slots to map.
     pub fn may_map(&self) -> bool {
-        !matches!(self.near, Near::Never)
+        !self.unmapped
     }
 
     /// Whether the writer's slots are mapped.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.near, Near::Mapped(_))
-    }
-
-    /// Where the writer's slots come.
-    pub fn coming(&self) -> Option<BorrowedFd<'_>> {
-        match &self.near {
-            Near::Coming(coming) => Some(coming.as_fd()),
-            _ => None,
-        }
+        matches!(self.way, Way::Slots(_)) && self.open
     }
 
     /// What to wait for.
-    pub fn items(&self) -> impl Iterator<Item = PollItem<'_>> {
-        // While slots are on their way the writer may say already which steps are there.
-        let (channel, coming) = match &self.near {
-            Near::Coming(coming) => (PollItem::hangup(&self.channel), Some(coming.item())),
-            _ => (PollItem::readable(&self.channel), None),
-        };
-        [channel].into_iter().chain(coming)
+    pub fn item(&self) -> PollItem<'_> {
+        match &self.way {
+            Way::Frames(frames) => PollItem::readable(frames.channel()),
+            Way::Slots(slots) => slots.item(),
+        }
     }
 
     /// Asks for a step, where the queue may drop some.
     pub fn want(&mut self, step: u64) -> Result<(), Fault> {
-        self.channel.post(&Want { step })
+        match &mut self.way {
+            Way::Frames(frames) => frames.want(step),
+            Way::Slots(slots) => slots.want(step),
+        }
     }
 
     /// From now on the next step's bytes are awaited.
     pub fn begin(&mut self) {
-        (self.waits, self.have, self.cursor) = (true, 0, Cursor::default());
+        self.waits = true;
+        if let Way::Frames(frames) = &mut self.way {
+            frames.begin();
+        }
     }
 
     /// Whether bytes of the step are missing.
@@ -198,137 +139,38 @@ impl Lane {
         &mut self,
         Turn { step, slot, .. }: Turn,
         part: &mut [u8],
-        (kernels, conversion, threads): (Kernels, Option<Conversion>, Threads),
+        tools: (Kernels, Option<Conversion>, Threads),
     ) -> Result<bool, Fault> {
         // It is one that was opened anew where the writer has yet to say so.
-        if !self.open && !self.is_open()? {
+        if !self.waits || !self.is_open()? {
             return Ok(false);
         }
-        self.channel.flush()?;
-        let mut turn = TURN;
-        while self.waits && turn > 0 {
-            let n = if self.have < self.header.len() {
-                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.header[self.have..])])?;
-                self.have += n.unwrap_or(0);
-                if self.have == self.header.len() {
-                    self.check_header(step)?;
-                    match &self.near {
-                        Near::Mapped(slots) => {
-                            let slot = slots.get(slot as usize);
-                            let slot = slot.and_then(|slot| slot.slice(0..self.slots.1).ok());
-                            let slot =
-                                slot.ok_or(LinkError::OutOfTurn { what: "a slot that there is not" })?;
-                            self.route.copy((kernels, conversion, threads), slot, part)?;
-                            self.waits = false;
-                        }
-                        _ => self.advance(),
-                    }
-                }
-                n
-            } else if let Some((table, len, have)) = &mut self.frame {
-                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.buffer[*have..*len])])?;
-                *have += n.unwrap_or(0);
-                if have == len {
-                    let (src, dst) = (Source::from(&self.buffer[..*len]), Dest::from(&mut *part));
-                    let scattered = match conversion {
-                        None => kernels.execute(table, src, dst),
-                        Some(conversion) => kernels.execute_convert(table, conversion, src, dst),
-                    };
-                    scattered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })?;
-                    self.frame = None;
-                    self.advance();
-                }
-                n
-            } else {
-                let n = self.fill_runs(part)?;
-                self.came(n.unwrap_or(0));
-                if self.runs.len() < RUNS / 2 {
-                    self.advance();
-                }
-                n
-            };
-            match n {
-                Some(n) => {
+        let (all, more) = match &mut self.way {
+            Way::Frames(frames) => {
+                let (kernels, conversion, _) = tools;
+                let tools = (kernels, conversion);
+                let more = frames.receive(&self.route, step, part, tools, &mut self.fruitless)?;
+                (frames.is_done(), more)
+            }
+            Way::Slots(slots) => match slots.slot(step, slot)? {
+                None => (false, false),
+                Some(slot) => {
+                    self.route.copy(tools, slot, part)?;
                     self.fruitless = 0;
-                    turn = turn.saturating_sub(n.max(1));
+                    (true, false)
                 }
-                None => return Ok(false),
-            }
-        }
-        Ok(self.waits)
+            },
+        };
+        self.waits = !all;
+        Ok(more && self.waits)
     }
+}
 
-    fn check_header(&self, step: u64) -> Result<(), LinkError> {
-        let word = |at: usize| self.header[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        if word(0) != step {
-            return Err(LinkError::BadField {
-                what: "step",
-                found: word(0),
-                expected: "the one that is complete",
-            });
-        }
-        self.check_len(word(8))
-    }
-
-    fn check_len(&self, found: u64) -> Result<(), LinkError> {
-        let (what, expected) = ("length of a part", "the bytes that the plan says");
-        match found == self.route.bytes() {
-            true => Ok(()),
-            false => Err(LinkError::BadField { what, found, expected }),
-        }
-    }
-
-    /// Looks what comes next. Runs are collected up to the next frame.
-    fn advance(&mut self) {
-        if self.frame.is_some() {
-            return;
-        }
-        while self.runs.len() < RUNS {
-            let mut ahead = self.cursor;
-            match self.route.next(&mut ahead) {
-                Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),
-                Some(Piece::Frame { table, len }) if self.runs.is_empty() => {
-                    self.buffer.resize(FRAME as usize, 0);
-                    self.frame = Some((table, len, 0));
-                    self.cursor = ahead;
-                    return;
-                }
-                Some(Piece::Frame { .. }) => return,
-                None => {
-                    self.waits = !self.runs.is_empty();
-                    return;
-                }
-            }
-            self.cursor = ahead;
-        }
-    }
-
-    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, Fault> {
-        let mut parts = Vec::with_capacity(self.runs.len());
-        let (mut rest, mut at) = (part, 0);
-        for run in &self.runs {
-            // Those behind one that lies further back wait for the next call.
-            let Some(skip) = run.start.checked_sub(at) else { break };
-            let Some((_, from)) = rest.split_at_mut_checked(skip) else { break };
-            let Some((room, behind)) = from.split_at_mut_checked(run.len()) else { break };
-            parts.push(IoSliceMut::new(room));
-            (rest, at) = (behind, run.end);
-        }
-        if parts.is_empty() {
-            return Err(LinkError::OutOfTurn { what: "a route that leaves its array" }.into());
-        }
-        self.channel.recv(&mut parts)
-    }
-
-    fn came(&mut self, mut n: usize) {
-        while let Some(run) = self.runs.front_mut() {
-            let taken = n.min(run.len());
-            run.start += taken;
-            n -= taken;
-            if run.start < run.end {
-                return;
-            }
-            self.runs.pop_front();
+impl AsFd for Lane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Frames(frames) => frames.channel().as_fd(),
+            Way::Slots(slots) => slots.as_fd(),
         }
     }
 }

@@ -39,6 +39,7 @@
 //! | [`route`] | which bytes, in which order |
 //! | `store`, `senders`, `job` | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`], `redial` | a reader's end of a connection to a writer; how it is made again |
+//! | `frames` | bytes that come over the network |
 //! | `near` | slots that a reader of the same host maps |
 //! | `enter` | how a writer's unit comes in |
 //! | `writer`, `reader` | what the two ends of a pipe have across hosts |
@@ -48,6 +49,7 @@ pub mod channel;
 mod client;
 mod dial;
 mod enter;
+mod frames;
 pub mod hub;
 mod job;
 #[doc(hidden)]

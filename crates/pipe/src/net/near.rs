@@ -1,130 +1,278 @@
-//! A reader unit on the host of a writer unit maps that one's slots, in the place of having their bytes sent.
+//! Lanes within a host: a reader unit maps a writer unit's slots, in the place of having their bytes sent.
 //!
-//! The lane is asked for and stays as between hosts: that it is open tells that the writer lives. What the
-//! two know of each other's host is in its first two messages; the descriptors of the slots go over a Unix
-//! socket whose name the writer draws for this one reader and says on the lane, on which both have proved
-//! that they know the key. When a slot may be read and when it is filled again, the step protocol says as
-//! ever.
+//! A writer unit listens at a Unix socket, too, whose name follows from the job's key, the pipe and where the
+//! unit listens for everybody: a reader that finds it is on the same host. Each proves to the other that it
+//! knows the key, as on every lane, and that it is a process of the same user is vouched for by the system.
+//! The reader is handed the slots, and then told of each step that lies in them; when a slot may be read and
+//! when it is filled again, the step protocol says as ever. That the connection stands tells that the other
+//! unit lives.
 
+use super::job::{Serves, Stock};
+use super::place::Place;
 use super::store::Store;
-use polyduct_message::domain::HostId;
+use super::Trust;
 use polyduct_message::handshake::{Incoming, PIPE};
-use polyduct_message::link::key::random;
 use polyduct_message::link::net::Fault;
-use polyduct_message::meeting::{Shared, CROWDED};
+use polyduct_message::meeting::{Connections, Heard, Shared, CROWDED};
 use polyduct_message::LinkError;
 use polyduct_os::{
     clock,
     poll::PollItem,
     process::user_id,
     segment::{Access, Segment},
-    socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT, MESSAGE_LIMIT},
+    socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT},
     OsError,
 };
-use polyduct_port::Options;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Where this process runs, if its units are to share memory with those beside them.
-pub fn host_of(options: &Options) -> Option<HostId> {
-    options.near.then(|| HostId::of_this_process(0)).flatten()
+/// Bytes that no message of a lane exceeds.
+const LONGEST: usize = 256;
+
+/// What a unit says to prove that it knows the key.
+type Proof = [u8; 32];
+
+/// From a reader unit to a writer unit of its host.
+#[derive(Debug, Serialize, Deserialize)]
+enum Asks {
+    /// I am this unit of this reader program: hand me your slots, and tell me of the steps from this one on.
+    Lane { proof: Proof, program: u32, unit: u32, from: u64 },
+    /// Where the queue may drop steps: is this one there?
+    Want(u64),
 }
 
-/// What the descriptors of some slots come with: how many were handed over before.
-type Before = u32;
+/// From a writer unit.
+#[derive(Debug, Serialize, Deserialize)]
+enum Says {
+    /// The descriptors of this message are slots, after so many that came before.
+    Slots { proof: Proof, before: u32 },
+    /// This step lies in its slot.
+    Step(u64),
+}
 
-/// A writer's slots on their way to one reader unit.
-pub struct Handing {
-    listener: Listener,
+/// What two units of a host have in common before they meet.
+struct Secrets {
     name: Vec<u8>,
-    conn: Option<Conn>,
-    slots: Vec<Shared>,
-    /// How many have gone.
-    gone: usize,
-    /// Too many descriptors were on their way beside: when to try again.
-    again: Option<Duration>,
+    reader: Proof,
+    writer: Proof,
 }
 
-impl Handing {
-    /// Listens for the reader at a name of its own.
+impl Secrets {
+    /// Those of the writer unit `unit` that listens at `at`.
+    fn new(place: &Place, trust: &Trust, unit: u32, at: SocketAddr) -> Secrets {
+        let ip = match at.ip().is_unspecified() {
+            true => String::new(),
+            false => at.ip().to_canonical().to_string(),
+        };
+        let says = |what: &str| {
+            let (unit, port) = (unit.to_le_bytes(), at.port().to_le_bytes());
+            trust.key.mac(&[what.as_bytes(), place.name.as_bytes(), &unit, ip.as_bytes(), &port])
+        };
+        let told: String = says("slots")[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("polyduct/{}/slots/{told}", user_id()).into_bytes();
+        Secrets { name, reader: says("reader of slots"), writer: says("writer of slots") }
+    }
+}
+
+/// Where readers of this host come to a writer unit.
+pub struct Door {
+    connections: Connections,
+    reader: Proof,
+    writer: Proof,
+}
+
+/// A reader unit that asks for the slots.
+pub struct Came {
+    conn: Conn,
+    proof: Proof,
+    /// Its program and its number there.
+    pub of: (u32, u32),
+    /// The first step that it needs, where the queue drops none.
+    pub from: u64,
+}
+
+impl Door {
+    /// The door of the writer unit `unit`, which listens at `at` for everybody.
     ///
     /// # Errors
     /// The system's.
-    pub fn new(store: &Store) -> Result<Handing, OsError> {
-        let mut secret = [0; 16];
-        random(&mut secret)?;
-        let name = format!("polyduct/{}/slots/{:032x}", user_id(), u128::from_le_bytes(secret)).into_bytes();
-        let (listener, slots) = (Listener::bind(&name)?, store.descriptors().to_vec());
-        Ok(Handing { listener, name, conn: None, slots, gone: 0, again: None })
+    pub fn new(place: &Place, trust: &Trust, unit: u32, at: SocketAddr) -> Result<Door, OsError> {
+        let Secrets { name, reader, writer } = Secrets::new(place, trust, unit, at);
+        Ok(Door { connections: Connections::new(Listener::bind(&name)?, PIPE), reader, writer })
     }
 
-    /// Where the reader finds them.
-    pub fn name(&self) -> &[u8] {
-        &self.name
+    /// Adds what to wait for.
+    pub fn items<'a>(&'a self, items: &mut Vec<PollItem<'a>>) {
+        self.connections.items(items);
     }
 
-    /// What to wait for.
-    pub fn item(&self) -> PollItem<'_> {
-        match &self.conn {
-            Some(conn) if self.again.is_some() => PollItem::hangup(conn),
-            Some(conn) => PollItem::writable(conn),
-            None => PollItem::readable(&self.listener),
-        }
-    }
-
-    /// When to go on though nothing happens.
-    pub fn deadline(&self) -> Option<Duration> {
-        self.again
-    }
-
-    /// Goes on; returns whether the reader has all. Where it went, it asks for another lane.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn go_on(&mut self) -> Result<bool, Fault> {
-        if self.conn.is_none() {
-            let came = self.listener.accept_or(|_, _| {})?;
-            // The name is known to who has the lane; what else comes is not answered.
-            self.conn = came.filter(|conn| conn.stranger() == Ok(None));
-        }
-        let Some(conn) = &self.conn else { return Ok(false) };
-        self.again = None;
-        for slots in self.slots[self.gone..].chunks(DESCRIPTOR_LIMIT) {
-            let fds: Vec<_> = slots.iter().map(|slot| slot.as_fd()).collect();
-            let before = self.gone as Before;
-            match PIPE.encode(&before).and_then(|message| message.send(conn, &fds)) {
-                Ok(Sent::Done) => self.gone += slots.len(),
-                Ok(Sent::WouldBlock) => return Ok(false),
-                Err(OsError::TooManyInFlight { .. }) => {
-                    self.again = Some(clock::now() + CROWDED);
-                    return Ok(false);
+    /// Those that have come and know the key. All others are dropped.
+    pub fn serve(&mut self) -> Vec<Came> {
+        let (mut came, connections) = (Vec::new(), &mut self.connections);
+        // Whoever finds no descriptor free here asks for another lane.
+        let accept = |connections: &mut Connections| connections.accept(|_| Says::Step(0));
+        let mut waiting = connections.all().into_iter();
+        while let Some(id) = waiting.next().or_else(|| accept(connections)) {
+            match connections.hear::<Asks>(id) {
+                Heard::Nothing => {}
+                Heard::Message(Asks::Lane { proof, program, unit, from }, _) if proof == self.reader => {
+                    let of = (program, unit);
+                    came.extend(connections.take(id).map(|conn| Came { conn, proof: self.writer, of, from }));
                 }
-                Err(e) => return Err(e.into()),
+                Heard::Message(..) | Heard::Gone | Heard::Bad(_) => connections.drop(id),
             }
+        }
+        came
+    }
+}
+
+/// A writer unit's end: hands out the slots, and says which steps lie in them.
+pub struct Job {
+    of: (u32, u32),
+    conn: Conn,
+    proof: Proof,
+    slots: VecDeque<Shared>,
+    /// Slots that have gone.
+    gone: u32,
+    /// Too many descriptors were on their way: when to try again.
+    again: Option<Duration>,
+    next: u64,
+    /// Where the queue may drop steps: the one that the reader waits for.
+    wanted: Option<u64>,
+    is_stuck: bool,
+}
+
+impl Job {
+    /// For who came.
+    pub fn new(came: Came, store: &Store) -> Job {
+        let Came { conn, proof, of, from } = came;
+        let (slots, gone, again, wanted) = (store.descriptors().iter().cloned().collect(), 0, None, None);
+        // There is something to send as soon as its thread looks.
+        Job { of, conn, proof, slots, gone, again, next: from, wanted, is_stuck: true }
+    }
+
+    /// Sends, unless there is no room now.
+    fn say(&mut self, message: &Says, fds: &[BorrowedFd<'_>]) -> Result<bool, Fault> {
+        self.is_stuck = false;
+        match PIPE.encode(message)?.send(&self.conn, fds) {
+            Ok(Sent::Done) => return Ok(true),
+            Ok(Sent::WouldBlock) => self.is_stuck = true,
+            Err(OsError::TooManyInFlight { .. }) => self.again = Some(clock::now() + CROWDED),
+            Err(e) => return Err(e.into()),
+        }
+        Ok(false)
+    }
+
+    /// Hands out the slots; returns whether all have gone.
+    fn hand_out(&mut self) -> Result<bool, Fault> {
+        self.again = None;
+        while !self.slots.is_empty() {
+            let some: Vec<Shared> = self.slots.iter().take(DESCRIPTOR_LIMIT).cloned().collect();
+            let fds: Vec<_> = some.iter().map(|slot| slot.as_fd()).collect();
+            if !self.say(&Says::Slots { proof: self.proof, before: self.gone }, &fds)? {
+                return Ok(false);
+            }
+            self.slots.drain(..some.len());
+            self.gone += some.len() as u32;
         }
         Ok(true)
     }
+
+    /// What the reader has asked for, if the queue may drop steps. It says nothing else.
+    fn hear(&mut self, lossy: bool) -> Result<(), Fault> {
+        match PIPE.receive::<Asks>(&self.conn, &mut [0; LONGEST]) {
+            Incoming::Nothing => Ok(()),
+            Incoming::Message(Asks::Want(step), _) if lossy => {
+                self.wanted = Some(step);
+                Ok(())
+            }
+            Incoming::Closed => Err(LinkError::Closed.into()),
+            Incoming::Message(..) | Incoming::Bad(_) => {
+                Err(LinkError::OutOfTurn { what: "a reader that was handed the slots" }.into())
+            }
+        }
+    }
 }
 
-/// A writer's slots, as they come to a reader unit.
-pub struct Coming {
+impl Serves for Job {
+    fn of(&self) -> (u32, u32) {
+        self.of
+    }
+
+    fn item(&self) -> PollItem<'_> {
+        match self.again {
+            Some(_) => PollItem::hangup(&self.conn),
+            None if self.is_stuck => PollItem::writable(&self.conn),
+            None => PollItem::readable(&self.conn),
+        }
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.is_stuck || self.again.is_some()
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.again
+    }
+
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
+        if !self.hand_out()? {
+            return Ok(false);
+        }
+        loop {
+            if self.wanted.is_none() && (ready || stock.lossy) {
+                self.hear(stock.lossy)?;
+            }
+            match (stock.lossy, self.wanted) {
+                (false, _) if stock.store.has(self.next) => {}
+                (true, Some(step)) if stock.store.has(step) => self.next = step,
+                (true, Some(_)) => {
+                    return Err(LinkError::OutOfTurn { what: "a step that is not there" }.into())
+                }
+                _ => return Ok(false),
+            }
+            if !self.say(&Says::Step(self.next), &[])? {
+                return Ok(false);
+            }
+            (self.next, self.wanted) = (self.next + 1, None);
+        }
+    }
+
+    fn end(self: Box<Self>, _: &Store) {}
+}
+
+/// A reader unit's end: a writer unit's slots, and which step lies there.
+pub struct Mapping {
     conn: Conn,
+    writer: Proof,
     depth: usize,
     len: usize,
     slots: Vec<Segment<()>>,
 }
 
-impl Coming {
-    /// Asks for `depth` slots of `len` bytes where the writer says that it hands them out.
-    ///
-    /// # Errors
-    /// The system's; [`LinkError::OutOfTurn`] where another user is there.
-    pub fn new(name: &[u8], depth: u32, len: usize) -> Result<Coming, Fault> {
-        let conn = Conn::connect(name)?;
-        match conn.stranger()? {
-            None => Ok(Coming { conn, depth: depth as usize, len, slots: Vec::new() }),
-            Some(_) => Err(LinkError::OutOfTurn { what: "slots of another user" }.into()),
-        }
+impl Mapping {
+    /// Asks for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if that
+    /// is on this host.
+    pub fn ask(
+        (place, trust): (&Place, &Trust),
+        (unit, at): (u32, SocketAddr),
+        (program, me, from): (u32, u32, u64),
+        (depth, len): (u32, usize),
+    ) -> Option<Mapping> {
+        // One that listens everywhere does not know under which address it is seen.
+        let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port());
+        let (Secrets { reader, writer, .. }, conn) = [at, everywhere].into_iter().find_map(|at| {
+            let secrets = Secrets::new(place, trust, unit, at);
+            let conn = Conn::connect(&secrets.name).ok().filter(|conn| conn.stranger() == Ok(None))?;
+            Some((secrets, conn))
+        })?;
+        let asks = Asks::Lane { proof: reader, program, unit: me, from };
+        let asked = PIPE.encode(&asks).and_then(|message| message.send(&conn, &[]));
+        let slots = Vec::with_capacity(depth as usize);
+        matches!(asked, Ok(Sent::Done)).then(|| Mapping { conn, writer, depth: depth as usize, len, slots })
     }
 
     /// What to wait for.
@@ -132,20 +280,22 @@ impl Coming {
         PollItem::readable(&self.conn)
     }
 
-    /// Where they come.
+    /// The connection, to wait for.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.conn.as_fd()
     }
 
-    /// Takes what has come; gives all slots when they have.
+    /// Whether all slots have come.
     ///
     /// # Errors
-    /// The system's; where the writer hands out something else, or hangs up.
-    pub fn take(&mut self) -> Result<Option<Vec<Segment<()>>>, Fault> {
-        let mut buffer = vec![0; MESSAGE_LIMIT];
+    /// The writer hands out something else, or hangs up.
+    pub fn is_open(&mut self) -> Result<bool, Fault> {
         while self.slots.len() < self.depth {
-            match PIPE.receive::<Before>(&self.conn, &mut buffer) {
-                Incoming::Message(before, fds) if before as usize == self.slots.len() && !fds.is_empty() => {
+            match self.hear()? {
+                None => return Ok(false),
+                Some((Says::Slots { proof, before }, fds))
+                    if proof == self.writer && before as usize == self.slots.len() && !fds.is_empty() =>
+                {
                     for fd in fds.into_iter().take(self.depth - self.slots.len()) {
                         let len = self.len.max(1);
                         let slot = Segment::from_fd(fd, len, len, Access::ReadOnly)?;
@@ -153,51 +303,151 @@ impl Coming {
                         self.slots.push(slot.into_parts().0);
                     }
                 }
-                Incoming::Nothing => return Ok(None),
-                Incoming::Closed => return Err(LinkError::Closed.into()),
-                _ => return Err(LinkError::OutOfTurn { what: "slots that were not asked for" }.into()),
+                Some(_) => return Err(LinkError::OutOfTurn { what: "slots that were not asked for" }.into()),
             }
         }
-        Ok(Some(std::mem::take(&mut self.slots)))
+        Ok(true)
+    }
+
+    /// Asks for a step, where the queue may drop some.
+    ///
+    /// # Errors
+    /// The writer is gone, or takes nothing.
+    pub fn want(&self, step: u64) -> Result<(), Fault> {
+        match PIPE.encode(&Asks::Want(step))?.send(&self.conn, &[])? {
+            Sent::Done => Ok(()),
+            Sent::WouldBlock => Err(LinkError::OutOfTurn { what: "a writer that hears nothing" }.into()),
+        }
+    }
+
+    /// The slot, once the writer has said that this step lies there.
+    ///
+    /// # Errors
+    /// It says something else, or hangs up.
+    pub fn slot(&mut self, step: u64, slot: u32) -> Result<Option<&[u8]>, Fault> {
+        match self.hear()? {
+            None => return Ok(None),
+            Some((Says::Step(found), _)) if found == step => {}
+            Some((Says::Step(found), _)) => {
+                let (what, expected) = ("step", "the one that is complete");
+                return Err(LinkError::BadField { what, found, expected }.into());
+            }
+            Some(_) => return Err(LinkError::OutOfTurn { what: "slots that were not asked for" }.into()),
+        }
+        let slot = self.slots.get(slot as usize).and_then(|slot| slot.slice(0..self.len).ok());
+        slot.map(Some).ok_or(LinkError::OutOfTurn { what: "a slot that there is not" }.into())
+    }
+
+    fn hear(&mut self) -> Result<Option<(Says, Vec<std::os::fd::OwnedFd>)>, Fault> {
+        match PIPE.receive(&self.conn, &mut [0; LONGEST]) {
+            Incoming::Message(said, fds) => Ok(Some((said, fds))),
+            Incoming::Nothing => Ok(None),
+            Incoming::Closed => Err(LinkError::Closed.into()),
+            Incoming::Bad(_) => Err(LinkError::OutOfTurn { what: "no message of a lane" }.into()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::JobKey;
     use super::*;
+    use polyduct_copy::Kernels;
+
+    const AT: ([u8; 4], u16) = ([127, 0, 0, 1], 7);
+
+    fn place(name: &str) -> Place {
+        Place { host: "h".into(), port: 7, name: format!("{name}-{}", std::process::id()) }
+    }
+
+    fn trust(key: u8) -> Trust {
+        Trust { key: JobKey::from_bytes([key; 32]).unwrap(), trusted_network: false }
+    }
+
+    /// A writer unit with these slots and a reader unit that expects others, once it has asked.
+    fn lane(name: &str, store: &Store, depth: u32, len: usize) -> (Job, Mapping) {
+        let (place, trust) = (place(name), trust(1));
+        let mut door = Door::new(&place, &trust, 0, AT.into()).unwrap();
+        let mapping = Mapping::ask((&place, &trust), (0, AT.into()), (0, 3, 0), (depth, len)).unwrap();
+        let [came] = door.serve().try_into().ok().unwrap();
+        assert_eq!((came.of, came.from), ((0, 3), 0));
+        (Job::new(came, store), mapping)
+    }
+
+    fn stock(store: &Store, lossy: bool) -> Stock<'_> {
+        Stock { store, len: 5000, lossy, kernels: Kernels::detect() }
+    }
+
+    fn put(store: &Store, slot: u32, step: u64) {
+        let mut memory = store.take(slot, Duration::ZERO).unwrap();
+        memory.slice_mut(0..5000).unwrap().fill(step as u8 + 1);
+        store.put(slot, Some(step), memory);
+    }
 
     #[test]
-    fn slots_come_whole_whatever_their_number() {
+    fn slots_come_whole_whatever_their_number_and_steps_are_told_in_order() {
         for depth in [1, 8, 9, 64] {
             let store = Store::new(depth, 5000).unwrap();
-            for slot in 0..depth {
-                let mut memory = store.take(slot, Duration::ZERO).unwrap();
-                memory.slice_mut(0..5000).unwrap().fill(slot as u8 + 1);
-                store.put(slot, Some(slot.into()), memory);
+            let (mut job, mut mapping) = lane("whole", &store, depth, 5000);
+            assert!(!mapping.is_open().unwrap());
+            assert!(!job.serve(false, &stock(&store, false)).unwrap());
+            assert!(mapping.is_open().unwrap());
+            assert!(mapping.slot(0, 0).unwrap().is_none(), "nothing is there yet");
+            for step in 0..u64::from(depth) {
+                put(&store, step as u32, step);
             }
-            let mut handing = Handing::new(&store).unwrap();
-            let mut coming = Coming::new(handing.name(), depth, 5000).unwrap();
-            assert!(coming.take().unwrap().is_none());
-            assert!(handing.go_on().unwrap());
-            let slots = coming.take().unwrap().unwrap();
-            assert_eq!(slots.len(), depth as usize);
-            for (n, slot) in slots.iter().enumerate() {
-                assert!(slot.slice(0..5000).unwrap().iter().all(|&byte| byte == n as u8 + 1), "{n}");
+            assert!(!job.serve(false, &stock(&store, false)).unwrap());
+            for step in 0..u64::from(depth) {
+                let slot = mapping.slot(step, step as u32).unwrap().unwrap();
+                assert!(slot.iter().all(|&byte| byte == step as u8 + 1), "{step}");
             }
         }
     }
 
     #[test]
+    fn where_steps_may_be_dropped_the_one_that_is_wanted_is_told() {
+        let store = Store::new(2, 5000).unwrap();
+        let (mut job, mut mapping) = lane("wanted", &store, 2, 5000);
+        put(&store, 1, 5);
+        assert!(!job.serve(false, &stock(&store, true)).unwrap());
+        assert!(mapping.is_open().unwrap());
+        assert!(mapping.slot(5, 1).unwrap().is_none());
+        mapping.want(5).unwrap();
+        assert!(!job.serve(true, &stock(&store, true)).unwrap());
+        assert!(mapping.slot(5, 1).unwrap().is_some());
+        mapping.want(7).unwrap();
+        assert!(job.serve(true, &stock(&store, true)).is_err(), "a step that is not there");
+    }
+
+    #[test]
     fn what_is_no_slot_is_refused() {
         let store = Store::new(2, 5000).unwrap();
-        let mut handing = Handing::new(&store).unwrap();
-        let mut coming = Coming::new(handing.name(), 2, 9000).unwrap();
-        assert!(handing.go_on().unwrap());
-        assert!(coming.take().is_err(), "slots of another length");
-        let mut handing = Handing::new(&store).unwrap();
-        let mut coming = Coming::new(handing.name(), 3, 5000).unwrap();
-        assert!(handing.go_on().unwrap());
-        drop(handing);
-        assert!(matches!(coming.take(), Err(Fault::Peer(LinkError::Closed))), "too few");
+        let (mut job, mut mapping) = lane("length", &store, 2, 9000);
+        assert!(!job.serve(false, &stock(&store, false)).unwrap());
+        assert!(mapping.is_open().is_err(), "slots of another length");
+        let (mut job, mut mapping) = lane("few", &store, 3, 5000);
+        assert!(!job.serve(false, &stock(&store, false)).unwrap());
+        drop(job);
+        assert!(matches!(mapping.is_open(), Err(Fault::Peer(LinkError::Closed))), "too few");
+    }
+
+    #[test]
+    fn who_does_not_know_the_key_finds_no_door_and_is_handed_nothing() {
+        let (place, mine) = (place("key"), trust(1));
+        let mut door = Door::new(&place, &mine, 0, AT.into()).unwrap();
+        assert!(Mapping::ask((&place, &trust(2)), (0, AT.into()), (0, 0, 0), (1, 9)).is_none());
+        // Names can be seen: whoever comes there proves what cannot.
+        let conn = Conn::connect(&Secrets::new(&place, &mine, 0, AT.into()).name).unwrap();
+        let asks = Asks::Lane { proof: [0; 32], program: 0, unit: 0, from: 0 };
+        assert_eq!(PIPE.encode(&asks).unwrap().send(&conn, &[]), Ok(Sent::Done));
+        assert!(door.serve().is_empty());
+        assert!(matches!(PIPE.receive::<Says>(&conn, &mut [0; LONGEST]), Incoming::Closed));
+        // Nor are slots taken of who does not.
+        let store = Store::new(1, 9).unwrap();
+        let mut mapping = Mapping::ask((&place, &mine), (0, AT.into()), (0, 0, 0), (1, 9)).unwrap();
+        let [came] = door.serve().try_into().ok().unwrap();
+        let mut job = Job { proof: [0; 32], ..Job::new(came, &store) };
+        assert!(!job.serve(false, &stock(&store, false)).unwrap());
+        assert!(mapping.is_open().is_err());
     }
 }

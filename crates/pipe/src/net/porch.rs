@@ -1,6 +1,7 @@
 //! Who comes in: strangers that have proved the key, until they have said what they came for.
 
 use super::channel::Channel;
+use super::near::{Came, Door};
 use super::place::Place;
 use super::wire::First;
 use super::Trust;
@@ -8,6 +9,7 @@ use polyduct_message::link::net::gate::{Gate, Limits, Visit};
 use polyduct_message::link::net::lives::Lives;
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_os::{poll::PollItem, OsError};
+use polyduct_port::Options;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Porch {
     gate: Gate,
     addr: SocketAddr,
+    /// Where readers of this host come, if they may map the slots.
+    near: Option<Door>,
     waiting: Vec<(Channel, Duration)>,
     borne: Duration,
     /// Who was turned away last, and why.
@@ -27,14 +31,10 @@ pub struct Porch {
 }
 
 impl Porch {
-    /// Listens at `addr` as writer unit `unit`. Who comes may be silent for as long as is `borne`.
-    pub fn new(
-        addr: SocketAddr,
-        place: &Place,
-        trust: &Trust,
-        unit: u32,
-        borne: Duration,
-    ) -> Result<Porch, OsError> {
+    /// Listens at `addr` as the writer unit of these options, which say how long others may be silent, and
+    /// whether those of this host may map its slots.
+    pub fn new(addr: SocketAddr, place: &Place, trust: &Trust, options: &Options) -> Result<Porch, OsError> {
+        let (unit, borne) = (options.unit, options.silence);
         let listener = listen(addr)?;
         let addr = local_addr(&listener)?;
         // Several programs number their units alike; who may join is decided behind this door.
@@ -46,7 +46,10 @@ impl Porch {
             Limits::default(),
             lives,
         )?;
-        Ok(Porch { gate, addr, waiting: Vec::new(), borne, turned_away: None })
+        let near = options.near.then(|| Door::new(place, trust, unit, addr));
+        // Without it, the bytes are sent.
+        let near = near.and_then(|door| door.inspect_err(|error| tracing::warn!(%error, "no slots")).ok());
+        Ok(Porch { gate, addr, near, waiting: Vec::new(), borne, turned_away: None })
     }
 
     /// Where it listens.
@@ -58,6 +61,12 @@ impl Porch {
     pub fn items<'a>(&'a self, items: &mut Vec<PollItem<'a>>) {
         items.push(PollItem::readable(&self.gate));
         items.extend(self.waiting.iter().map(|(channel, _)| PollItem::readable(channel)));
+        self.near.iter().for_each(|door| door.items(items));
+    }
+
+    /// Readers of this host that have come for the slots.
+    pub fn near(&mut self) -> Vec<Came> {
+        self.near.as_mut().map(Door::serve).unwrap_or_default()
     }
 
     /// When [`serve`](Porch::serve) must be called at the latest.

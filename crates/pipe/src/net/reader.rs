@@ -3,12 +3,10 @@
 //!
 //! There is no thread: what comes waits in the sockets until it is read, and lands in the caller's array.
 
-use super::channel::Channel;
 use super::client::Client;
 use super::dial::{dial, is_passing, link};
 use super::hub::steps_ahead;
-use super::lane::Lane;
-use super::near::host_of;
+use super::lane::{Lane, Way};
 use super::place::Place;
 use super::redial::{Caller, FRUITLESS};
 use super::route::{End, Route};
@@ -33,26 +31,27 @@ use std::time::Duration;
 const SPIN: Duration = Duration::ZERO;
 
 /// Connects to a writer unit while the pipe opens, at `addr` or where unit 0 says that it is by then, and
-/// asks for this unit's part of the steps.
+/// asks for this unit's part of the steps: the writer's slots, or where it may not map them or they are not on
+/// this host, their bytes.
 fn connect(
     caller: &Caller,
     client: &mut Client,
     name: UnitName,
-    addr: SocketAddr,
-    (start, may_map): (Duration, bool),
-) -> Result<Channel, PipeError> {
+    (addr, slots): (SocketAddr, Option<(u32, usize)>),
+    start: Duration,
+) -> Result<Way, PipeError> {
     let Caller { place, trust, options, replaced, .. } = caller;
-    let from = client.from;
+    let (from, here) = (client.from, client.moved(name.unit).unwrap_or(addr));
+    if let Some(way) = slots.and_then(|slots| caller.maps((name.unit, here), slots, from)) {
+        return Ok(way);
+    }
     let check_in = || {
         client.check_in()?;
         Ok(client.moved(name.unit))
     };
     // One that is replaced may be there again.
     match dial(place, trust, options, start, &[addr], (name, !replaced), check_in) {
-        Ok(mut channel) => {
-            channel.post(&caller.asks(from, may_map)).map_err(link(&place.to_string(), name))?;
-            Ok(channel)
-        }
+        Ok(channel) => caller.frames(channel, from).map_err(link(&place.to_string(), name)),
         // Why it is not there, unit 0 knows.
         Err(PipeError::Link { source, .. }) => Err(client.failed_to_open(name, *source)),
         Err(error) => Err(error),
@@ -115,16 +114,16 @@ fn join(
         program,
         // One that may be given up while it lives, and replaced, must not copy from slots that its successor
         // has released.
-        host: host_of(options).filter(|_| options.on_loss != OnLoss::Wait),
+        maps: options.near && options.on_loss != OnLoss::Wait,
         replaced: welcome.writers_wait,
     };
     let mut lanes = Vec::with_capacity(from.len());
     for (&writer, addr) in from.iter().zip(addrs) {
         let Some(route) = Route::new(&work.src, &seen, writer.into(), unit, end)? else { continue };
         let name = UnitName { side: Side::Writer, unit: writer };
-        let channel = connect(&caller, &mut client, name, addr, (start, true))?;
         let slots = (welcome.depth, work.src.local_len_bytes(writer.into())? as usize);
-        let mut lane = Lane::new(writer, addr, channel, route, slots);
+        let way = connect(&caller, &mut client, name, (addr, Some(slots)), start)?;
+        let mut lane = Lane::new(writer, addr, way, route, slots);
         lane.moved = client.moved(writer);
         lanes.push(lane);
     }
@@ -135,16 +134,15 @@ fn join(
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                    let may_map = lane.may_map();
-                    lane.replace(connect(&caller, &mut client, name, lane.addr, (start, may_map))?);
+                    let slots = Some(lane.slots).filter(|_| lane.may_map());
+                    lane.replace(connect(&caller, &mut client, name, (lane.addr, slots), start)?);
                     lane.moved = client.moved(lane.unit);
                 }
                 Err(fault) => return Err(client.failed_to_open(name, fault)),
             }
             client.check_in()?;
             let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
-            let mut items: Vec<_> = lane.items().collect();
-            poll(&mut items, Some(left.min(SLICE))).map_err(system(&pipe))?;
+            poll(&mut [lane.item()], Some(left.min(SLICE))).map_err(system(&pipe))?;
         }
     }
     client.ready()?;
@@ -260,10 +258,7 @@ impl Receiving {
         for lane in waiting {
             match &lane.redial {
                 Some(redial) => redial.waits_at(&mut wait),
-                None => match lane.coming() {
-                    Some(slots) => wait.at(&slots, false),
-                    None => wait.at(lane.channel(), false),
-                },
+                None => wait.at(lane, false),
             }
         }
         wait
@@ -336,7 +331,7 @@ impl Receiving {
             for lane in waiting.clone() {
                 match &lane.redial {
                     Some(redial) => items.extend(redial.item()),
-                    None => items.extend(lane.items()),
+                    None => items.push(lane.item()),
                 }
             }
             let until = waiting.filter_map(|lane| lane.redial.as_ref()?.deadline()).min();
@@ -443,8 +438,8 @@ mod tests {
             let mut r = Bytes::join(&place, &trust, &options);
             let mut part = [9; 4];
             assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [0; 4]));
-            r.end.lanes[0].channel().shut();
-            poll(&mut [PollItem::hangup(r.end.lanes[0].channel())], None).unwrap();
+            rustix::net::shutdown(&r.end.lanes[0], rustix::net::Shutdown::Write).unwrap();
+            poll(&mut [PollItem::hangup(&r.end.lanes[0])], None).unwrap();
             // Who listens there takes the connection, and does not answer.
             let deaf = listens();
             let addr = std::mem::replace(&mut r.end.lanes[0].addr, deaf.local_addr().unwrap());

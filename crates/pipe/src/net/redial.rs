@@ -6,15 +6,16 @@
 use super::channel::Channel;
 use super::client::{Client, VERDICT};
 use super::dial::{is_passing, is_refused, link};
-use super::lane::Lane;
+use super::frames::Frames;
+use super::lane::{Lane, Way};
 use super::mend::Tries;
+use super::near::Mapping;
 use super::place::Place;
 use super::silence::seconds;
 use super::wire::First;
 use super::Trust;
 use crate::error::PipeError;
 use crate::ready::Wait;
-use polyduct_message::domain::HostId;
 use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault};
 use polyduct_message::meeting::RETRY;
 use polyduct_os::{clock, poll::PollItem, Errno, OsError};
@@ -40,8 +41,8 @@ pub struct Caller {
     pub options: Options,
     /// The program that it belongs to.
     pub program: u32,
-    /// Where this process runs, if it would map slots.
-    pub host: Option<HostId>,
+    /// It maps the slots of writer units of its host.
+    pub maps: bool,
     /// Lost writer units are replaced.
     pub replaced: bool,
 }
@@ -151,8 +152,8 @@ impl Caller {
         let Some(mut redial) = lane.redial.take() else { return Ok(true) };
         let made = self.go_on(client, lane, &mut redial, step);
         match made {
-            Ok(Some(channel)) => {
-                lane.replace(channel);
+            Ok(Some(way)) => {
+                lane.replace(way);
                 lane.moved = client.moved(lane.unit);
                 Ok(true)
             }
@@ -174,7 +175,7 @@ impl Caller {
         lane: &Lane,
         redial: &mut Redial,
         step: u64,
-    ) -> Result<Option<Channel>, PipeError> {
+    ) -> Result<Option<Way>, PipeError> {
         let (name, pipe) = (UnitName { side: Side::Writer, unit: lane.unit }, self.place.to_string());
         client.check_going(step)?;
         let now = clock::now();
@@ -192,6 +193,11 @@ impl Caller {
         let failed = loop {
             match &mut redial.stage {
                 Stage::Rests(until) if now >= *until => {
+                    if let Some(way) =
+                        self.maps((lane.unit, addr), lane.slots, step).filter(|_| lane.may_map())
+                    {
+                        return Ok(Some(way));
+                    }
                     let terms = self.place.terms(&self.trust, self.options.unit);
                     let patience = Patience { dead_after: self.options.silence };
                     match Dial::new(&terms, lane.unit, addr, patience, now, self.most(client)) {
@@ -206,9 +212,8 @@ impl Caller {
                         let Stage::Dials(dial, _) = std::mem::replace(&mut redial.stage, Stage::Idle) else {
                             return Ok(None);
                         };
-                        let mut channel = Channel::new(dial.into_stream(), established, self.options.silence);
-                        channel.post(&self.asks(step, lane.may_map())).map_err(link(&pipe, name))?;
-                        return Ok(Some(channel));
+                        let channel = Channel::new(dial.into_stream(), established, self.options.silence);
+                        return self.frames(channel, step).map(Some).map_err(link(&pipe, name));
                     }
                     Err(fault) => break Some(fault),
                 },
@@ -240,9 +245,19 @@ impl Caller {
         Ok(None)
     }
 
-    /// What this unit says to a writer unit, where it needs the steps from `from` on.
-    pub fn asks(&self, from: u64, may_map: bool) -> First {
-        let host = self.host.filter(|_| may_map);
-        First::Lane { program: self.program, unit: self.options.unit, from, host }
+    /// Asks a writer unit for its bytes of the steps from `from` on.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Way, Fault> {
+        channel.post(&First::Lane { program: self.program, unit: self.options.unit, from })?;
+        Ok(Way::Frames(Box::new(Frames::new(channel))))
+    }
+
+    /// Asks a writer unit for its slots, if it is on this host and both may share memory.
+    pub fn maps(&self, at: (u32, SocketAddr), slots: (u32, usize), from: u64) -> Option<Way> {
+        let me = (self.program, self.options.unit, from);
+        let maps = self.maps.then(|| Mapping::ask((&self.place, &self.trust), at, me, slots));
+        maps.flatten().map(Way::Slots)
     }
 }

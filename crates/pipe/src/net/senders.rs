@@ -3,8 +3,8 @@
 //! processors are used.
 
 use super::channel::Channel;
-use super::job::{Job, Stock};
-use super::near::Handing;
+use super::job::{Job, Serves, Stock};
+use super::near::{self, Came};
 use super::porch::Porch;
 use super::route::{End, Route};
 use super::store::Store;
@@ -15,7 +15,6 @@ use crate::port::kernels;
 use crate::wire::Welcome;
 use polyduct_copy::Kernels;
 use polyduct_layout::{Layout, Mapping};
-use polyduct_message::domain::HostId;
 use polyduct_os::{
     clock, cpu,
     poll::{poll, EventFd, PollItem},
@@ -41,8 +40,6 @@ pub struct Senders {
     len: usize,
     readers: Vec<Mapping>,
     unit: u64,
-    /// Where this process runs, if others may map the slots.
-    host: Option<HostId>,
     lossy: bool,
     kernels: Kernels,
     stop: EventFd,
@@ -58,19 +55,13 @@ struct Worker {
 
 #[derive(Default)]
 struct Inbox {
-    jobs: Vec<Job>,
+    jobs: Vec<Box<dyn Serves>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Senders {
-    /// The slots of writer unit `unit` of a pipe, which readers of the same host may map where the unit says
-    /// which that is.
-    pub fn new(
-        pipe: &str,
-        welcome: &Welcome,
-        unit: u32,
-        host: Option<HostId>,
-    ) -> Result<Arc<Senders>, PipeError> {
+    /// The slots of writer unit `unit` of a pipe.
+    pub fn new(pipe: &str, welcome: &Welcome, unit: u32) -> Result<Arc<Senders>, PipeError> {
         let data = from_wire(&welcome.dataset)?;
         let src = bind_writer(&welcome.layout.parse()?, &data, welcome.writers)?;
         let bind = |(layout, units): (&String, &u32)| -> Result<Mapping, PipeError> {
@@ -86,7 +77,6 @@ impl Senders {
             store: Store::new(welcome.depth, len).map_err(&system)?,
             len,
             readers,
-            host,
             unit: unit.into(),
             lossy: welcome.policy != Policy::Block,
             kernels: kernels(src.dataset()),
@@ -109,29 +99,37 @@ impl Senders {
 
     /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on.
     /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
-    /// lost the connection. Where it runs on this `host`, it may map the slots.
-    pub fn adopt(
-        self: &Arc<Self>,
-        channel: Channel,
-        (program, unit): (u32, u32),
-        from: u64,
-        host: Option<HostId>,
-    ) {
+    /// lost the connection.
+    pub fn adopt(self: &Arc<Self>, channel: Channel, (program, unit): (u32, u32), from: u64) {
+        let Some(route) = self.route(program, unit) else { return };
+        match Job::new((program, unit), channel, route, from) {
+            Ok(job) => self.serve(Box::new(job)),
+            Err(fault) => tracing::warn!(program, unit, %fault, "a lane ended"),
+        }
+    }
+
+    /// Takes a reader unit of this host, which maps the slots.
+    pub fn hand_out(self: &Arc<Self>, came: Came) {
+        if self.route(came.of.0, came.of.1).is_some() {
+            self.serve(Box::new(near::Job::new(came, &self.store)));
+        }
+    }
+
+    /// What goes to this unit of this reader program.
+    fn route(&self, program: u32, unit: u32) -> Option<Route> {
         let Some(dst) = self.readers.get(program as usize).filter(|m| u64::from(unit) < m.units()) else {
-            return tracing::warn!(program, unit, "turned a lane away: there is no such reader");
+            tracing::warn!(program, unit, "turned a lane away: there is no such reader");
+            return None;
         };
-        let route = match Route::new(&self.src, dst, self.unit, unit.into(), End::Gather) {
-            Ok(Some(route)) => route,
-            _ => return tracing::warn!(program, unit, "turned a lane away: nothing goes there"),
-        };
-        let handing = host.filter(|_| self.host == host).map(|_| Handing::new(&self.store));
-        // Where that cannot be, the bytes are sent.
-        let handing =
-            handing.and_then(|handing| handing.inspect_err(|e| tracing::warn!(%e, "no slots")).ok());
-        let job = match Job::new((program, unit), channel, route, from, handing) {
-            Ok(job) => job,
-            Err(fault) => return tracing::warn!(program, unit, %fault, "a lane ended"),
-        };
+        let route = Route::new(&self.src, dst, self.unit, unit.into(), End::Gather).ok().flatten();
+        if route.is_none() {
+            tracing::warn!(program, unit, "turned a lane away: nothing goes there");
+        }
+        route
+    }
+
+    fn serve(self: &Arc<Self>, job: Box<dyn Serves>) {
+        let (program, unit) = job.of();
         // Whoever comes for the same unit comes to the same thread.
         let at = (program as usize + unit as usize) % self.workers.len();
         let worker = &self.workers[at];
@@ -174,10 +172,11 @@ impl Senders {
             }
             let Ok(came) = porch.serve(clock::now()) else { return };
             for (channel, first) in came {
-                if let First::Lane { program, unit, from, host } = first {
-                    self.adopt(channel, (program, unit), from, host);
+                if let First::Lane { program, unit, from } = first {
+                    self.adopt(channel, (program, unit), from);
                 }
             }
+            porch.near().into_iter().for_each(|came| self.hand_out(came));
         }
     }
 
@@ -197,11 +196,11 @@ impl Senders {
         let Some(Worker { wake, inbox }) = self.workers.get(at) else { return };
         let Senders { store, len, lossy, kernels, .. } = self;
         let stock = Stock { store, len: *len, lossy: *lossy, kernels: *kernels };
-        let (mut jobs, mut more) = (Vec::<Job>::new(), false);
+        let (mut jobs, mut more) = (Vec::<Box<dyn Serves>>::new(), false);
         while !self.stopped.load(Ordering::Acquire) {
             for new in std::mem::take(&mut inbox.lock().unwrap_or_else(PoisonError::into_inner).jobs) {
                 // Of two for one unit the later counts: the unit was replaced, or lost the connection.
-                let before = jobs.iter().position(|job| job.of == new.of);
+                let before = jobs.iter().position(|job| job.of() == new.of());
                 before.into_iter().for_each(|i| jobs.swap_remove(i).end(store));
                 jobs.push(new);
             }
@@ -221,7 +220,7 @@ impl Senders {
                     }
                     Err(fault) => {
                         // Whether its unit is lost or has closed, unit 0 knows.
-                        tracing::debug!(of = ?job.of, %fault, "a lane ended");
+                        tracing::debug!(of = ?job.of(), %fault, "a lane ended");
                         job.end(store);
                     }
                 }
@@ -233,19 +232,18 @@ impl Senders {
 
 /// Waits until a thread is woken or one of its sockets has something new; not at all where there is `more` to
 /// do. Returns which have, or are to be looked after.
-fn wait(wake: &EventFd, jobs: &[Job], more: bool) -> Result<Vec<bool>, OsError> {
-    let mut items = Vec::with_capacity(2 * jobs.len() + 1);
+fn wait(wake: &EventFd, jobs: &[Box<dyn Serves>], more: bool) -> Result<Vec<bool>, OsError> {
+    let mut items = Vec::with_capacity(jobs.len() + 1);
     items.push(PollItem::readable(wake));
-    items.extend(jobs.iter().flat_map(Job::items));
-    let at = jobs.iter().filter_map(Job::deadline).min();
+    items.extend(jobs.iter().map(|job| job.item()));
+    let at = jobs.iter().filter_map(|job| job.deadline()).min();
     let look = at.map(|at| at.saturating_sub(clock::now()));
     poll(&mut items, if more { Some(Duration::ZERO) } else { look })?;
     let is_woken = items[0].is_ready();
     let now = clock::now();
-    let ready = |(items, job): (&[PollItem<'_>], &Job)| {
-        items.iter().any(PollItem::is_ready) || job.deadline().is_some_and(|at| at <= now)
-    };
-    let ready = items[1..].chunks(2).zip(jobs).map(ready).collect();
+    let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+    let ready = items[1..].iter().zip(jobs).map(|(item, job)| item.is_ready() || is_due(job.deadline()));
+    let ready = ready.collect();
     if is_woken {
         wake.drain()?;
     }

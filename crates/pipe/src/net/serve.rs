@@ -6,7 +6,6 @@ mod away;
 use super::channel::Channel;
 use super::hub::Hub;
 use super::mend::Life;
-use super::near::host_of;
 use super::porch::Porch;
 use super::senders::Senders;
 use super::session::{Session, SessionId};
@@ -17,7 +16,6 @@ use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
 use away::{Replaced, Way};
-use polyduct_message::domain::HostId;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -86,8 +84,6 @@ pub struct Server {
     early: Vec<(Channel, First)>,
     replaced: Replaced,
     next_id: ConnId,
-    /// Where this process runs, if others may map its slots.
-    host: Option<HostId>,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
     meets_at: SocketAddr,
@@ -127,7 +123,6 @@ impl Server {
             outcome: Some(outcome),
             shared,
             silence: (options.silence, 0),
-            host: host_of(options),
             started,
             deadline: started.saturating_add(options.open_timeout),
         }
@@ -192,15 +187,20 @@ impl Server {
         if let Some(why) = self.porch.turned_away() {
             self.rendezvous.turned_away(&why);
         }
+        for came in self.porch.near() {
+            if let Some((_, senders)) = &self.open {
+                senders.hand_out(came);
+            }
+        }
         for (channel, first) in came {
             if self.is_early(&first) && self.early.len() < EARLY {
                 self.early.push((channel, first));
                 continue;
             }
             match first {
-                First::Lane { program, unit, from, host } => {
+                First::Lane { program, unit, from } => {
                     if let Some((_, senders)) = &self.open {
-                        senders.adopt(channel, (program, unit), from, host);
+                        senders.adopt(channel, (program, unit), from);
                     }
                 }
                 First::Again { session, heard } => self.again(channel, session, heard),
@@ -401,8 +401,8 @@ impl Server {
 
     fn build(&mut self, welcome: Welcome) -> Result<(), String> {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
-        let senders = Senders::new(&self.pipe, &welcome, HOST.unit, self.host)
-            .map_err(|e| e.at(&self.pipe, HOST).to_string())?;
+        let senders =
+            Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
         self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
         self.welcome = Some(welcome);
         Ok(())

@@ -89,6 +89,11 @@ impl Store {
         self.lock().slots.iter().find(|s| s.step == Some(step)).and_then(|s| s.memory.clone())
     }
 
+    /// Whether a step is there.
+    pub fn has(&self, step: u64) -> bool {
+        self.lock().slots.iter().any(|s| s.step == Some(step) && s.memory.is_some())
+    }
+
     /// Ends a use of a slot.
     pub fn done(&self, memory: Arc<Segment>) {
         let inner = self.lock();

@@ -3,7 +3,6 @@
 
 use super::session::SessionId;
 use crate::wire::{FromHost, ToHost};
-use polyduct_message::domain::HostId;
 use polyduct_port::UnitName;
 use polyduct_slots::{fault::Fault, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,8 @@ use std::net::SocketAddr;
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
 /// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
 /// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced
-/// by those that were given up). Part of what both sides prove, so that two versions never meet.
-pub const VERSION: u64 = 10;
+/// by those that were given up; 11: units of one host meet for that at sockets of their own). Part of what both sides prove, so that two versions never meet.
+pub const VERSION: u64 = 11;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -39,8 +38,6 @@ pub enum First {
         unit: u32,
         /// The first step that it needs, where the queue drops none.
         from: u64,
-        /// Where it runs, if it would rather map the slots.
-        host: Option<HostId>,
     },
     /// To unit 0 of the writers: the connection broke, here I am again. The answer is a [`Back`].
     Again {
@@ -67,9 +64,6 @@ pub enum Back {
 pub struct LaneOpen {
     /// Bytes that each step will have here.
     pub bytes: u64,
-    /// The abstract socket at which the slots are handed out, where the two are on one host: no bytes follow
-    /// then.
-    pub slots: Option<Vec<u8>>,
 }
 
 /// To a writer, where the queue may drop steps: this one is wanted.

@@ -38,7 +38,7 @@ fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&Place, &Trust) -> T) -> T {
     let mut place = Place { host: "127.0.0.1".into(), port: 0, name: "false".into() };
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut porch = Porch::new(at, &place, &trust, 0, Duration::from_secs(10)).unwrap();
+    let mut porch = Porch::new(at, &place, &trust, &Options::default()).unwrap();
     place.port = porch.addr().port();
     std::thread::scope(|s| {
         s.spawn(move || {

@@ -1,0 +1,206 @@
+//! The bytes of a step as they come from a writer unit over the network: they land where they belong.
+
+use super::channel::Channel;
+use super::route::{Cursor, Piece, Route, FRAME};
+use super::wire::{LaneOpen, Want};
+use polyduct_copy::{Conversion, Dest, Kernels, Source};
+use polyduct_layout::OpTable;
+use polyduct_message::link::net::Fault;
+use polyduct_message::LinkError;
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+/// Runs that one system call fills, at most.
+const RUNS: usize = 64;
+/// Bytes that one lane takes before the next has its turn.
+const TURN: usize = 1 << 20;
+
+/// A connection over which a writer unit sends.
+pub struct Frames {
+    channel: Channel,
+    cursor: Cursor,
+    header: [u8; 16],
+    have: usize,
+    /// Runs of the reader's array that come next.
+    runs: VecDeque<Range<usize>>,
+    /// A frame that comes next: its table, its length, and what has come of it.
+    frame: Option<(OpTable, usize, usize)>,
+    buffer: Vec<u8>,
+    done: bool,
+}
+
+impl Frames {
+    /// A connection whose writer has been told what for.
+    pub fn new(channel: Channel) -> Frames {
+        Frames {
+            channel,
+            cursor: Cursor::default(),
+            header: [0; 16],
+            have: 0,
+            runs: VecDeque::new(),
+            frame: None,
+            buffer: Vec::new(),
+            done: false,
+        }
+    }
+
+    /// The connection, to wait for.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Whether the writer has opened its end of a lane with this route.
+    ///
+    /// # Errors
+    /// It speaks of another; the connection is gone.
+    pub fn is_open(&mut self, route: &Route) -> Result<bool, Fault> {
+        self.channel.flush()?;
+        let Some(LaneOpen { bytes }) = self.channel.next()? else { return Ok(false) };
+        check_len(bytes, route)?;
+        Ok(true)
+    }
+
+    /// Asks for a step, where the queue may drop some.
+    pub fn want(&mut self, step: u64) -> Result<(), Fault> {
+        self.channel.post(&Want { step })
+    }
+
+    /// From now on the next step's bytes are awaited.
+    pub fn begin(&mut self) {
+        (self.have, self.cursor, self.done) = (0, Cursor::default(), false);
+    }
+
+    /// Whether all bytes of the step have come.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Takes what has come of `step` into `part`. Returns whether there may be more at once. `fruitless` is 0
+    /// once something has come.
+    ///
+    /// # Errors
+    /// Why the connection is of no further use.
+    pub fn receive(
+        &mut self,
+        route: &Route,
+        step: u64,
+        part: &mut [u8],
+        (kernels, conversion): (Kernels, Option<Conversion>),
+        fruitless: &mut u32,
+    ) -> Result<bool, Fault> {
+        self.channel.flush()?;
+        let mut turn = TURN;
+        while !self.done && turn > 0 {
+            let n = if self.have < self.header.len() {
+                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.header[self.have..])])?;
+                self.have += n.unwrap_or(0);
+                if self.have == self.header.len() {
+                    self.check_header(step, route)?;
+                    self.advance(route);
+                }
+                n
+            } else if let Some((table, len, have)) = &mut self.frame {
+                let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.buffer[*have..*len])])?;
+                *have += n.unwrap_or(0);
+                if have == len {
+                    let (src, dst) = (Source::from(&self.buffer[..*len]), Dest::from(&mut *part));
+                    let scattered = match conversion {
+                        None => kernels.execute(table, src, dst),
+                        Some(conversion) => kernels.execute_convert(table, conversion, src, dst),
+                    };
+                    scattered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })?;
+                    self.frame = None;
+                    self.advance(route);
+                }
+                n
+            } else {
+                let n = self.fill_runs(part)?;
+                self.came(n.unwrap_or(0));
+                if self.runs.len() < RUNS / 2 {
+                    self.advance(route);
+                }
+                n
+            };
+            match n {
+                Some(n) => {
+                    *fruitless = 0;
+                    turn = turn.saturating_sub(n.max(1));
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(!self.done)
+    }
+
+    fn check_header(&self, step: u64, route: &Route) -> Result<(), LinkError> {
+        let word = |at: usize| self.header[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+        if word(0) != step {
+            let (what, expected) = ("step", "the one that is complete");
+            return Err(LinkError::BadField { what, found: word(0), expected });
+        }
+        check_len(word(8), route)
+    }
+
+    /// Looks what comes next. Runs are collected up to the next frame.
+    fn advance(&mut self, route: &Route) {
+        if self.frame.is_some() {
+            return;
+        }
+        while self.runs.len() < RUNS {
+            let mut ahead = self.cursor;
+            match route.next(&mut ahead) {
+                Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),
+                Some(Piece::Frame { table, len }) if self.runs.is_empty() => {
+                    self.buffer.resize(FRAME as usize, 0);
+                    self.frame = Some((table, len, 0));
+                    self.cursor = ahead;
+                    return;
+                }
+                Some(Piece::Frame { .. }) => return,
+                None => {
+                    self.done = self.runs.is_empty();
+                    return;
+                }
+            }
+            self.cursor = ahead;
+        }
+    }
+
+    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let mut parts = Vec::with_capacity(self.runs.len());
+        let (mut rest, mut at) = (part, 0);
+        for run in &self.runs {
+            // Those behind one that lies further back wait for the next call.
+            let Some(skip) = run.start.checked_sub(at) else { break };
+            let Some((_, from)) = rest.split_at_mut_checked(skip) else { break };
+            let Some((room, behind)) = from.split_at_mut_checked(run.len()) else { break };
+            parts.push(IoSliceMut::new(room));
+            (rest, at) = (behind, run.end);
+        }
+        if parts.is_empty() {
+            return Err(LinkError::OutOfTurn { what: "a route that leaves its array" }.into());
+        }
+        self.channel.recv(&mut parts)
+    }
+
+    fn came(&mut self, mut n: usize) {
+        while let Some(run) = self.runs.front_mut() {
+            let taken = n.min(run.len());
+            run.start += taken;
+            n -= taken;
+            if run.start < run.end {
+                return;
+            }
+            self.runs.pop_front();
+        }
+    }
+}
+
+fn check_len(found: u64, route: &Route) -> Result<(), LinkError> {
+    let (what, expected) = ("length of a part", "the bytes that the plan says");
+    match found == route.bytes() {
+        true => Ok(()),
+        false => Err(LinkError::BadField { what, found, expected }),
+    }
+}
