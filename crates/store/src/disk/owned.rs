@@ -3,12 +3,13 @@
 use super::disks::Disks;
 use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
-use super::store::{nonce, Store};
+use super::store::{is_written, nonce, units_of, Store};
 use super::turn::{InUse, Turn, ALONE, ALONG, BEING_WRITTEN};
 use super::StoreError;
 use crate::volume::units::{Cause, File as Named};
 use crate::volume::{Entry, Volume, VolumeError};
 use polyduct_os::lock::{is_held, Hold};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -236,38 +237,43 @@ impl<'a> Owned<'a> {
 
     /// An object for new data, in use by this process.
     pub(super) fn fresh(&mut self) -> Result<(u64, Vec<InUse>), StoreError> {
-        loop {
-            let object = self.new_object().map_err(StoreError::volume(&self.store.shown))?;
-            // Numbers are written down at the next epoch only: another may be at work on one that it got
-            // before.
-            let taken = self.turn.is_held(1 + object).map_err(StoreError::os(&self.store.shown))?;
-            if !taken {
-                let mut in_use = vec![self.store.use_object(object)?];
-                // With a file of it on the units, whoever owns the store next does not give the number out
-                // again.
-                let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
-                let mut why = None;
-                for unit in (0..self.store.geometry().units()).filter(|unit| !lost.contains(unit)) {
-                    match self.units().rows(unit, Named::Sums(object), true) {
-                        Ok((sums, _)) => {
-                            let held = InUse::hold(Arc::new(sums), BEING_WRITTEN, Hold::Shared);
-                            in_use.extend(held.map_err(StoreError::os(&self.store.shown))?);
-                        }
-                        Err(e) => why = why.or(Some(e)),
-                    }
+        let (store, turn) = (self.store, &self.turn);
+        let units = units_of(&store.current()?, store.dir());
+        // Numbers are written down at the next epoch only: another may be at work on one that it got before.
+        let failed = Cell::new(None);
+        let in_use = |object: u64| match turn.is_held(1 + object) {
+            Ok(held) => held || is_written(&units, object),
+            Err(e) => {
+                failed.set(Some(e));
+                false
+            }
+        };
+        let Some(volume) = &mut self.volume else { unreachable!("it is taken when this is dropped") };
+        let object = volume.new_object_among(&in_use).map_err(StoreError::volume(&store.shown))?;
+        failed.take().map_or(Ok(()), Err).map_err(StoreError::os(&store.shown))?;
+        let mut in_use = vec![store.use_object(object)?];
+        // With a file of it on the units, whoever owns the store next does not give the number out again.
+        let lost: Vec<u32> = self.lost().map(|(unit, _)| unit).collect();
+        let mut why = None;
+        for unit in (0..store.geometry().units()).filter(|unit| !lost.contains(unit)) {
+            match self.units().rows(unit, Named::Sums(object), true) {
+                Ok((sums, _)) => {
+                    let held = InUse::hold(Arc::new(sums), BEING_WRITTEN, Hold::Shared);
+                    in_use.extend(held.map_err(StoreError::os(&store.shown))?);
                 }
-                if in_use.len() > 1 {
-                    return Ok((object, in_use));
-                }
-                return Err(match why {
-                    Some(e) if e.cause != Cause::Disk => StoreError::refused(&self.store.shown)(e),
-                    _ => {
-                        let what = "make a file of a new object";
-                        StoreError::sys(&self.store.shown, what, polyduct_os::Errno::IO)
-                    }
-                });
+                Err(e) => why = why.or(Some(e)),
             }
         }
+        if in_use.len() > 1 {
+            return Ok((object, in_use));
+        }
+        Err(match why {
+            Some(e) if e.cause != Cause::Disk => StoreError::refused(&store.shown)(e),
+            _ => {
+                let what = "make a file of a new object";
+                StoreError::sys(&store.shown, what, polyduct_os::Errno::IO)
+            }
+        })
     }
 
     /// The error of this store for one of its protocol.

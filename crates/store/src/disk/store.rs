@@ -572,12 +572,12 @@ fn is_for_want_of_rights(error: &UnitError) -> bool {
 }
 
 /// All directories of units.
-fn units_of(manifest: &Manifest, dir: &Path) -> Vec<PathBuf> {
+pub(super) fn units_of(manifest: &Manifest, dir: &Path) -> Vec<PathBuf> {
     (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(dir, unit)).collect()
 }
 
 /// Whether somebody writes an object, who may have come by another directory.
-fn is_written(units: &[PathBuf], object: u64) -> bool {
+pub(super) fn is_written(units: &[PathBuf], object: u64) -> bool {
     let held = |dir: &PathBuf| -> Result<bool, OsError> {
         let sums = disks::sums_of(object);
         let (file, _) = dir::open_beneath(dir::open_dir(dir)?.as_fd(), &sums, dir::Open::Read, false)?;

@@ -8,10 +8,11 @@ use super::error::VolumeError;
 use super::planted::Bug;
 use super::rebuild::Team;
 use super::roll::Written;
-use super::sealed::{checksum, seal, unseal};
-use super::state::{Addition, Catalog, ADDITION, CATALOG};
+use super::sealed::{checksum, seal, sealed, HEAD};
+use super::state::{Addition, Catalog, News, Told, ADDITION, CATALOG};
 use super::units::{File, Request, Units};
 use super::{Volume, BLOCK};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 
 /// The most that is read of a catalog and what was added to it.
@@ -19,9 +20,30 @@ const READ: usize = 1 << 28;
 /// A catalog up to so long is written whole each time.
 const SHORT: u64 = 4 * BLOCK as u64;
 
+/// A value in these bytes, and nothing behind it.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
+}
+
 /// The last generation of a history.
 fn last_of(history: &BTreeSet<(u32, u32)>) -> u32 {
     history.last().map_or(0, |&(generation, _)| generation)
+}
+
+/// What units say alike: the bytes of a catalog, and of what was added to it, from where they do not differ
+/// from unit to unit; and what that comes to.
+struct Story<'a> {
+    parts: Vec<&'a [u8]>,
+    /// So many of the parts belong to it.
+    valid: usize,
+    told: Told,
+}
+
+/// A unit's catalog as it lies there: its parts, each with where it ends.
+struct Found<'a> {
+    sum: u32,
+    len: usize,
+    parts: Vec<(&'a [u8], usize)>,
 }
 
 /// What a unit is given.
@@ -33,14 +55,15 @@ enum Next {
 impl<U: Units> Volume<U> {
     /// The newest catalog that any unit has.
     pub(super) fn read_catalogs(&mut self) -> Result<(), VolumeError> {
-        let mut newest: Option<Catalog> = None;
+        let mut newest: Option<usize> = None;
         let (mut damaged, mut history) = (Vec::new(), BTreeSet::new());
         let mut best = vec![None; self.geometry.units() as usize];
-        for slot in 0..2 {
-            let all = self.read_all(File::Catalog(slot), READ)?;
+        let slots = [self.read_all(File::Catalog(0), READ)?, self.read_all(File::Catalog(1), READ)?];
+        let mut stories = Vec::new();
+        for (slot, all) in (0..).zip(&slots) {
             for (unit, bytes) in (0..).zip(all) {
-                let bytes = bytes.unwrap_or_default();
-                let Some((catalog, written)) = self.catalog_of(unit, &bytes) else {
+                let bytes = bytes.as_deref().unwrap_or_default();
+                let Some((story, written)) = self.catalog_of(unit, bytes, &mut stories) else {
                     if !bytes.is_empty() {
                         damaged.push(unit);
                         self.unreadable
@@ -48,18 +71,19 @@ impl<U: Units> Volume<U> {
                     }
                     continue;
                 };
-                history.extend(&catalog.history);
-                let age = (catalog.tx, written.generation);
+                let age = (written.tx, written.generation);
                 if best[unit as usize].is_none_or(|of| of < age) {
                     let next = if self.has(Bug::OneCatalog) { slot } else { 1 - slot };
                     let of = &mut self.roll[unit];
                     (best[unit as usize], of.catalog, of.written) = (Some(age), next, Some(written));
                 }
-                if newest.as_ref().is_none_or(|n| n.tx < catalog.tx) {
-                    newest = Some(catalog);
+                if newest.is_none_or(|newest| stories[newest].told.tx < written.tx) {
+                    newest = Some(story);
                 }
             }
         }
+        stories.iter().for_each(|story| history.extend(&story.told.history));
+        let newest = newest.map(|newest| stories.swap_remove(newest).told);
         damaged.into_iter().for_each(|unit| self.roll[unit].written = None);
         // An older one may lack names that the logs no longer tell.
         let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
@@ -84,22 +108,66 @@ impl<U: Units> Volume<U> {
         line.into_iter().chain(older).for_each(|(generation, mark)| self.remembers_mark(generation, mark));
     }
 
-    /// A unit's catalog with what was added to it.
-    fn catalog_of(&self, unit: u32, bytes: &[u8]) -> Option<(Catalog, Written)> {
-        let own = |c: &Catalog| c.volume == self.id && c.unit == unit && c.is_possible(self.geometry);
-        let (mut catalog, len) = unseal::<Catalog>(CATALOG, bytes).filter(|(catalog, _)| own(catalog))?;
-        let (sum, mut end) = (checksum(bytes), len.next_multiple_of(BLOCK));
-        while let Some((more, len)) = bytes
-            .get(end..)
-            .and_then(|rest| unseal::<Addition>(ADDITION, rest))
-            .filter(|(more, _)| more.follows(&catalog, sum) && more.is_possible(self.geometry))
-        {
-            more.apply(&mut catalog);
-            end += len.next_multiple_of(BLOCK);
+    /// A unit's catalog with what was added to it, among the stories of others: what units say alike is
+    /// understood once, however many say it.
+    fn catalog_of<'a>(
+        &self,
+        unit: u32,
+        bytes: &'a [u8],
+        stories: &mut Vec<Story<'a>>,
+    ) -> Option<(usize, Written)> {
+        let Found { sum, len, parts: found } = self.find_catalog(unit, bytes)?;
+        let is_same = |story: &Story<'_>| story.parts.iter().eq(found.iter().map(|(part, _)| part));
+        let at = match stories.iter().position(is_same) {
+            Some(at) => at,
+            None => {
+                let parts: Vec<&[u8]> = found.iter().map(|&(part, _)| part).collect();
+                let (told, valid) = self.tell_story(&parts)?;
+                stories.push(Story { parts, valid, told });
+                stories.len() - 1
+            }
+        };
+        let Story { valid, told, .. } = &stories[at];
+        let (end, generation) = (found[valid - 1].1 as u64, last_of(&told.history));
+        Some((at, Written { sum, len: len as u64, end, tx: told.tx, generation }))
+    }
+
+    /// The parts of a unit's catalog that are whole, and its own.
+    fn find_catalog<'a>(&self, unit: u32, bytes: &'a [u8]) -> Option<Found<'a>> {
+        let value = sealed(CATALOG, bytes)?;
+        let (owner, rest) = postcard::take_from_bytes::<([u8; 16], u32)>(value).ok()?;
+        if owner != (self.id, unit) {
+            return None;
         }
-        let generation = last_of(&catalog.history);
-        let written = Written { sum, len: len as u64, end: end as u64, tx: catalog.tx, generation };
-        Some((catalog, written))
+        let (sum, len) = (checksum(bytes), HEAD + value.len());
+        let mut end = len.next_multiple_of(BLOCK);
+        let mut parts = vec![(rest, end)];
+        while let Some(value) = bytes.get(end..).and_then(|rest| sealed(ADDITION, rest)) {
+            match postcard::take_from_bytes::<([u8; 16], u32, u32)>(value) {
+                Ok((owner, rest)) if owner == (self.id, unit, sum) => {
+                    end += (HEAD + value.len()).next_multiple_of(BLOCK);
+                    parts.push((rest, end));
+                }
+                _ => break,
+            }
+        }
+        Some(Found { sum, len, parts })
+    }
+
+    /// What parts come to, and how many of them belong together.
+    fn tell_story(&self, parts: &[&[u8]]) -> Option<(Told, usize)> {
+        let (first, more) = parts.split_first()?;
+        let mut told = read::<Told>(first).filter(|told| told.is_possible(self.geometry))?;
+        let mut valid = 1;
+        for part in more {
+            let Some(news) = read::<News>(part) else { break };
+            if news.before != told.tx || !news.is_possible(self.geometry) {
+                break;
+            }
+            news.apply(&mut told);
+            valid += 1;
+        }
+        Some((told, valid))
     }
 
     /// Writes down the names on all who take part, durably: what is decided is in places then where the logs
@@ -153,14 +221,14 @@ impl<U: Units> Volume<U> {
             let changes = self.renamed.iter().map(now).collect();
             let (volume, before) = (self.id, there.tx);
             let history = self.history.range((there.generation.saturating_add(1), 0)..).copied().collect();
-            let more =
-                Addition { volume, unit, catalog: there.sum, before, tx, next_object, changes, history };
-            let bytes = seal(ADDITION, &more);
+            let news = News { before, tx, next_object, changes, history };
+            let bytes = seal(ADDITION, &Addition { volume, unit, catalog: there.sum, news });
             if there.end + bytes.len() as u64 <= 2 * there.len {
                 return Next::More(bytes);
             }
         }
         let (names, history) = (self.names.clone(), self.history.clone());
-        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, tx, next_object, names, history }))
+        let told = Told { tx, next_object, names, history };
+        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, told }))
     }
 }

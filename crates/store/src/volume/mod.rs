@@ -228,17 +228,33 @@ impl<U: Units> Volume<U> {
         &mut self.units
     }
 
-    /// A number for a new object, which nobody reads until it is [committed](Volume::commit) under a name.
+    /// A number for a new object, of which nothing is there, and which nobody reads until it is
+    /// [committed](Volume::commit) under a name.
     ///
     /// # Errors
-    /// [`VolumeError::Limit`] after 2⁴⁸.
+    /// [`VolumeError::Limit`] after 2⁴⁸; as [`open`](Volume::open), where units are lost meanwhile.
     pub fn new_object(&mut self) -> Result<u64, VolumeError> {
+        self.new_object_among(&|_| false)
+    }
+
+    /// [`new_object`](Volume::new_object) where others may be at work on objects that have no name: those that
+    /// are `in_use` keep their numbers.
+    ///
+    /// # Errors
+    /// As [`new_object`](Volume::new_object).
+    pub fn new_object_among(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<u64, VolumeError> {
+        while in_use(self.next_object) {
+            self.next_object += 1;
+        }
         let object = self.next_object;
         if object >= MAX_OBJECTS {
             let what = "objects of a store, ever";
             return Err(VolumeError::Limit { what, found: object, limit: MAX_OBJECTS });
         }
         self.next_object += 1;
+        // Of one that came to no name its unit may have files: openings look at one unit after the other.
+        let remove = |unit| Request::Remove { unit, object };
+        self.run(self.team().all().map(remove).collect())?;
         Ok(object)
     }
 

@@ -408,23 +408,42 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Removes the objects that no name stands for.
+    /// Removes the objects that no name stands for. They are looked for on one unit, another in each epoch, and
+    /// where there are any there, on all: so an opening takes little longer the more objects there are, and
+    /// what lies on a few units only is found by one of the next.
     fn forget_unnamed(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
         let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
         let read: Vec<u32> = self.roll.read().collect();
-        let there = self.run(read.iter().map(|&unit| Request::List { unit }).collect())?;
+        let turn = (self.epoch.count % read.len().max(1) as u64) as usize;
+        let (first, others) = (read.get(turn), read.iter().filter(|unit| read.get(turn) != Some(unit)));
+        let found = self.unnamed_on(first.into_iter().copied(), &named, in_use)?;
+        let more = match found.is_empty() {
+            true => Vec::new(),
+            false => self.unnamed_on(others.copied(), &named, in_use)?,
+        };
+        self.run(found.into_iter().chain(more).collect()).map(drop)
+    }
+
+    /// The removals of objects that have no name from these units.
+    fn unnamed_on(
+        &mut self,
+        units: impl Iterator<Item = u32>,
+        named: &BTreeSet<u64>,
+        in_use: &dyn Fn(u64) -> bool,
+    ) -> Result<Vec<Request>, VolumeError> {
+        let units: Vec<u32> = units.collect();
+        let there = self.run(units.iter().map(|&unit| Request::List { unit }).collect())?;
         let mut removals = Vec::new();
-        for (unit, objects) in read.into_iter().zip(there) {
-            if let Some(Done::Objects(objects)) = objects {
-                for object in objects.into_iter().filter(|object| !named.contains(object)) {
-                    match in_use(object) {
-                        // Its number is not written down yet.
-                        true => self.next_object = self.next_object.max(object.saturating_add(1)),
-                        false => removals.push(Request::Remove { unit, object }),
-                    }
+        for (unit, objects) in units.into_iter().zip(there) {
+            let Some(Done::Objects(objects)) = objects else { continue };
+            for object in objects.into_iter().filter(|object| !named.contains(object)) {
+                match in_use(object) {
+                    // Its number is not written down yet.
+                    true => self.next_object = self.next_object.max(object.saturating_add(1)),
+                    false => removals.push(Request::Remove { unit, object }),
                 }
             }
         }
-        self.run(removals).map(drop)
+        Ok(removals)
     }
 }

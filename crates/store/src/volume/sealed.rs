@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 
 /// Bytes before the value: kind, length, CRC32C of kind, length and value.
-const HEAD: usize = 16;
+pub const HEAD: usize = 16;
 /// Bytes of most values, and more: what an overwritten block and its parity take.
 const USUAL: usize = 12 << 10;
 /// The longest value.
@@ -39,17 +39,21 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     bytes.get(12..HEAD).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is
-/// damaged.
-pub fn unseal<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Option<(T, usize)> {
+/// The bytes of the value that begins here. `None`: there is none of this kind, or it is damaged.
+pub fn sealed(kind: Kind, bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let len = word(8) as usize;
-    if head[..8] != kind || len > LIMIT || len > rest.len() || crc(kind, &rest[..len]) != word(12) {
-        return None;
-    }
-    match postcard::take_from_bytes(&rest[..len]) {
-        Ok((value, [])) => Some((value, HEAD + len)),
+    let value = rest.get(..len).filter(|_| head[..8] == kind && len <= LIMIT)?;
+    (crc(kind, value) == word(12)).then_some(value)
+}
+
+/// The value that begins here, and how many bytes it takes. `None`: there is none of this kind, or it is
+/// damaged.
+pub fn unseal<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Option<(T, usize)> {
+    let value = sealed(kind, bytes)?;
+    match postcard::take_from_bytes(value) {
+        Ok((read, [])) => Some((read, HEAD + value.len())),
         _ => None,
     }
 }

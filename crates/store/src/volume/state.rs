@@ -259,13 +259,20 @@ impl Entry {
     }
 }
 
-/// All names, as of a transaction.
+/// All names as a unit has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
     /// The store's own number.
     pub volume: [u8; 16],
     /// Whose it is.
     pub unit: u32,
+    /// What all have alike.
+    pub told: Told,
+}
+
+/// All names, as of a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
     /// The last transaction that is in it.
     pub tx: u64,
     /// The next new object.
@@ -277,7 +284,7 @@ pub struct Catalog {
     pub history: BTreeSet<(u32, u32)>,
 }
 
-impl Catalog {
+impl Told {
     /// Whether such a one can have been written.
     pub fn is_possible(&self, geometry: Geometry) -> bool {
         self.tx < MOST
@@ -296,6 +303,13 @@ pub struct Addition {
     pub unit: u32,
     /// The checksum of the catalog: others than that mean nothing.
     pub catalog: u32,
+    /// What all have alike.
+    pub news: News,
+}
+
+/// What became of names since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
     /// The last transaction that is in what stands before it.
     pub before: u64,
     /// The last that is in it.
@@ -308,12 +322,7 @@ pub struct Addition {
     pub history: Vec<(u32, u32)>,
 }
 
-impl Addition {
-    /// Whether it belongs to a catalog with this checksum as it is by now.
-    pub fn follows(&self, catalog: &Catalog, sum: u32) -> bool {
-        (self.volume, self.unit, self.catalog, self.before) == (catalog.volume, catalog.unit, sum, catalog.tx)
-    }
-
+impl News {
     /// Whether such a one can have been written.
     pub fn is_possible(&self, geometry: Geometry) -> bool {
         let entries = self.changes.iter().filter_map(|(_, entry)| entry.as_ref());
@@ -324,14 +333,14 @@ impl Addition {
             && entries.into_iter().all(|entry| entry.is_possible(geometry))
     }
 
-    /// Puts it into the catalog.
-    pub fn apply(self, catalog: &mut Catalog) {
-        (catalog.tx, catalog.next_object) = (self.tx, self.next_object);
-        catalog.history.extend(self.history);
+    /// Puts it into a catalog.
+    pub fn apply(self, told: &mut Told) {
+        (told.tx, told.next_object) = (self.tx, self.next_object);
+        told.history.extend(self.history);
         for (name, entry) in self.changes {
             match entry {
-                Some(entry) => drop(catalog.names.insert(name, entry)),
-                None => drop(catalog.names.remove(&name)),
+                Some(entry) => drop(told.names.insert(name, entry)),
+                None => drop(told.names.remove(&name)),
             }
         }
     }
@@ -393,10 +402,10 @@ mod tests {
         }
         let long = |blocks| Entry { blocks, ..entry(0) }.is_possible(geometry);
         assert!(long(geometry.most_blocks()) && !long(geometry.most_blocks() + 1) && !long(u64::MAX));
-        let catalog = |next_object, object| Catalog {
+        let catalog = |next_object, object| Told {
             next_object,
             names: [("x".to_owned(), entry(object))].into(),
-            ..Catalog::default()
+            ..Told::default()
         };
         assert!(catalog(MAX_OBJECTS, 3).is_possible(geometry));
         assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible(geometry));

@@ -80,3 +80,67 @@ fn what_is_replaced_or_given_up_in_a_store_that_stays_open_is_removed() {
     make(&other, &name(5));
     assert_eq!(store.datasets().unwrap().len(), 5);
 }
+
+/// What an opening costs with so many datasets in the store: of one that is read, and of one that is made, as `cp` does.
+#[test]
+fn a_fresh_opening_among_four_thousand_costs_little_more_than_among_forty() {
+    let dataset = Dataset::new(&[10], ElemType::U8).unwrap();
+    let middle = |mut took: Vec<Duration>| {
+        took.sort_unstable();
+        took[took.len() / 2]
+    };
+    let filled = |count: u32| {
+        let place = Place::store(4, 1, 4096);
+        let store = Store::open(&place.0).unwrap();
+        make(&store, &name(0));
+        let mut owned = store.own().unwrap();
+        let (like, _) = owned.find(&name(0)).unwrap();
+        let mut changes = Vec::new();
+        for n in 1..count {
+            let object = owned.new_object().unwrap();
+            changes.push((name(n), Some(Entry { object, ..like.clone() })));
+            for unit in 0..5 {
+                let objects = place.0.join(format!("unit{unit}/objects"));
+                for kind in ["data", "sums"] {
+                    let file = |object: u64| objects.join(format!("{object:x}.{kind}"));
+                    std::fs::copy(file(like.object), file(object)).unwrap();
+                }
+            }
+        }
+        owned.commit_names(changes).unwrap();
+        drop(owned);
+        drop(store);
+        place
+    };
+    let measure = |place: &Place| {
+        let read = middle(
+            (0..40)
+                .map(|_| {
+                    let start = Instant::now();
+                    StoredArray::of(Store::open(&place.0).unwrap(), &name(7)).unwrap();
+                    start.elapsed()
+                })
+                .collect(),
+        );
+        let made = middle(
+            (0..40)
+                .map(|n| {
+                    let start = Instant::now();
+                    let mut out =
+                        StoreWriter::open(&place.0, &format!("new{n}"), &dataset, "*", false, &options(0, 1))
+                            .unwrap();
+                    out.write(&[1; 10]).unwrap();
+                    out.close().unwrap();
+                    start.elapsed()
+                })
+                .collect(),
+        );
+        (read, made)
+    };
+    let (few, many) = (filled(40), filled(4000));
+    let (few, many) = (measure(&few), measure(&many));
+    println!("among 40 {few:?}, among 4,000 {many:?}");
+    // With room for a machine that has other things to do.
+    let most = |few: Duration| 3 * few + Duration::from_millis(10);
+    assert!(many.0 <= most(few.0) && many.1 <= most(few.1), "{few:?}, among 4,000 {many:?}");
+}

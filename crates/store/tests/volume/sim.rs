@@ -105,9 +105,10 @@ fn blocks_of(at: u64, len: usize) -> std::ops::Range<u64> {
     at / 4096..(at + len as u64).div_ceil(4096)
 }
 
-fn remove(disks: &mut Disks, unit: u32, object: u64) {
-    disks.remove(&(unit, File::Data(object)));
-    disks.remove(&(unit, File::Sums(object)));
+/// Returns whether there was anything.
+fn remove(disks: &mut Disks, unit: u32, object: u64) -> bool {
+    let files = [File::Data(object), File::Sums(object)];
+    files.into_iter().filter(|&file| disks.remove(&(unit, file)).is_some()).count() > 0
 }
 
 impl Sim {
@@ -253,8 +254,10 @@ impl Sim {
                 Ok(Done::Objects(objects))
             }
             Request::Remove { object, .. } => {
-                remove(&mut self.disks, unit, object);
-                self.history.push(Event::Remove { unit, object });
+                // What removes nothing no cut undoes.
+                if remove(&mut self.disks, unit, object) {
+                    self.history.push(Event::Remove { unit, object });
+                }
                 Ok(Done::Yes)
             }
         }
@@ -411,7 +414,7 @@ fn apply(disks: &mut Disks, event: &Event, parts: usize) {
             let n = bytes.len().min(parts.saturating_mul(512));
             write(disks, (*unit, *file), *at, &bytes[..n]);
         }
-        Event::Remove { unit, object } if parts > 0 => remove(disks, *unit, *object),
+        Event::Remove { unit, object } if parts > 0 => drop(remove(disks, *unit, *object)),
         _ => {}
     }
 }
