@@ -78,7 +78,8 @@ struct Known {
 impl Known {
     fn of(store: &Store, object: u64, owned: &Owned<'_>) -> Result<Known, StoreError> {
         // Nobody changes it meanwhile.
-        Ok(Known { under: store.number()?, lost: owned.lost_of(object), epochs: Arc::new(owned.epochs()) })
+        let lost = owned.lost_of(object);
+        Ok(Known { under: store.number()?, epochs: store.knows(owned.epochs(), &lost)?, lost })
     }
 }
 

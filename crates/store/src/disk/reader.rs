@@ -18,7 +18,7 @@ use polyduct_port::{Expect, Stats};
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// One unit's reading end of a dataset in a store: the version that was there when it was opened.
 ///
@@ -146,7 +146,7 @@ impl StoreReader {
         drop(held);
         let (meta, dataset, (fill, windows), conversion, mapping, plan, in_use) = opened?;
         let mut io = rows_of(&store, begun.object, &begun.lost, options)?;
-        io.know(Arc::new(Epochs::from_pairs(begun.epochs)));
+        io.know(store.knows(Epochs::from_pairs(begun.epochs), &begun.lost)?);
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
         partners.sort_unstable();
@@ -273,7 +273,7 @@ impl StoreReader {
             // Nobody changes it meanwhile.
             let (mut io, under) =
                 (rows_of(&self.store, self.io.object(), &lost, &self.options)?, self.store.number()?);
-            io.know(Arc::new(owned.epochs()));
+            io.know(self.store.knows(owned.epochs(), &lost)?);
             drop(owned);
             (self.io, self.under) = (io, under);
         }

@@ -9,6 +9,7 @@ use super::owned::Owned;
 use super::shelf::Shelf;
 use super::turn::{self, Before, InUse, Turn, Who, BEING_WRITTEN};
 use super::StoreError;
+use crate::volume::epochs::{told_by, Epochs};
 use crate::volume::sums::ObjectId;
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, Volume, VolumeError};
@@ -128,6 +129,14 @@ impl Store {
     /// The same, of which nothing is written.
     pub(super) fn disks_to_read(&self) -> Result<Disks, StoreError> {
         Ok(Disks::to_read(&self.dirs_of(&self.current()?)))
+    }
+
+    /// What is known of the store's epochs, for who reads units that are not `lost` without owning it.
+    pub(super) fn knows(&self, epochs: Epochs, lost: &[u32]) -> Result<Arc<Epochs>, StoreError> {
+        let (id, geometry, lost) = (self.manifest.id, self.geometry(), lost.to_vec());
+        let dirs = self.dirs_of(&self.current()?);
+        let ask = move || told_by(&mut Disks::to_read(&dirs), id, geometry, &lost);
+        Ok(Arc::new(epochs.asking(Box::new(ask))))
     }
 
     fn dirs_of(&self, manifest: &Manifest) -> Vec<Vec<PathBuf>> {

@@ -129,3 +129,42 @@ fn what_a_copy_wrote_that_went_on_apart_is_not_read_where_nothing_contradicts_it
     let error = array.read_box(0..1, &[0], &[LEN as u64], &mut got).unwrap_err();
     assert!(error.to_string().contains("is damaged"), "{error}");
 }
+
+/// Who has a dataset open learns of newer epochs from the superblocks: those of the store count, and those of a
+/// copy do not, however many there were.
+#[test]
+fn what_is_newer_than_a_reader_knows_is_the_stores_or_is_not_read() {
+    let (place, other) = (Place::store(2, 0, BLOCK as u64), Place::new());
+    let (dir, fork) = (&place.0, other.0.join("fork"));
+    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
+    write(dir, "x", &dataset, "*", 1, false, 0..2).into_iter().for_each(|r| r.unwrap());
+    copy(dir, &fork);
+    for unit in ["unit0", "unit1"] {
+        copy(&dir.join(unit), &fork.join(unit));
+        copy(&dir.join(unit).join("objects"), &fork.join(unit).join("objects"));
+    }
+    let array = StoredArray::open(dir, "x").unwrap();
+    let mut port = StoreReader::open(dir, "x", "*", &Expect::default(), &Options::default()).unwrap();
+    let change = |dir: &Path, to: u8| {
+        let array = StoredArray::open(dir, "x").unwrap();
+        array.write_box(0..2, &[0], &[LEN as u64], &[to; 2 * LEN]).unwrap();
+    };
+    own_twice(dir);
+    change(dir, 3);
+    let mut got = vec![0; LEN];
+    let read = |got: &mut [u8]| array.read_box(0..1, &[0], &[LEN as u64], got);
+    read(&mut got).unwrap();
+    assert_eq!(got, [3; LEN]);
+    assert_eq!(port.read(&mut got).unwrap(), Some(0));
+    assert_eq!(got, [3; LEN]);
+    // Nothing is left in the logs from which it would be made good.
+    own_twice(dir);
+    (0..9).for_each(|_| own_twice(&fork));
+    change(&fork, 7);
+    for unit in ["unit0", "unit1"] {
+        copy(&fork.join(unit).join("objects"), &dir.join(unit).join("objects"));
+    }
+    for error in [read(&mut got).unwrap_err(), port.read(&mut got).unwrap_err()] {
+        assert!(error.to_string().contains("is damaged"), "{error}");
+    }
+}
