@@ -10,6 +10,7 @@ pub use bytes::{Bytes, BytesMut};
 
 use super::epochs::Epochs;
 use super::geometry::{Geometry, BLOCK};
+use super::inverse::Inverse;
 use super::planted::Bug;
 use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
@@ -42,6 +43,8 @@ pub struct Rows {
     planted: Option<Bug>,
     kernels: Kernels,
     encoder: Option<ReedSolomonEncoder>,
+    /// For the few chunks that are lost at a time; else the decoder.
+    inverse: Option<Inverse>,
     decoder: Option<ReedSolomonDecoder>,
 }
 
@@ -56,6 +59,7 @@ impl Rows {
             planted: None,
             kernels: Kernels::detect(),
             encoder: None,
+            inverse: None,
             decoder: None,
         }
     }
@@ -277,7 +281,7 @@ impl Rows {
                     parts[..k].iter().flatten().for_each(|p| xor(made, &p.chunk[bytes.clone()]));
                 }
                 _ => {
-                    if self.solve(parts, lost, bytes, &mut made).is_none() {
+                    if self.solve(parts, (&missing, lost), bytes, &mut made).is_none() {
                         return all_bad(bad);
                     }
                 }
@@ -305,12 +309,31 @@ impl Rows {
     fn solve(
         &mut self,
         parts: &[Option<Part<'_>>],
-        lost: &[usize],
+        (missing, lost): (&[usize], &[usize]),
         bytes: Range<usize>,
         made: &mut [u8],
     ) -> Option<()> {
-        let k = self.geometry.data() as usize;
+        let (g, k) = (self.geometry, self.geometry.data() as usize);
         let (m, len) = (parts.len() - k, bytes.len());
+        let is_there = |p: usize| parts[k + p].is_some();
+        if !self.inverse.as_ref().is_some_and(|inverse| inverse.is_for(missing, is_there)) {
+            self.inverse = Inverse::new(g, missing, (0..m).filter(|&p| is_there(p)));
+        }
+        if let Some(inverse) = &self.inverse {
+            static NOTHING: [u8; PIECE * BLOCK] = [0; PIECE * BLOCK];
+            let shard = |i: usize| parts[i].map_or(&NOTHING[..len], |part| &part.chunk[bytes.clone()]);
+            inverse.solve(
+                g,
+                (0..k).map(shard),
+                |p| shard(k + p),
+                |i, found| {
+                    if let Some(at) = lost.iter().position(|&c| c == missing[i]) {
+                        made[at * len..(at + 1) * len].copy_from_slice(found);
+                    }
+                },
+            );
+            return Some(());
+        }
         let decoder = match &mut self.decoder {
             Some(decoder) => {
                 decoder.reset(k, m, len).ok()?;
