@@ -14,7 +14,8 @@ use polyduct_message::link::net::Fault;
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_os::OsError;
 use polyduct_pipe::net::channel::Channel;
-use polyduct_pipe::net::lane::Lane;
+use polyduct_pipe::net::frames::Frames;
+use polyduct_pipe::net::lane::{Lane, Way};
 use polyduct_pipe::net::route::{End, Route};
 use polyduct_pipe::net::wire::{Ask, LaneOpen};
 use polyduct_pipe::threads::Threads;
@@ -186,12 +187,8 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
     let (expected, bad) = steps(&stream, bytes);
     let of = (Kernels::detect(), None, Threads::of(1));
     let addr = ([127, 0, 0, 1], 9).into();
-    let (mut lane, mut part) = (Lane::new(3, addr, sent.channel(sealed), route, (2, bytes)), vec![0; bytes]);
-    if let Ok(Some(LaneOpen { bytes: said, slots: Some(_) })) = first(&mut &stream[..]) {
-        // Nobody hands out slots there.
-        assert!(lane.is_open().is_err() && (said != bytes as u64 || !lane.may_map()));
-        return;
-    }
+    let way = Way::Frames(Box::new(Frames::new(sent.channel(sealed))));
+    let (mut lane, mut part) = (Lane::new(3, addr, way, route, (2, bytes)), vec![0; bytes]);
     let mut taken = 0;
     let fault = loop {
         match lane.is_open() {
@@ -253,7 +250,7 @@ fn main() {
     let mut seeds = Vec::new();
     for (i, choice) in (0..ROUTES.len()).zip((0..).step_by(2)) {
         let bytes = route(i).bytes() as usize;
-        let open = message(&LaneOpen { bytes: bytes as u64, slots: None });
+        let open = message(&LaneOpen { bytes: bytes as u64 });
         let all = [&open[..], &step(0, bytes), &step(1, bytes)].concat();
         let cut = [&open[..], b"\n\n", &step(0, bytes), b"\n\n", &step(1, bytes)[..20], b"\n\n!xy"].concat();
         for sealed in [0, 1] {
@@ -269,8 +266,7 @@ fn main() {
         b"\n\n".to_vec(),
         b"\n\n!".to_vec(),
         message(&Ask::Next),
-        message(&LaneOpen { bytes: small as u64, slots: None }),
-        message(&LaneOpen { bytes: small as u64, slots: Some(b"polyduct/0/slots/x".to_vec()) }),
+        message(&LaneOpen { bytes: small as u64 }),
         step(1, small),
         step(2, small),
         vec![0; 4],

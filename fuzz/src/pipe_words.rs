@@ -9,7 +9,7 @@ mod acts;
 mod driver;
 
 use polyduct_pipe::net::hub::Hub;
-use polyduct_pipe::net::wire::{Ask, First, Halt, LaneOpen, Tell, Want};
+use polyduct_pipe::net::wire::{Ask, First, Halt, LaneOpen, NearAsk, NearTell, Tell, Want};
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
@@ -335,6 +335,8 @@ fn target(input: &[u8]) {
     read::<Tell>(rest);
     read::<LaneOpen>(rest);
     read::<Want>(rest);
+    read::<NearAsk>(rest);
+    read::<NearTell>(rest);
     let policy =
         [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest][usize::from(choice % 4)];
     let waits = choice & 4 != 0;

@@ -49,7 +49,8 @@ pub mod channel;
 mod client;
 mod dial;
 mod enter;
-mod frames;
+#[doc(hidden)]
+pub mod frames;
 pub mod hub;
 mod job;
 #[doc(hidden)]

@@ -10,6 +10,7 @@
 use super::job::{Serves, Stock};
 use super::place::Place;
 use super::store::Store;
+use super::wire::{NearAsk, NearTell, Proof};
 use super::Trust;
 use polyduct_message::handshake::{Incoming, PIPE};
 use polyduct_message::link::net::Fault;
@@ -23,7 +24,6 @@ use polyduct_os::{
     socket::{Conn, Listener, Sent, DESCRIPTOR_LIMIT},
     OsError,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,27 +31,6 @@ use std::time::Duration;
 
 /// Bytes that no message of a lane exceeds.
 const LONGEST: usize = 256;
-
-/// What a unit says to prove that it knows the key.
-type Proof = [u8; 32];
-
-/// From a reader unit to a writer unit of its host.
-#[derive(Debug, Serialize, Deserialize)]
-enum Asks {
-    /// I am this unit of this reader program: hand me your slots, and tell me of the steps from this one on.
-    Lane { proof: Proof, program: u32, unit: u32, from: u64 },
-    /// Where the queue may drop steps: is this one there?
-    Want(u64),
-}
-
-/// From a writer unit.
-#[derive(Debug, Serialize, Deserialize)]
-enum Says {
-    /// The descriptors of this message are slots, after so many that came before.
-    Slots { proof: Proof, before: u32 },
-    /// This step lies in its slot.
-    Step(u64),
-}
 
 /// What two units of a host have in common before they meet.
 struct Secrets {
@@ -113,12 +92,12 @@ impl Door {
     pub fn serve(&mut self) -> Vec<Came> {
         let (mut came, connections) = (Vec::new(), &mut self.connections);
         // Whoever finds no descriptor free here asks for another lane.
-        let accept = |connections: &mut Connections| connections.accept(|_| Says::Step(0));
+        let accept = |connections: &mut Connections| connections.accept(|_| NearTell::Step(0));
         let mut waiting = connections.all().into_iter();
         while let Some(id) = waiting.next().or_else(|| accept(connections)) {
-            match connections.hear::<Asks>(id) {
+            match connections.hear::<NearAsk>(id) {
                 Heard::Nothing => {}
-                Heard::Message(Asks::Lane { proof, program, unit, from }, _) if proof == self.reader => {
+                Heard::Message(NearAsk::Lane { proof, program, unit, from }, _) if proof == self.reader => {
                     let of = (program, unit);
                     came.extend(connections.take(id).map(|conn| Came { conn, proof: self.writer, of, from }));
                 }
@@ -155,7 +134,7 @@ impl Job {
     }
 
     /// Sends, unless there is no room now.
-    fn say(&mut self, message: &Says, fds: &[BorrowedFd<'_>]) -> Result<bool, Fault> {
+    fn say(&mut self, message: &NearTell, fds: &[BorrowedFd<'_>]) -> Result<bool, Fault> {
         self.is_stuck = false;
         match PIPE.encode(message)?.send(&self.conn, fds) {
             Ok(Sent::Done) => return Ok(true),
@@ -172,7 +151,7 @@ impl Job {
         while !self.slots.is_empty() {
             let some: Vec<Shared> = self.slots.iter().take(DESCRIPTOR_LIMIT).cloned().collect();
             let fds: Vec<_> = some.iter().map(|slot| slot.as_fd()).collect();
-            if !self.say(&Says::Slots { proof: self.proof, before: self.gone }, &fds)? {
+            if !self.say(&NearTell::Slots { proof: self.proof, before: self.gone }, &fds)? {
                 return Ok(false);
             }
             self.slots.drain(..some.len());
@@ -183,9 +162,9 @@ impl Job {
 
     /// What the reader has asked for, if the queue may drop steps. It says nothing else.
     fn hear(&mut self, lossy: bool) -> Result<(), Fault> {
-        match PIPE.receive::<Asks>(&self.conn, &mut [0; LONGEST]) {
+        match PIPE.receive::<NearAsk>(&self.conn, &mut [0; LONGEST]) {
             Incoming::Nothing => Ok(()),
-            Incoming::Message(Asks::Want(step), _) if lossy => {
+            Incoming::Message(NearAsk::Want(step), _) if lossy => {
                 self.wanted = Some(step);
                 Ok(())
             }
@@ -234,7 +213,7 @@ impl Serves for Job {
                 }
                 _ => return Ok(false),
             }
-            if !self.say(&Says::Step(self.next), &[])? {
+            if !self.say(&NearTell::Step(self.next), &[])? {
                 return Ok(false);
             }
             (self.next, self.wanted) = (self.next + 1, None);
@@ -254,7 +233,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Asks for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if that
+    /// NearAsk for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if that
     /// is on this host.
     pub fn ask(
         (place, trust): (&Place, &Trust),
@@ -269,7 +248,7 @@ impl Mapping {
             let conn = Conn::connect(&secrets.name).ok().filter(|conn| conn.stranger() == Ok(None))?;
             Some((secrets, conn))
         })?;
-        let asks = Asks::Lane { proof: reader, program, unit: me, from };
+        let asks = NearAsk::Lane { proof: reader, program, unit: me, from };
         let asked = PIPE.encode(&asks).and_then(|message| message.send(&conn, &[]));
         let slots = Vec::with_capacity(depth as usize);
         matches!(asked, Ok(Sent::Done)).then(|| Mapping { conn, writer, depth: depth as usize, len, slots })
@@ -293,7 +272,7 @@ impl Mapping {
         while self.slots.len() < self.depth {
             match self.hear()? {
                 None => return Ok(false),
-                Some((Says::Slots { proof, before }, fds))
+                Some((NearTell::Slots { proof, before }, fds))
                     if proof == self.writer && before as usize == self.slots.len() && !fds.is_empty() =>
                 {
                     for fd in fds.into_iter().take(self.depth - self.slots.len()) {
@@ -309,12 +288,12 @@ impl Mapping {
         Ok(true)
     }
 
-    /// Asks for a step, where the queue may drop some.
+    /// NearAsk for a step, where the queue may drop some.
     ///
     /// # Errors
     /// The writer is gone, or takes nothing.
     pub fn want(&self, step: u64) -> Result<(), Fault> {
-        match PIPE.encode(&Asks::Want(step))?.send(&self.conn, &[])? {
+        match PIPE.encode(&NearAsk::Want(step))?.send(&self.conn, &[])? {
             Sent::Done => Ok(()),
             Sent::WouldBlock => Err(LinkError::OutOfTurn { what: "a writer that hears nothing" }.into()),
         }
@@ -327,8 +306,8 @@ impl Mapping {
     pub fn slot(&mut self, step: u64, slot: u32) -> Result<Option<&[u8]>, Fault> {
         match self.hear()? {
             None => return Ok(None),
-            Some((Says::Step(found), _)) if found == step => {}
-            Some((Says::Step(found), _)) => {
+            Some((NearTell::Step(found), _)) if found == step => {}
+            Some((NearTell::Step(found), _)) => {
                 let (what, expected) = ("step", "the one that is complete");
                 return Err(LinkError::BadField { what, found, expected }.into());
             }
@@ -338,7 +317,7 @@ impl Mapping {
         slot.map(Some).ok_or(LinkError::OutOfTurn { what: "a slot that there is not" }.into())
     }
 
-    fn hear(&mut self) -> Result<Option<(Says, Vec<std::os::fd::OwnedFd>)>, Fault> {
+    fn hear(&mut self) -> Result<Option<(NearTell, Vec<std::os::fd::OwnedFd>)>, Fault> {
         match PIPE.receive(&self.conn, &mut [0; LONGEST]) {
             Incoming::Message(said, fds) => Ok(Some((said, fds))),
             Incoming::Nothing => Ok(None),
@@ -438,10 +417,10 @@ mod tests {
         assert!(Mapping::ask((&place, &trust(2)), (0, AT.into()), (0, 0, 0), (1, 9)).is_none());
         // Names can be seen: whoever comes there proves what cannot.
         let conn = Conn::connect(&Secrets::new(&place, &mine, 0, AT.into()).name).unwrap();
-        let asks = Asks::Lane { proof: [0; 32], program: 0, unit: 0, from: 0 };
+        let asks = NearAsk::Lane { proof: [0; 32], program: 0, unit: 0, from: 0 };
         assert_eq!(PIPE.encode(&asks).unwrap().send(&conn, &[]), Ok(Sent::Done));
         assert!(door.serve().is_empty());
-        assert!(matches!(PIPE.receive::<Says>(&conn, &mut [0; LONGEST]), Incoming::Closed));
+        assert!(matches!(PIPE.receive::<NearTell>(&conn, &mut [0; LONGEST]), Incoming::Closed));
         // Nor are slots taken of who does not.
         let store = Store::new(1, 9).unwrap();
         let mut mapping = Mapping::ask((&place, &mine), (0, AT.into()), (0, 0, 0), (1, 9)).unwrap();

@@ -73,6 +73,41 @@ pub struct Want {
     pub step: u64,
 }
 
+/// What a unit says to another of its host to prove that it knows the key.
+pub type Proof = [u8; 32];
+
+/// From a reader unit to a writer unit of its host, over a Unix socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NearAsk {
+    /// I am this unit of this reader program: hand me your slots, and tell me of the steps from this one on.
+    Lane {
+        /// That I know the key.
+        proof: Proof,
+        /// The reader program.
+        program: u32,
+        /// The unit.
+        unit: u32,
+        /// The first step that it needs, where the queue drops none.
+        from: u64,
+    },
+    /// Where the queue may drop steps: this one is wanted.
+    Want(u64),
+}
+
+/// From a writer unit to a reader unit of its host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NearTell {
+    /// The descriptors of this message are slots.
+    Slots {
+        /// That I know the key.
+        proof: Proof,
+        /// How many slots came before.
+        before: u32,
+    },
+    /// This step lies in its slot.
+    Step(u64),
+}
+
 /// From a unit to unit 0 of the writers.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
